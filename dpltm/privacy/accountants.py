@@ -66,7 +66,7 @@ PLD = Accountant(
     "pld",
     True,
     "certified: privacy loss distributions",
-    "dp-accounting, pessimistic discretisation",
+    "Koskela et al. 2020; Doroshenko et al. 2022",
     Deferred("dpltm.privacy.accountant:by_privacy_loss"),
 )
 RDP = Accountant(

@@ -1,7 +1,7 @@
 """Composition by privacy loss distributions: the privacy profile delta(epsilon) of many releases together.
 
-All discretisation is pessimistic, so a profile is an upper bound. Two things are said here that dp-accounting leaves to
-its caller: how wide the grid of losses is, and how far the rounding of a fast Fourier transform may be trusted.
+All discretisation is pessimistic, so a profile is an upper bound. Decided here is how wide the grid of losses is, and how
+far the rounding of a fast Fourier transform may be trusted.
 """
 
 from __future__ import annotations
@@ -13,25 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.pld.pld_pmf import DensePLDPmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-from scipy import fft
 
 from dpltm.privacy.accountants import FINE, Resolution
+from dpltm.privacy.loss_distribution import LossDistribution, Pair, both_plus
 from dpltm.privacy.privacy_loss import BoundedRangeLoss, PrivacyLoss
 
 MAX_WIDTH = 50.0
 """A grid of losses this wide says nothing any more."""
 
 LONG = 100_000
-"""Longer compositions are made in two rounds, each of the square root's length: dp-accounting bounds the tails of a sum by
-moments of the single loss, which leaves far too much of a very long sum."""
-
-TAILS = 1e-15
-"""Most chance of losses of a repeated step that is left out at both ends; it counts as that of an infinite loss."""
-
-LARGEST_ORDER = 64.0
-"""Of Chernoff bounds on these tails, for losses that spread over 1: their exponentials stay far within float64."""
+"""Longer compositions are made in two rounds, each of the square root's length: the tails of a sum are bounded by moments of
+the single loss, which leaves far too much of a very long sum."""
 
 ROUNDING = 2e-15
 """What the Fourier transforms may err by in delta, either way, for every composed step. Measured, not proven: at most 3e-17
@@ -47,28 +39,21 @@ DRAW_PARTS, DRAW_TABLE = 4096, 2e5
 
 
 class Losses:
-    """Hockey-stick divergences of one pair of neighbours, from its PLD: delta(x) = A - e^x B.
+    """Hockey-stick divergences of one direction, from its losses: delta(x) = A - e^x B.
 
-    A sums the chances of losses above x, infinity included, and B the chances times e^-loss. dp-accounting evaluates this
-    in a Python loop over every loss for each call; here the sums are made once.
+    A sums the chances of losses above x, infinity included, and B the chances times e^-loss: once, for all x.
 
     Args:
-        pmf: a dense PLD of dp-accounting 0.6.
+        known: the distribution of losses.
     """
 
-    def __init__(self, pmf: DensePLDPmf) -> None:
-        chances = np.asarray(pmf._probs)  # some are about -1e-18: clipped at 0, half the rounding would pile up
-        self._width, self._first, self._count = pmf._discretization, pmf._lower_loss, len(chances)
+    def __init__(self, known: LossDistribution) -> None:
+        chances = known.chances  # some are about -1e-18: clipped at 0, half the rounding would pile up
+        self._width, self._first, self._count = known.width, known.first, len(chances)
         losses = (self._first + np.arange(self._count)) * self._width
-        self._infinity = float(pmf._infinity_mass)
+        self._infinity = known.infinite
         self._above = np.append(np.cumsum(chances[::-1])[::-1], 0.0) + self._infinity
         self._below = np.append(np.cumsum((chances * np.exp(-np.maximum(losses, -MAX_LOSS)))[::-1])[::-1], 0.0)
-
-    @classmethod
-    def of(cls, pld: PrivacyLossDistribution) -> tuple[Losses, ...]:
-        """Both directions, or the one that stands for both."""
-        pmfs = (pld._pmf_remove,) if pld._symmetric else (pld._pmf_remove, pld._pmf_add)
-        return tuple(cls(pmf.to_dense_pmf()) for pmf in pmfs)
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """delta at each of ``epsilons``, in any order; those above ``MAX_LOSS`` leave B out, which only adds."""
@@ -189,72 +174,23 @@ def _compose(counts: tuple[tuple[PrivacyLoss, int], ...], draw: float, resolutio
         return None
     parts = [_repeated(loss, count, width) for loss, count in losses.items()]
     while len(parts) > 1:  # in a tree: each loss is convolved a logarithmic number of times
-        pairs = [
-            left.compose(right, tail_mass_truncation=0) for left, right in zip(parts[::2], parts[1::2], strict=False)
-        ]
+        pairs = [both_plus(left, right) for left, right in zip(parts[::2], parts[1::2], strict=False)]
         parts = [*pairs, *parts[2 * len(pairs) :]]
     rounding = ROUNDING * (sum(losses.values()) + 10 * len(losses))
-    return Profile(Losses.of(parts[0]) if parts else (), draw, rounding if parts else 0.0, coarse)
+    return Profile(tuple(map(Losses, parts[0])) if parts else (), draw, rounding if parts else 0.0, coarse)
 
 
 @functools.lru_cache(maxsize=16)
-def _repeated(loss: PrivacyLoss, count: int, width: float) -> PrivacyLossDistribution:
-    pld = loss.pld(width)
-    ways = (pld._pmf_remove,) if pld._symmetric else (pld._pmf_remove, pld._pmf_add)
-    return PrivacyLossDistribution(*(_repeated_in_rounds(way.to_dense_pmf(), count) for way in ways))
+def _repeated(loss: PrivacyLoss, count: int, width: float) -> Pair:
+    return tuple(_in_rounds(single, count) for single in loss.pld(width))
 
 
-def _repeated_in_rounds(pmf: DensePLDPmf, count: int) -> DensePLDPmf:
+def _in_rounds(single: LossDistribution, count: int) -> LossDistribution:
     if count <= LONG:
-        return self_composed(pmf, count)
+        return single.times(count)
     root = math.isqrt(count)
-    whole = self_composed(self_composed(pmf, root), count // root)
-    return whole.compose(self_composed(pmf, count % root)) if count % root else whole
-
-
-def self_composed(pmf: DensePLDPmf, count: int) -> DensePLDPmf:
-    """The losses of ``count`` like steps: what ``pmf.self_compose`` gives, at a tenth of its cost.
-
-    The chances of a sum of independent losses are a power in Fourier space, which wraps around: so it takes as many points
-    as hold all but ``TAILS`` of the sum (Koskela, Jaelkoe, Honkela 2020).
-
-    Args:
-        pmf: of one step; its chances may be below 0 by rounding.
-        count: at least 1.
-    """
-    if count == 1:
-        return pmf
-    chances = np.asarray(pmf._probs)
-    low, high = _bulk(chances, count)
-    size = fft.next_fast_len(max(high - low + 1, len(chances)), real=True)
-    composed = np.roll(fft.irfft(fft.rfft(chances, size) ** count, size), -low)[: high - low + 1]
-    infinite = TAILS - math.expm1(count * math.log1p(-pmf._infinity_mass))
-    return DensePLDPmf(pmf._discretization, count * pmf._lower_loss + low, composed, infinite, True)
-
-
-def _bulk(chances: np.ndarray, count: int) -> tuple[int, int]:
-    """The first and the last of the values that the sum of ``count`` draws of 0, 1, ... takes, but for ``TAILS`` of them.
-
-    For every t > 0, P(S >= s) <= E[e^(t S)] e^(-t s), and likewise below. The s where that is half of ``TAILS`` is taken for
-    the best of some t: for a normal sum it is about t = sqrt(2 ln(2 / TAILS) / Var S), for one of rare large losses more.
-    What rounding does to such a bound (1e-10 of it) is nothing beside how far it is from the tail itself.
-
-    Args:
-        chances: of each value; together at most 1, but for rounding.
-        count: of draws.
-    """
-    chances, values, left = np.maximum(chances, 0.0), np.arange(len(chances)), math.log(2 / TAILS)
-    mean = chances @ values / chances.sum()
-    variance = chances @ np.square(values - mean)
-    t = min(0.5 * math.sqrt(2 * left / (count * max(variance, 1e-9))), 2 / len(chances))
-    low, high = 0.0, float((len(chances) - 1) * count)
-    above = np.exp(t * values)
-    below = 1 / above
-    while t <= LARGEST_ORDER / len(chances):
-        high = min(high, (count * math.log(chances @ above) + left) / t)
-        low = max(low, -(count * math.log(chances @ below) + left) / t)
-        above, below, t = above * above, below * below, 2 * t
-    return math.floor(low), max(math.floor(low), math.ceil(high))
+    whole = single.times(root).times(count // root)
+    return whole.plus(single.times(count % root)) if count % root else whole
 
 
 def _width(losses: Mapping[PrivacyLoss, int], resolution: Resolution) -> tuple[float, bool]:

@@ -5,25 +5,27 @@ Several mechanisms share one: a training step that takes every record and a Gaus
 whatever else is pure epsilon-DP. ``composition`` turns the one into the other.
 
 A privacy loss distribution (PLD) here always dominates the mechanism: for every epsilon its delta is at least the true
-one, whichever neighbours are compared. Losses of the classical mechanisms are dp-accounting's; deltas of Gaussian steps, of
-bounded range and of searches, and what connects them on a grid, are our own.
+one, whichever neighbours are compared. Those of Laplace noise, of randomised response and of (epsilon, delta) itself are
+dp-accounting's.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from dp_accounting.pld import common, privacy_loss_distribution
-from dp_accounting.pld.pld_pmf import DensePLDPmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
 from dpltm.privacy import renyi
+from dpltm.privacy.gaussian_profile import GaussianProfile, Way
+from dpltm.privacy.loss_distribution import LossDistribution, Pair, connected
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 
 class PrivacyLoss(Hashable, Protocol):
@@ -39,7 +41,7 @@ class PrivacyLoss(Hashable, Protocol):
         """The deviation of one loss, about: discretisation does not show on a grid that is finer."""
         ...
 
-    def pld(self, width: float) -> PrivacyLossDistribution:
+    def pld(self, width: float) -> Pair:
         """A dominating privacy loss distribution on multiples of ``width``."""
         ...
 
@@ -74,7 +76,7 @@ class SampledGaussianLoss:
         chi_square = math.expm1(min(self.noise_multiplier**-2, 500.0))
         return min(self.sampling_rate * math.sqrt(chi_square), 1 / self.noise_multiplier)
 
-    def pld(self, width: float) -> PrivacyLossDistribution:
+    def pld(self, width: float) -> Pair:
         return _gaussian_pld(self.noise_multiplier, self.sampling_rate, self.replace_one, width)
 
     def renyi(self, order: float) -> float:
@@ -95,7 +97,7 @@ class GaussianLoss:
     def scale(self) -> float:
         return 1 / self.noise_multiplier
 
-    def pld(self, width: float) -> PrivacyLossDistribution:
+    def pld(self, width: float) -> Pair:
         return _gaussian_pld(self.noise_multiplier, 1.0, False, width)
 
     def renyi(self, order: float) -> float:
@@ -108,111 +110,17 @@ def _gaussian_span(noise_multiplier: float) -> float:
 
 
 @functools.lru_cache(maxsize=32)
-def _gaussian_pld(
-    noise_multiplier: float, sampling_rate: float, replace_one: bool, width: float
-) -> PrivacyLossDistribution:
+def _gaussian_pld(noise_multiplier: float, sampling_rate: float, replace_one: bool, width: float) -> Pair:
     if replace_one:
-        ways: tuple[AdjacencyType, ...] = (AdjacencyType.REPLACE,)
+        ways: tuple[Way, ...] = ("replaced",)
     else:
-        ways = (AdjacencyType.REMOVE, AdjacencyType.ADD) if sampling_rate < 1 else (AdjacencyType.REMOVE,)
-    return PrivacyLossDistribution(*(_Gaussian(noise_multiplier, sampling_rate, way).pmf(width) for way in ways))
-
-
-class _Gaussian(GaussianPrivacyLoss):
-    """dp-accounting's loss with deltas of our own, all at once (docs/privacy-model.md section 5.6).
-
-    Args:
-        noise_multiplier: noise over the sensitivity of the relation.
-        sampling_rate: in (0, 1].
-        way: REMOVE is (1-q) N(0) + q N(-1) over N(0); ADD is N(0) over (1-q) N(0) + q N(1); REPLACE is
-            (1-q) N(0) + q N(-1/2) over (1-q) N(0) + q N(1/2), whose other direction is the same.
-    """
-
-    def __init__(self, noise_multiplier: float, sampling_rate: float, way: AdjacencyType) -> None:
-        shift = 0.5 if way == AdjacencyType.REPLACE else 1.0
-        super().__init__(noise_multiplier, shift, sampling_prob=sampling_rate, adjacency_type=way)
-
-    def pmf(self, width: float) -> DensePLDPmf:
-        """Of one direction, on multiples of ``width``."""
-        bounds = self.connect_dots_bounds()
-        first, last = math.floor(bounds.epsilon_lower / width), math.ceil(bounds.epsilon_upper / width)
-        return connected(self.deltas, width, first, last)
-
-    def deltas(self, epsilons: np.ndarray) -> np.ndarray:
-        """The hockey-stick divergences P(X <= x) - e^epsilon Q(X <= x); x is the last point whose loss reaches epsilon.
-
-        Each is largest at its x, so what rounding moves x by hardly shows.
-        """
-        variance = self._standard_deviation**2
-        if self.adjacency_type == AdjacencyType.REPLACE:
-            return self._at(-variance * _apart(epsilons, self.sampling_prob, variance), epsilons)
-        removed = self.adjacency_type == AdjacencyType.REMOVE
-        side = -1.0 if removed else 1.0  # of the noise that the record moves sums to
-        losses = -side * epsilons
-        least = math.log1p(-self.sampling_prob) if self.sampling_prob < 1 else -math.inf
-        reached = losses > least  # no loss of a removal is beneath ln(1 - q), none of an addition above -ln(1 - q)
-        deltas = -np.expm1(np.minimum(epsilons, 0.0)) if removed else np.zeros(len(epsilons))
-        whole = _unsampled(losses[reached], self.sampling_prob)
-        deltas[reached] = self._at(side * (0.5 + whole * variance), epsilons[reached])
-        return deltas
-
-    def _at(self, x: np.ndarray, epsilons: np.ndarray) -> np.ndarray:
-        return np.clip(self.mu_upper_cdf(x) - np.exp(epsilons + self.mu_lower_log_cdf(x)), 0.0, 1.0)
-
-
-def _apart(losses: np.ndarray, sampling_rate: float, variance: float) -> np.ndarray:
-    """-x / s^2 where the loss of (1-q) N(0) + q N(-1/2) over (1-q) N(0) + q N(1/2) is l.
-
-    With z = -x / (2 s^2), a = e^(1 / (8 s^2)) (1 - q) / q and the common factor left out, e^l is (a + e^z) / (a + e^-z).
-    So a sinh(l / 2) = sinh(z - l / 2), which gives z.
-
-    Args:
-        losses: l.
-        sampling_rate: q in (0, 1].
-        variance: s^2.
-    """
-    half = np.abs(losses) / 2
-    with np.errstate(divide="ignore"):  # sinh(0), and q = 1
-        log_sinh = half + np.log(-np.expm1(-2 * half)) - math.log(2)
-        log_a = 1 / (8 * variance) + np.log1p(-sampling_rate) - math.log(sampling_rate)
-    y = log_a + log_sinh
-    return losses + 2 * np.copysign(np.logaddexp(0.5 * np.logaddexp(0.0, 2 * y), y), losses)
-
-
-def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: int, last: int) -> DensePLDPmf:
-    """A distribution that dominates a profile: its deltas on a grid, connected (Doroshenko et al. 2022, Algorithm 1).
-
-    Between losses of the grid, delta as a function of e^epsilon is the chord, which is above whatever is convex. Where
-    rounding lets deltas rise, or bends them the wrong way, those below are raised, and chances below 0 left out: both only
-    add.
-
-    Args:
-        deltas: the profile, asked for at ascending losses.
-        width, first, last: of the grid, whose losses are ``first`` to ``last`` times ``width``.
-    """
-    known = np.maximum.accumulate(deltas(np.arange(first, last + 1) * width)[::-1])[::-1]
-    falls = np.append(-np.diff(known), 0.0) / math.expm1(width)  # (d_i - d_i+1) / (e^h - 1), and none after the last
-    before = np.append((1.0 - known[0]) * math.exp(-width), falls[:-1])
-    chances = np.maximum(before * math.exp(width) - falls, 0.0)
-    return DensePLDPmf(width, first, chances, float(known[-1]), pessimistic_estimate=True)
-
-
-def _unsampled(losses: np.ndarray, sampling_rate: float) -> np.ndarray:
-    """ln(1 + (e^l - 1) / q): the loss of a record that is in the sample, from that of one which is at rate q.
-
-    Args:
-        losses: above ln(1 - q).
-        sampling_rate: q in (0, 1].
-    """
-    near = np.clip(losses, -math.log(2), math.log(2))  # beyond these the other form cancels less
-    with np.errstate(divide="ignore"):  # at ln(1 - q) itself, rounded
-        small = np.log1p(np.maximum(np.expm1(near) / sampling_rate, -1.0))
-        large = (
-            losses
-            - math.log(sampling_rate)
-            + np.log1p(np.maximum((sampling_rate - 1) * np.exp(np.minimum(-losses, 700.0)), -1.0))
-        )
-    return np.where(losses == near, small, large)
+        ways = ("removed", "added") if sampling_rate < 1 else ("removed",)
+    profiles = [GaussianProfile(noise_multiplier, sampling_rate, way) for way in ways]
+    return tuple(
+        connected(profile.deltas, width, math.floor(low / width), math.ceil(high / width))
+        for profile in profiles
+        for low, high in (profile.range,)
+    )
 
 
 @dataclass(frozen=True)
@@ -226,6 +134,22 @@ class BoundedLoss:
         return 2 * self.epsilon
 
 
+def _theirs() -> ModuleType:
+    """dp-accounting's loss distributions, whose import takes a second."""
+    from dp_accounting import pld
+
+    return pld
+
+
+def _pair(theirs: PrivacyLossDistribution) -> Pair:
+    """A distribution of dp-accounting 0.6, as ours."""
+    pmfs = [theirs._pmf_remove] if theirs._symmetric else [theirs._pmf_remove, theirs._pmf_add]
+    return tuple(
+        LossDistribution(pmf._discretization, pmf._lower_loss, np.asarray(pmf._probs), float(pmf._infinity_mass))
+        for pmf in (each.to_dense_pmf() for each in pmfs)
+    )
+
+
 @dataclass(frozen=True)
 class LaplaceLoss(BoundedLoss):
     """Laplace noise whose scale is the sensitivity over ``epsilon``."""
@@ -234,8 +158,9 @@ class LaplaceLoss(BoundedLoss):
     def scale(self) -> float:
         return self.epsilon / 10
 
-    def pld(self, width: float) -> PrivacyLossDistribution:
-        return privacy_loss_distribution.from_laplace_mechanism(1 / self.epsilon, value_discretization_interval=width)
+    def pld(self, width: float) -> Pair:
+        known = _theirs().privacy_loss_distribution.from_laplace_mechanism
+        return _pair(known(1 / self.epsilon, value_discretization_interval=width))
 
     def renyi(self, order: float) -> float:
         return renyi.laplace(self.epsilon, order)
@@ -251,11 +176,10 @@ class RandomizedResponseLoss(BoundedLoss):
     def scale(self) -> float:
         return self.epsilon / 1000
 
-    def pld(self, width: float) -> PrivacyLossDistribution:
+    def pld(self, width: float) -> Pair:
         uniform = self.categories / (math.exp(self.epsilon) + self.categories - 1)  # chance of a uniform answer
-        return privacy_loss_distribution.from_randomized_response(
-            uniform, self.categories, value_discretization_interval=width
-        )
+        known = _theirs().privacy_loss_distribution.from_randomized_response
+        return _pair(known(uniform, self.categories, value_discretization_interval=width))
 
     def renyi(self, order: float) -> float:
         return renyi.randomized_response(self.epsilon, self.categories, order)
@@ -271,10 +195,10 @@ class GuaranteeLoss(BoundedLoss):
     def scale(self) -> float:
         return self.epsilon / 1000
 
-    def pld(self, width: float) -> PrivacyLossDistribution:
-        return privacy_loss_distribution.from_privacy_parameters(
-            common.DifferentialPrivacyParameters(self.epsilon, self.delta), value_discretization_interval=width
-        )
+    def pld(self, width: float) -> Pair:
+        guarantee = _theirs().common.DifferentialPrivacyParameters(self.epsilon, self.delta)
+        known = _theirs().privacy_loss_distribution.from_privacy_parameters
+        return _pair(known(guarantee, value_discretization_interval=width))
 
     def renyi(self, order: float) -> float:
         """Of what happens outside a chance of ``delta``, which the accountant subtracts from the asked delta."""
@@ -299,9 +223,9 @@ class BoundedRangeLoss(BoundedLoss):
     def scale(self) -> float:
         return self.epsilon / 10
 
-    def pld(self, width: float) -> PrivacyLossDistribution:
+    def pld(self, width: float) -> Pair:
         last = math.ceil(self.epsilon / width)
-        return PrivacyLossDistribution(connected(self.profile, width, -last, last))
+        return (connected(self.profile, width, -last, last),)
 
     def profile(self, x: np.ndarray) -> np.ndarray:
         """delta(x), rounded up where float64 would cancel."""

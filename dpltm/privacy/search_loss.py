@@ -8,13 +8,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import FINE
+from dpltm.privacy.loss_distribution import LossDistribution, Pair, connected
 from dpltm.privacy.mechanisms import mean_tries
-from dpltm.privacy.privacy_loss import PrivacyLoss, connected
+from dpltm.privacy.privacy_loss import PrivacyLoss
 from dpltm.privacy.private_search import Curve, search_curve
 
 Try = tuple[tuple[PrivacyLoss, int], ...]
@@ -51,14 +50,13 @@ class SearchLoss:
         """Of one try: a search spreads no less."""
         return max(math.sqrt(sum(count * loss.scale**2 for loss, count in one)) for one, _ in self.tries)
 
-    def pld(self, width: float) -> PrivacyLossDistribution:
+    def pld(self, width: float) -> Pair:
         """See :attr:`PrivacyLoss.pld`: the largest convex curve below the bound, connected between losses."""
         curves = _curves(self)
         if curves is None:
-            return PrivacyLossDistribution(pld_pmf.create_pmf({0: 0.0}, width, 1.0, pessimistic_estimate=True))
+            return (LossDistribution(width, 0, np.zeros(1), 1.0),)
         last = math.ceil(self._end / width)
-        remove, add = (connected(functools.partial(_convex, curve), width, -last, last) for curve in curves)
-        return PrivacyLossDistribution(remove, add)
+        return tuple(connected(functools.partial(_convex, curve), width, -last, last) for curve in curves)
 
     def renyi(self, order: float) -> float:
         """Papernot, Steinke 2022, Theorem 2, eta = 0: D(a) + (1 - 1/b) D(b) + ln(1/gamma) / b + ln E K / (a - 1), best b."""

@@ -59,14 +59,13 @@ def test_low_sampling_rates_are_covered_too(sigma, rate, steps):
     profile = pld.compose({SampledGaussianLoss(sigma, rate, False): steps})
     width = profile.body[0]._width
     single = SampledGaussianLoss(sigma, rate, False).pld(width)
-    for found, pmf in zip(profile.body, (single._pmf_remove, single._pmf_add), strict=True):
-        pmf = pmf.to_dense_pmf()
-        size = fft.next_fast_len(2 * max(found._count, pmf.size))
-        spectrum = fft.rfft(np.asarray(pmf._probs, dtype=np.longdouble), size)
+    for found, one in zip(profile.body, single, strict=True):
+        size = fft.next_fast_len(2 * max(found._count, len(one.chances)))
+        spectrum = fft.rfft(np.asarray(one.chances, dtype=np.longdouble), size)
         power = np.ones_like(spectrum)
         for bit in f"{steps:b}":
             power = power * power * (spectrum if bit == "1" else 1)
-        place = (found._first - steps * pmf._lower_loss + np.arange(found._count)) % size
+        place = (found._first - steps * one.first + np.arange(found._count)) % size
         chances = fft.irfft(power, size)[place]
         losses = (found._first + np.arange(found._count)) * np.longdouble(width)
         above = np.cumsum(chances[::-1])[::-1]
@@ -130,17 +129,12 @@ def test_every_resolution_is_an_upper_bound(resolution):
 
 def test_losses_are_read_as_dp_accounting_reads_them():
     """Its loops over every loss are the oracle of our sums."""
-    for loss_distribution in (
-        SampledGaussianLoss(1.0, 0.1, False).pld(1e-2),
-        SampledGaussianLoss(0.7, 0.3, True).pld(1e-2),
-    ):
-        found = pld.Losses.of(loss_distribution)
-        pmfs = [loss_distribution._pmf_remove, loss_distribution._pmf_add][: len(found)]
-        for losses, pmf in zip(found, pmfs, strict=True):
-            x = np.array([-0.3, -0.01, 0.0, 0.005, 0.01, 0.4, 2.0, 90.0])
-            assert losses.delta(x) == pytest.approx([pmf.get_delta_for_epsilon(float(at)) for at in x], abs=1e-14)
-            for delta in (0.04, 1e-3, 1e-6, 1e-9):
-                assert losses.epsilon(delta) == pytest.approx(pmf.get_epsilon_for_delta(delta), abs=1e-9)
+    for known in (*SampledGaussianLoss(1.0, 0.1, False).pld(1e-2), *SampledGaussianLoss(0.7, 0.3, True).pld(1e-2)):
+        losses, pmf = pld.Losses(known), DensePLDPmf(1e-2, known.first, known.chances, known.infinite, True)
+        x = np.array([-0.3, -0.01, 0.0, 0.005, 0.01, 0.4, 2.0, 90.0])
+        assert losses.delta(x) == pytest.approx([pmf.get_delta_for_epsilon(float(at)) for at in x], abs=1e-14)
+        for delta in (0.04, 1e-3, 1e-6, 1e-9):
+            assert losses.epsilon(delta) == pytest.approx(pmf.get_epsilon_for_delta(delta), abs=1e-9)
 
 
 @settings(max_examples=8)
@@ -165,46 +159,6 @@ def test_epsilon_and_delta_are_one_curve(sigma, rate, steps, draw, replace_one, 
     curve = profile.delta(np.linspace(0, found + 1, 50))
     assert (np.diff(curve) <= 1e-13).all()
     assert ((curve >= 0) & (curve <= 1)).all()
-
-
-# Like steps.
-
-
-def some_losses(seed, points=300):
-    """Chances on a grid, most of them at a few losses, as at low sampling rates."""
-    chances = np.random.default_rng(seed).random(points) ** (1 + 40 * (seed % 3))
-    return DensePLDPmf(0.01, -points // 3, chances / (chances.sum() * (1 + 1e-6)), 1e-6 / (1 + 1e-6), True)
-
-
-@pytest.mark.parametrize("count", [1, 2, 7, 1000])
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
-def test_like_steps_compose_as_dp_accounting_composes_them(count, seed):
-    pmf = some_losses(seed)
-    found, known = pld.self_composed(pmf, count), pmf.self_compose(count)
-    epsilons = (
-        np.linspace(-1, 1, 41) * 0.3 * math.sqrt(count) + count * float(pmf._probs @ np.arange(-100, 200)) * 0.01
-    )
-    assert pld.Losses(found).delta(epsilons) == pytest.approx(pld.Losses(known).delta(epsilons), abs=1e-14 * count)
-    assert found._infinity_mass == pytest.approx(known._infinity_mass, abs=2 * pld.TAILS)
-
-
-@settings(max_examples=30)
-@given(st.floats(0, 1), st.integers(2, 200), st.integers(1, 400))
-def test_hardly_anything_is_outside_the_bulk(chance, points, count):
-    """Two values: how often the larger comes is binomial."""
-    chances = np.zeros(points)
-    chances[0], chances[-1] = 1 - chance, chance
-    low, high = pld._bulk(chances, count)
-    heads = np.arange(count + 1)
-    outside = (heads * (points - 1) < low) | (heads * (points - 1) > high)
-    assert 0 <= low <= high <= count * (points - 1)
-    assert binom.pmf(heads[outside], count, chance).sum() <= pld.TAILS
-
-
-def test_the_bulk_is_not_everything():
-    """A normal sum: not much more than the 8 deviations to either side that hold all but 1e-15."""
-    low, high = pld._bulk(np.full(100, 0.01), 10_000)
-    assert 16 < (high - low) / (math.sqrt((100**2 - 1) / 12) * 100) < 18.5
 
 
 # The draw that came first.

@@ -2,11 +2,8 @@
 
 import math
 
-import mpmath
 import numpy as np
 import pytest
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
@@ -20,8 +17,6 @@ from dpltm.privacy.privacy_loss import (
     LaplaceLoss,
     RandomizedResponseLoss,
     SampledGaussianLoss,
-    _Gaussian,
-    connected,
 )
 from exact import added_delta, gaussian_delta, hockey_stick, removed_delta, two_outcomes
 
@@ -31,7 +26,7 @@ EPSILONS = np.linspace(0, 5, 20)
 
 def profile(mechanism, epsilons, width=WIDTH):
     """delta of each direction of a mechanism's own loss distribution."""
-    return [losses.delta(np.asarray(epsilons)) for losses in pld.Losses.of(mechanism.pld(width))]
+    return [losses.delta(np.asarray(epsilons)) for losses in map(pld.Losses, mechanism.pld(width))]
 
 
 def dominates(mechanism, exact, epsilons, slack, width=WIDTH):
@@ -55,72 +50,6 @@ def test_sampled_gaussian_add_remove(sigma, rate):
     dominates(SampledGaussianLoss(sigma, rate, False), exact, np.linspace(-1, 1 / sigma**2 + 2 / sigma, 80), 1e-6)
 
 
-def at_losses(sigma, rate, way):
-    """dp-accounting's loss, and epsilons all over its range, near zero, and where one of the two stops."""
-    shift = 0.5 if way == AdjacencyType.REPLACE else 1.0
-    theirs = GaussianPrivacyLoss(sigma, shift, sampling_prob=rate, adjacency_type=way)
-    bounds = theirs.connect_dots_bounds()
-    edge = math.log1p(-rate) if rate < 1 else 0.0
-    near = [sign * edge + off for sign in (-1, 1) for off in (0.0, 1e-12, -1e-12, 1e-6, -1e-6)]
-    return theirs, np.concatenate([np.linspace(bounds.epsilon_lower, bounds.epsilon_upper, 200), near])
-
-
-@settings(deadline=None, max_examples=100)
-@given(
-    sigma=st.floats(0.05, 1000),
-    rate=st.one_of(st.just(1.0), st.floats(1e-7, 0.999)),
-    way=st.sampled_from(list(AdjacencyType)),
-)
-def test_deltas_asked_for_at_once_are_those_that_dp_accounting_finds_one_by_one(sigma, rate, way):
-    theirs, epsilons = at_losses(sigma, rate, way)
-    found = _Gaussian(sigma, rate, way).deltas(epsilons)
-    assert found == pytest.approx(theirs.get_delta_for_epsilon(epsilons), abs=1e-11)
-
-
-def exact_deltas(sigma, rate, epsilons):
-    """Removal, addition and replacement, to 60 digits."""
-    with mpmath.workdps(60):
-        s, q = mpmath.mpf(sigma), mpmath.mpf(rate)
-
-        def removed(epsilon):
-            e = mpmath.exp(epsilon)
-            if e <= 1 - q:
-                return 1 - e
-            x = -mpmath.mpf(0.5) - mpmath.log((e - 1 + q) / q) * s**2
-            below, shifted = mpmath.ncdf(x / s), mpmath.ncdf((x + 1) / s)
-            return (1 - q) * below + q * shifted - e * below
-
-        def replaced(epsilon):
-            alpha = mpmath.exp(1 / (8 * s**2)) * (1 - q) / q
-            x = -(s**2) * (2 * mpmath.asinh(alpha * mpmath.sinh(epsilon / 2)) + epsilon)
-            top, bottom = ((1 - q) * mpmath.ncdf(x / s) + q * mpmath.ncdf((x + c) / s) for c in (0.5, -0.5))
-            return top - mpmath.exp(epsilon) * bottom
-
-        replace = [float(replaced(mpmath.mpf(x))) for x in epsilons]
-        remove = [float(removed(mpmath.mpf(x))) for x in epsilons]
-        add = [float(1 - mpmath.exp(mpmath.mpf(x)) * (1 - removed(-mpmath.mpf(x)))) for x in epsilons]
-    return {AdjacencyType.REMOVE: remove, AdjacencyType.ADD: add, AdjacencyType.REPLACE: replace}
-
-
-@pytest.mark.parametrize(
-    ("sigma", "rate"), [(0.125, 0.5), (0.25, 1.0), (0.25, 0.25), (2.0, 1e-5), (1.1, 0.999), (40.0, 0.01)]
-)
-def test_deltas_are_right_in_the_last_bits(sigma, rate):
-    _, epsilons = at_losses(sigma, rate, AdjacencyType.REMOVE)
-    for way, exact in exact_deltas(sigma, rate, epsilons).items():
-        off = np.abs(_Gaussian(sigma, rate, way).deltas(epsilons) - exact)
-        assert (off <= 3e-16 * (1 + np.abs(epsilons))).all()  # e^epsilon Q is the exponential of a sum
-
-
-def test_deltas_next_to_the_loss_that_none_exceeds():
-    """dp-accounting takes a threshold within 1e-9 of it for infinite: delta is 0 there, 1.4e-10 too small."""
-    sigma, rate = 0.022957406205236397, 0.6969347613990869
-    epsilons = -np.log1p(-rate) * (1 - np.array([1.2e-10, 1e-9, 1e-8]))
-    exact = exact_deltas(sigma, rate, epsilons)[AdjacencyType.ADD]
-    assert exact[0] == pytest.approx(1.43e-10, rel=1e-2)
-    assert _Gaussian(sigma, rate, AdjacencyType.ADD).deltas(epsilons) == pytest.approx(exact, abs=3e-16)
-
-
 @pytest.mark.parametrize("sigma", [0.05, 0.3, 1.0])
 def test_a_rate_next_to_one_costs_what_one_costs(sigma):
     """dp-accounting refuses some of these."""
@@ -128,37 +57,6 @@ def test_a_rate_next_to_one_costs_what_one_costs(sigma):
         whole = GaussianLoss(sigma) if not replace_one else SampledGaussianLoss(sigma, 1.0, True)
         for near in profile(SampledGaussianLoss(sigma, 1 - 2.0**-53, replace_one), EPSILONS):
             assert near == pytest.approx(profile(whole, EPSILONS)[0], abs=1e-9)
-
-
-# Deltas on a grid, connected.
-
-
-@given(
-    st.floats(1e-4, 3.0),
-    st.integers(-50, 50),
-    st.lists(st.floats(0, 1), min_size=1, max_size=12),
-)
-def test_connected_is_what_dp_accounting_connects(width, first, rates):
-    """Of any profile: mixtures of losses have one that is convex in e^epsilon."""
-    losses = np.arange(first, first + len(rates)) * width
-    weights = np.array(rates) / max(sum(rates), 1e-300)
-    deltas = np.array([float(weights @ np.maximum(-np.expm1(x - losses), 0.0)) for x in losses])
-    found = connected(lambda _: deltas, width, first, first + len(rates) - 1)
-    known = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(width, first, first + len(rates) - 1, deltas)
-    known = known.to_dense_pmf()
-    assert found._lower_loss == known._lower_loss
-    assert found._probs == pytest.approx(known._probs, abs=1e-12 / min(width, 1))
-    assert found._infinity_mass == known._infinity_mass
-
-
-@given(st.floats(1e-3, 1.0), st.lists(st.floats(0, 1), min_size=2, max_size=30), st.integers(-10, 10))
-def test_connected_is_above_whatever_rounding_makes_of_a_profile(width, values, first):
-    """Deltas that rise, or bend the wrong way."""
-    deltas = np.array(values)
-    found = connected(lambda _: deltas, width, first, first + len(values) - 1)
-    at = (first + np.arange(len(values))) * width
-    assert (pld.Losses(found).delta(at) >= deltas - 1e-12).all()
-    assert (found._probs >= 0).all()
 
 
 def replaced_delta(eps, sigma, rate, first=-0.5, second=0.5):
@@ -307,7 +205,7 @@ def test_renyi_and_losses_tell_one_story(mechanism, order):
     """
     width = 2.0**-9
     found = []
-    for losses in pld.Losses.of(mechanism.pld(width)):
+    for losses in map(pld.Losses, mechanism.pld(width)):
         x = np.arange(-12, 40, width / 4)
         truncated = losses.delta(np.array([1e4]))  # counted as an infinite loss; all orders of it are infinite
         surplus = losses.delta(x) - np.maximum(-np.expm1(x), 0) - truncated

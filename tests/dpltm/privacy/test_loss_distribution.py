@@ -1,0 +1,104 @@
+"""Loss distributions on a grid, and their sums, against dp-accounting and against what is known exactly."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld.pld_pmf import DensePLDPmf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from dpltm.privacy.loss_distribution import TAILS, LossDistribution, _bulk, both_plus, connected
+from dpltm.privacy.pld import Losses
+
+
+@given(
+    st.floats(1e-4, 3.0),
+    st.integers(-50, 50),
+    st.lists(st.floats(0, 1), min_size=1, max_size=12),
+)
+def test_connected_is_what_dp_accounting_connects(width, first, rates):
+    """Of any profile: mixtures of losses have one that is convex in e^epsilon."""
+    losses = np.arange(first, first + len(rates)) * width
+    weights = np.array(rates) / max(sum(rates), 1e-300)
+    deltas = np.array([float(weights @ np.maximum(-np.expm1(x - losses), 0.0)) for x in losses])
+    found = connected(lambda _: deltas, width, first, first + len(rates) - 1)
+    known = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(width, first, first + len(rates) - 1, deltas)
+    known = known.to_dense_pmf()
+    assert found.first == known._lower_loss
+    assert found.chances == pytest.approx(known._probs, abs=1e-12 / min(width, 1))
+    assert found.infinite == known._infinity_mass
+
+
+@given(st.floats(1e-3, 1.0), st.lists(st.floats(0, 1), min_size=2, max_size=30), st.integers(-10, 10))
+def test_connected_is_above_whatever_rounding_makes_of_a_profile(width, values, first):
+    """Deltas that rise, or bend the wrong way."""
+    deltas = np.array(values)
+    found = connected(lambda _: deltas, width, first, first + len(values) - 1)
+    at = (first + np.arange(len(values))) * width
+    assert (Losses(found).delta(at) >= deltas - 1e-12).all()
+    assert (found.chances >= 0).all()
+
+
+def some_losses(seed, points=300):
+    """Chances on a grid, most of them at a few losses, as at low sampling rates."""
+    chances = np.random.default_rng(seed).random(points) ** (1 + 40 * (seed % 3))
+    return LossDistribution(0.01, -points // 3, chances / (chances.sum() * (1 + 1e-6)), 1e-6 / (1 + 1e-6))
+
+
+def theirs(known):
+    return DensePLDPmf(known.width, known.first, known.chances, known.infinite, True)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 1000])
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_like_steps_compose_as_dp_accounting_composes_them(count, seed):
+    known = some_losses(seed)
+    found, expected = known.times(count), theirs(known).self_compose(count)
+    mean = count * float(known.chances @ np.arange(-100, 200)) * known.width
+    epsilons = mean + np.linspace(-0.3, 0.3, 41) * math.sqrt(count)
+    assert Losses(found).delta(epsilons) == pytest.approx(expected.get_delta_for_epsilon(epsilons), abs=1e-14 * count)
+    assert found.infinite == pytest.approx(expected._infinity_mass, abs=2 * TAILS)
+
+
+def test_sums_of_different_losses_are_those_of_dp_accounting():
+    one, other = some_losses(1), some_losses(2, 77)
+    found, expected = one.plus(other), theirs(one).compose(theirs(other))
+    assert (found.width, found.first) == (expected._discretization, expected._lower_loss)
+    assert found.chances == pytest.approx(expected._probs, abs=1e-16)
+    assert found.infinite == expected._infinity_mass
+
+
+def test_a_direction_that_stands_for_both_is_added_to_either():
+    one, remove, add = some_losses(0, 30), some_losses(1, 30), some_losses(2, 30)
+    for pair in (both_plus((one,), (remove, add)), both_plus((remove, add), (one,))):
+        for found, part in zip(pair, (remove, add), strict=True):
+            assert found.chances == pytest.approx(one.plus(part).chances, abs=1e-16)
+    assert len(both_plus((one,), (one,))) == 1
+
+
+def test_what_tells_all_goes_on_telling_all():
+    nothing = LossDistribution(0.1, 0, np.zeros(1), 1.0)
+    for found in (nothing.times(3), nothing.plus(some_losses(0)), some_losses(0).plus(nothing)):
+        assert Losses(found).delta(np.array([0.0, 50.0])) == pytest.approx([1.0, 1.0])
+
+
+@settings(max_examples=30)
+@given(st.floats(0, 1), st.integers(2, 200), st.integers(1, 400))
+def test_hardly_anything_is_outside_the_bulk(chance, points, count):
+    """Two values: how often the larger comes is binomial."""
+    chances = np.zeros(points)
+    chances[0], chances[-1] = 1 - chance, chance
+    low, high = _bulk(chances, count)
+    heads = np.arange(count + 1)
+    outside = (heads * (points - 1) < low) | (heads * (points - 1) > high)
+    assert 0 <= low <= high <= count * (points - 1)
+    assert binom.pmf(heads[outside], count, chance).sum() <= TAILS
+
+
+def test_the_bulk_is_not_everything():
+    """A normal sum: not much more than the 8 deviations to either side that hold all but 1e-15."""
+    low, high = _bulk(np.full(100, 0.01), 10_000)
+    assert 16 < (high - low) / (math.sqrt((100**2 - 1) / 12) * 100) < 18.5
