@@ -2,7 +2,7 @@
 
 In every direction the loss ln(P / Q) falls with x, so that delta(epsilon) = P(X <= x) - e^epsilon Q(X <= x) at the last x
 whose loss reaches epsilon. Each is largest at its x, so what rounding moves x by hardly shows: these are off by at most
-3e-16 (1 + |epsilon|) from 60 digits (docs/privacy-model.md section 5.6).
+4e-16 (1 + |epsilon|) from 60 digits (docs/privacy-model.md section 5.6).
 """
 
 from __future__ import annotations

@@ -84,10 +84,11 @@ def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: i
         width, first, last: of the grid, whose losses are ``first`` to ``last`` times ``width``.
     """
     known = np.maximum.accumulate(deltas(np.arange(first, last + 1) * width)[::-1])[::-1]
-    falls = np.append(-np.diff(known), 0.0) / math.expm1(width)  # (d_i - d_i+1) / (e^h - 1), and none after the last
-    before = np.append((1.0 - known[0]) * math.exp(-width), falls[:-1])
-    chances = np.maximum(before * math.exp(width) - falls, 0.0)
-    return LossDistribution(width, first, chances, float(known[-1]))
+    falls = -np.diff(known)  # d_i - d_i+1
+    slopes = np.append(falls / math.expm1(width), 0.0)
+    # (falls_i-1 e^h - falls_i) / (e^h - 1); so written, what rounds e^h does not add up over the losses
+    chances = np.append((1.0 - known[0]) - slopes[0], (slopes[:-1] - slopes[1:]) + falls)
+    return LossDistribution(width, first, np.maximum(chances, 0.0), float(known[-1]))
 
 
 def _bulk(chances: np.ndarray, count: int) -> tuple[int, int]:

@@ -21,14 +21,10 @@ from dpltm.privacy.privacy_loss import BoundedRangeLoss, PrivacyLoss
 MAX_WIDTH = 50.0
 """A grid of losses this wide says nothing any more."""
 
-LONG = 100_000
-"""Longer compositions are made in two rounds, each of the square root's length: the tails of a sum are bounded by moments of
-the single loss, which leaves far too much of a very long sum."""
-
 ROUNDING = 2e-15
 """What the Fourier transforms may err by in delta, either way, for every composed step. Measured, not proven: at most 3e-17
 a step for Gaussians, whose composition is known exactly, but 3e-16 at low sampling rates, where nearly all losses are one
-(against transforms in long double). It is added to every delta. The rounding of a step's deltas, 3e-16 (1 + |epsilon|), adds
+(against transforms in long double). It is added to every delta. The rounding of a step's deltas, 4e-16 (1 + |epsilon|), adds
 up in the same way, and is paid for too: at losses that are large enough for more, connecting deltas adds far more."""
 
 MAX_LOSS = 700.0
@@ -182,15 +178,7 @@ def _compose(counts: tuple[tuple[PrivacyLoss, int], ...], draw: float, resolutio
 
 @functools.lru_cache(maxsize=16)
 def _repeated(loss: PrivacyLoss, count: int, width: float) -> Pair:
-    return tuple(_in_rounds(single, count) for single in loss.pld(width))
-
-
-def _in_rounds(single: LossDistribution, count: int) -> LossDistribution:
-    if count <= LONG:
-        return single.times(count)
-    root = math.isqrt(count)
-    whole = single.times(root).times(count // root)
-    return whole.plus(single.times(count % root)) if count % root else whole
+    return tuple(single.times(count) for single in loss.pld(width))
 
 
 def _width(losses: Mapping[PrivacyLoss, int], resolution: Resolution) -> tuple[float, bool]:

@@ -232,7 +232,9 @@ class BoundedRangeLoss(BoundedLoss):
         inside = np.expm1((np.clip(x, -self.epsilon, self.epsilon) - self.epsilon) / 2) ** 2 / -math.expm1(
             -self.epsilon
         )
-        return np.clip(np.where(x <= -self.epsilon, -np.expm1(x), np.where(x >= self.epsilon, 0.0, inside)), 0, 1)
+        return np.clip(
+            np.where(x <= -self.epsilon, -np.expm1(np.minimum(x, 0.0)), np.where(x >= self.epsilon, 0.0, inside)), 0, 1
+        )
 
     def renyi(self, order: float) -> float:
         return renyi.bounded_range(self.epsilon, order)

@@ -25,7 +25,7 @@ from dpltm.reports.attacker import odds
 
 FORMAT, SCHEMA = "dpltm-statement", 1
 
-LIBRARIES = ("dpltm", "dp-accounting")
+LIBRARIES = ("dpltm", "numpy", "scipy", "dp-accounting")
 """Those that figures are computed with."""
 
 MAX_EVENTS = 2000

@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld.pld_pmf import DensePLDPmf
@@ -33,6 +34,14 @@ def test_composed_gaussians_are_covered_down_to_the_rounding(steps, mu):
     grid = {1: 1e-5, 1000: 1e-3, 100_000: 0.03}[steps]
     assert (found <= exact * (1 + grid) + 2 * profile.rounding).all()
     assert profile.rounding <= 3e-15 * (steps + 10)
+
+
+@pytest.mark.parametrize("sigma", [0.41619377759832593, 0.6157, 0.84857, 3.055])
+def test_one_step_is_covered_on_the_grid(sigma):
+    """Where no chord lies between the true profile and what is certified, nothing but arithmetic does."""
+    profile = pld.compose({GaussianLoss(sigma): 1})
+    exact = float(mpmath.erf(1 / (2 * mpmath.mpf(sigma) * mpmath.sqrt(2))))  # total variation
+    assert exact <= profile.delta(np.array([0.0]))[0] <= exact + 3 * profile.rounding
 
 
 def test_the_rounding_is_needed():
