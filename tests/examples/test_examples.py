@@ -112,6 +112,7 @@ def test_a_recurrent_network_learns_within_its_budget():
     assert 2.9 < float(spent[1]) <= 3.0
 
 
+@pytest.mark.long
 def test_a_bug_in_another_library_is_noticed():
     """Few trainings of Opacus: what it says stands, and falls where a third of the noise is added."""
     command = [sys.executable, str(EXAMPLES / "audit_opacus.py"), "--trials", "80"]

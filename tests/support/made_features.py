@@ -17,32 +17,32 @@ from dpltm.data import bundled
 Tensors = dict[str, np.ndarray]
 
 
-def check_seed(make: Callable[[int], Tensors], drawn: str) -> Tensors:
-    """The seed decides every bit; what seed 3 gives.
+def check_seed(make: Callable[..., Tensors], drawn: str) -> tuple[Tensors, list[tuple[int, str]]]:
+    """The seed decides every bit; threads of the caller decide none, and are put back.
 
     Args:
-        make: the tensors of a seed.
+        make: the tensors of a seed in some steps; takes who watches.
         drawn: name of one that differs from seed to seed.
+
+    Returns:
+        What seed 3 gives, and what it told who watched.
     """
-    first, again, other = make(3), make(3), make(4)
+    notes: list[tuple[int, str]] = []
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first = make(3, 3, lambda done, note: notes.append((done, note)))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    again, other = make(3, 3), make(4, 3)
     assert first.keys() == other.keys()
     assert all(np.array_equal(first[name], again[name]) for name in first)
     assert not np.array_equal(first[drawn], other[drawn])
     assert {value.dtype for value in first.values()} == {np.dtype("float16")}
     assert all(np.isfinite(value).all() for value in first.values())
-    return first
-
-
-def check_threads(make: Callable[[], Tensors]) -> None:
-    """Threads of the caller are put back, and decide nothing."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        found = make()
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    assert all(np.array_equal(value, found[name]) for name, value in make().items())
+    assert [done for done, _ in notes] == [1, 2, 3]
+    return first, notes
 
 
 SEALED = """

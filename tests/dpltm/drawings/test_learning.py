@@ -10,7 +10,7 @@ from dpltm.drawings.encoder import UNITS
 from dpltm.drawings.learning import DIRECTIONS, WHITENING, directions, make
 from dpltm.options.features import MakeRequest
 from dpltm.tickets.workbench.features import BUNDLED
-from made_features import check_nothing_is_read, check_seed, check_threads
+from made_features import check_nothing_is_read, check_seed
 
 
 @pytest.fixture(autouse=True)
@@ -20,24 +20,14 @@ def _few_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_seed_decides_every_bit():
-    first = check_seed(lambda seed: make(seed, 2), "layers.0.weight")
+    first, notes = check_seed(make, "layers.0.weight")
     assert first["directions"].shape == (DIRECTIONS, UNITS)
+    assert all(note.endswith("% recognised") for _, note in notes)
 
 
 def test_the_command_takes_the_usual_steps():
     assert MakeRequest(what="drawings").steps is None
     assert BUNDLED["drawings"].steps == learning.STEPS == 2000
-
-
-def test_threads_are_put_back_and_decide_nothing():
-    check_threads(lambda: make(3, 2))
-
-
-def test_who_watches_is_told_of_every_step():
-    notes = []
-    make(0, 3, lambda done, note: notes.append((done, note)))
-    assert [done for done, _ in notes] == [1, 2, 3]
-    assert all(note.endswith("% recognised") for _, note in notes)
 
 
 def test_directions_are_principal_components():

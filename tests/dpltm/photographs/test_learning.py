@@ -8,7 +8,7 @@ import torch
 from dpltm.photographs import learning
 from dpltm.photographs.dictionary import PATCH, WINDOWS, units_of
 from dpltm.photographs.learning import DIRECTIONS, SIZE, dictionary, make, patches
-from made_features import check_nothing_is_read, check_seed, check_threads
+from made_features import check_nothing_is_read, check_seed
 
 
 @pytest.fixture(autouse=True)
@@ -18,19 +18,9 @@ def _few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_seed_decides_every_bit():
-    first = check_seed(lambda seed: make(seed, 2), "filters")
+    first, notes = check_seed(make, "filters")
     assert first["filters"].shape == (SIZE, 3, PATCH, PATCH)
     assert first["directions"].shape == (DIRECTIONS, 2 * SIZE * WINDOWS**2)
-
-
-def test_threads_are_put_back_and_decide_nothing():
-    check_threads(lambda: make(3, 1))
-
-
-def test_who_watches_is_told_of_every_round():
-    notes = []
-    make(0, 3, lambda done, note: notes.append((done, note)))
-    assert [done for done, _ in notes] == [1, 2, 3]
     shares = [int(note.removesuffix("% alike")) for _, note in notes]
     assert shares == sorted(shares), "k-means never gets worse"
 
