@@ -263,7 +263,7 @@ COMMANDS = [
 
 
 EXAMPLES = """\
-# the three stages on a small dataset, in about a minute
+# the three stages on a small dataset, in some ten seconds
 dpltm demo
 # the same, one by one
 dpltm generate --dataset digits --subset 0.0:0.5 --provenance public --out digits.tickets

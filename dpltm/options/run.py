@@ -51,7 +51,7 @@ class DemoRequest:
     Ends in a table and the certified epsilon. Nothing is kept unless `out` says where.
 
     Examples:
-        # about a minute; nothing is kept
+        # some ten seconds; nothing is kept
         dpltm demo
         # keep tickets, run and ledger
         dpltm demo --out demo

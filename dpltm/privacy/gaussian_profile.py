@@ -50,9 +50,7 @@ class GaussianProfile:
         removed = self.way == "removed"
         side = -1.0 if removed else 1.0  # of the noise that the record moves sums to
         losses = -side * epsilons
-        reached = losses > _log_unsampled(
-            rate
-        )  # no loss of a removal is beneath it, none of an addition above its opposite
+        reached = losses > _log_unsampled(rate)  # no removal loses less, and no addition more than its opposite
         deltas = -np.expm1(np.minimum(epsilons, 0.0)) if removed else np.zeros(len(epsilons))
         whole = _unsampled(losses[reached], rate)
         deltas[reached] = self._at(side * (0.5 + whole * variance), epsilons[reached])
