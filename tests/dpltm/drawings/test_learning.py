@@ -16,7 +16,7 @@ from made_features import check_nothing_is_read, check_seed
 @pytest.fixture(autouse=True)
 def _few_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "SAMPLE", 480)
-    monkeypatch.setattr(learning, "KINDS", 24)
+    monkeypatch.setattr(learning, "KINDS", 8)
 
 
 def test_the_seed_decides_every_bit():
@@ -49,4 +49,4 @@ def test_directions_without_spread_are_numbers_all_the_same():
 
 
 def test_no_file_and_no_network_is_read():
-    check_nothing_is_read("dpltm.drawings", "learning.SAMPLE, learning.KINDS = 480, 24")
+    check_nothing_is_read("dpltm.drawings", "learning.SAMPLE, learning.KINDS = 480, 8")
