@@ -27,6 +27,7 @@ from dpltm.privacy.events import (
     TrainingEvent,
     is_release,
 )
+from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import Adjacency, Unit, sampling_of
 from dpltm.privacy.parts import mechanisms_of, parts, protect_several, stated_relations, total_epsilon, users_of
 from dpltm.privacy.privacy_unit import bounds_nothing, neighbours_between, unit_of
@@ -168,8 +169,8 @@ def compare_central_limit(approximate: float, certified: float) -> str:
     side = "below" if approximate < certified else "above"
     gap = abs(approximate - certified)
     return (
-        f"the central limit figure {approximate:.4g} is {gap:.2g} ({gap / certified:.1%}) {side} the certified one: it is an"
-        " approximation and promises nothing"
+        f"the central limit figure {figure(approximate)} is {gap:.2g} ({gap / certified:.1%}) {side} the certified one: it"
+        " is an approximation and promises nothing"
     )
 
 
