@@ -111,16 +111,14 @@ def _gaussian_span(noise_multiplier: float) -> float:
 
 @functools.lru_cache(maxsize=32)
 def _gaussian_pld(noise_multiplier: float, sampling_rate: float, replace_one: bool, width: float) -> Pair:
+    def of(way: Way) -> LossDistribution:
+        profile = GaussianProfile(noise_multiplier, sampling_rate, way)
+        low, high = profile.range
+        return connected(profile.deltas, width, math.floor(low / width), math.ceil(high / width))
+
     if replace_one:
-        ways: tuple[Way, ...] = ("replaced",)
-    else:
-        ways = ("removed", "added") if sampling_rate < 1 else ("removed",)
-    profiles = [GaussianProfile(noise_multiplier, sampling_rate, way) for way in ways]
-    return tuple(
-        connected(profile.deltas, width, math.floor(low / width), math.ceil(high / width))
-        for profile in profiles
-        for low, high in (profile.range,)
-    )
+        return (of("replaced"),)
+    return (of("removed"), of("added")) if sampling_rate < 1 else (of("removed"),)
 
 
 @dataclass(frozen=True)
@@ -229,12 +227,10 @@ class BoundedRangeLoss(BoundedLoss):
 
     def profile(self, x: np.ndarray) -> np.ndarray:
         """delta(x), rounded up where float64 would cancel."""
-        inside = np.expm1((np.clip(x, -self.epsilon, self.epsilon) - self.epsilon) / 2) ** 2 / -math.expm1(
-            -self.epsilon
-        )
-        return np.clip(
-            np.where(x <= -self.epsilon, -np.expm1(np.minimum(x, 0.0)), np.where(x >= self.epsilon, 0.0, inside)), 0, 1
-        )
+        near = np.clip(x, -self.epsilon, self.epsilon)
+        inside = np.expm1((near - self.epsilon) / 2) ** 2 / -math.expm1(-self.epsilon)
+        outside = -np.expm1(np.minimum(x, 0.0))
+        return np.clip(np.where(np.abs(x) < self.epsilon, inside, outside), 0.0, 1.0)
 
     def renyi(self, order: float) -> float:
         return renyi.bounded_range(self.epsilon, order)
