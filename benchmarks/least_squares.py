@@ -31,6 +31,7 @@ ARMS: dict[str, tuple[str, ...]] = {
     "kmnist-scatter": ("--dataset", "kmnist-7k", "--features", "scatter", "--public", "mnist", *COMPONENTS),
     "kmnist-drawings": ("--dataset", "kmnist-7k", "--features", "drawings"),
     "cifar-photographs": ("--dataset", "cifar10-12k", "--features", "photographs"),
+    "fashion-three": ("--dataset", "fashion-mnist", "--features", "drawings+photographs+scatter:3"),
     "fashion-both": ("--dataset", "fashion-mnist", "--features", "drawings+photographs"),
 }
 """What stands in front of the layer."""

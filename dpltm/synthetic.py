@@ -19,7 +19,7 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.noise import RandomSource
 from dpltm.privacy.mechanisms import Adjacency
-from dpltm.second_moments import BITS, MAX_NOISE, ROWS, noisy_symmetric, noisy_whole, within_norm
+from dpltm.second_moments import BITS, MAX_NOISE, ROWS, noisy_symmetric, noisy_whole, sum_of_squares, within_norm
 
 COUNT_WEIGHT, SUM_WEIGHT, SECOND_WEIGHT = 1 / 8, 1.0, 1 / 2
 """How much of the sensitivity each part of the query takes up; its noise is divided by it.
@@ -119,7 +119,7 @@ def release_moments(
     for whole, labels in _chunks(x, y, classes):
         counts += torch.bincount(labels, minlength=classes)
         sums.index_add_(0, labels, whole.to(torch.int64))
-        second += (whole.T @ whole).to(torch.int64)
+        second += sum_of_squares(whole)
     released = noisy_symmetric(second, std / SECOND_WEIGHT, noise)
     return Moments(
         noisy_whole(counts, std / COUNT_WEIGHT, 0, noise),

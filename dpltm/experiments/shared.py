@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -169,17 +169,6 @@ def tasks(trials: Iterable[Trial]) -> dict[str, Task]:
     for trial in trials:
         add(trial)
     return ordered
-
-
-def levels(ordered: Mapping[str, Task]) -> list[list[Task]]:
-    """Tasks in levels: each needs those of earlier levels alone; those that others need come first in their level."""
-    depth: dict[str, int] = {}
-    for name, task in ordered.items():
-        depth[name] = 1 + max((depth[name_of(need)] for need in needs_of(task) if name_of(need) in depth), default=-1)
-    rows: list[list[Task]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
-    for name, task in sorted(ordered.items(), key=lambda item: isinstance(item[1], Trial)):
-        rows[depth[name]].append(task)
-    return rows
 
 
 def searched_settings(settings: Section) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from dpltm.data import DatasetCache
 from dpltm.errors import InputError
 from dpltm.experiments.recipe import Recipe
+from dpltm.experiments.shared import Task, name_of
 from dpltm.generation import GenerationConfig, generate
 from dpltm.models import ModelSpec
 from dpltm.privacy.events import DatasetRef
@@ -79,8 +81,16 @@ def make_set(options: Any, progress: Progress, *, dataset_cache: DatasetCache | 
 def made(recipe: Recipe, root: Path, engine: Engine | None = None) -> SweepFolder:
     """The folder of a sweep that has come to its end."""
     folder = SweepFolder(root, recipe.title, new_session())
-    sweep(recipe, TrialRunner(folder, stages=STAGES), engine or Processes(1, folder.session))
+    sweep(recipe, TrialRunner(folder, stages=STAGES), engine or Processes(1))
     return folder
+
+
+def note_after(root: Path, late: str, other: str, task: Task) -> None:
+    """Notes a task; the one named ``late`` not before ``other`` has been, or half a minute has passed."""
+    ends = time.monotonic() + 30
+    while name_of(task) == late and other not in calls(root) and time.monotonic() < ends:
+        time.sleep(0.02)
+    _note(root, name_of(task))
 
 
 def _note(root: Path, what: str) -> None:

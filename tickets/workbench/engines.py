@@ -1,4 +1,4 @@
-"""Where trials run: in processes of this machine (joblib), or on a Dask cluster. Each is an independent call.
+"""Where trials run: in processes of this machine (joblib's loky), or on a Dask cluster. Each is an independent call.
 
 Both hand calls to their processes by pickle, which runs what it is sent: connect to a scheduler that is your own.
 """
@@ -6,23 +6,27 @@ Both hand calls to their processes by pickle, which runs what it is sent: connec
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import uuid
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from joblib import Parallel, delayed
+from joblib.externals import loky
 
 from dpltm.errors import InputError, first_line
-from dpltm.experiments.shared import Task, levels, name_of, needs_of
+from dpltm.experiments.recipe import Trial
+from dpltm.experiments.shared import Task, name_of, needs_of
 
 MAX_JOBS = 1024
 
 CONNECT_SECONDS = 10
 """Time for a scheduler to answer."""
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""What libraries of numbers read when they are loaded."""
 
 Attempt = Callable[[Task], None]
 
@@ -45,36 +49,45 @@ class Processes:
 
     Attributes:
         jobs: how many.
-        session: names the sweep, so that the processes of an earlier one, with its datasets, are not taken over.
     """
 
     jobs: int
-    session: str
 
     def run(self, attempt: Attempt, ordered: Mapping[str, Task]) -> Iterator[None]:
-        """See :class:`Engine`."""
+        """See :class:`Engine`. A free process takes the first task that can be made, those that others need first."""
         if self.jobs == 1:
             for task in ordered.values():
                 attempt(task)
                 yield
             return
-        for level in levels(ordered):
-            yield from self._in_parallel(attempt, level)
+        left = dict(sorted(ordered.items(), key=lambda item: isinstance(item[1], Trial)))
+        needs = {name: {name_of(need) for need in needs_of(task)} & ordered.keys() for name, task in left.items()}
+        running, done = dict[Any, str](), set[str]()
+        with _quiet_when_interrupted(), _pool(min(self.jobs, len(left))) as pool:
+            while left or running:
+                able = [name for name in left if needs[name] <= done][: self.jobs - len(running)]
+                running |= {pool.submit(attempt, left.pop(name)): name for name in able}
+                for future in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
+                    done.add(running.pop(future))
+                    future.result()
+                    yield
 
-    def _in_parallel(self, attempt: Attempt, tasks: list[Task]) -> Iterator[None]:
-        with warnings.catch_warnings(), _quiet_when_interrupted():
-            # joblib warns of calls that Ctrl-C has cancelled, and of processes that it replaces
-            warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
-            parallel = Parallel(
-                n_jobs=self.jobs, backend="loky", return_as="generator_unordered", batch_size=1, pre_dispatch="all",
-                initializer=_leave_interrupts, initargs=(self.session,),
-            )  # fmt: skip
-            yield from parallel(delayed(attempt)(task) for task in tasks)
+
+@contextlib.contextmanager
+def _pool(jobs: int) -> Iterator[loky.ProcessPoolExecutor]:
+    """So many processes, which share the processors unless the environment says otherwise; gone when the block ends."""
+    threads = str(max(1, loky.cpu_count() // jobs))
+    limits = {name: os.environ.get(name, threads) for name in THREADS}
+    pool = loky.ProcessPoolExecutor(jobs, initializer=_leave_interrupts, env=limits)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(kill_workers=True)
 
 
 @contextlib.contextmanager
 def _quiet_when_interrupted() -> Iterator[None]:
-    """Drops what joblib's own threads raise where Ctrl-C takes their processes away; other threads are heard."""
+    """Drops what the pool's own threads raise where Ctrl-C takes their processes away; other threads are heard."""
     before = threading.excepthook
 
     def hook(failure: threading.ExceptHookArgs) -> None:
@@ -92,9 +105,8 @@ def _quiet_when_interrupted() -> Iterator[None]:
             threading.excepthook = before
 
 
-def _leave_interrupts(session: str) -> None:
-    """Ctrl-C reaches every process of a terminal; the one that joblib was called in ends the others."""
-    del session
+def _leave_interrupts() -> None:
+    """Ctrl-C reaches every process of a terminal; the one that started the others ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

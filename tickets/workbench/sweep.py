@@ -43,7 +43,7 @@ def local_engine(recipe: Recipe, folder: SweepFolder, jobs: int | None) -> Proce
         jobs: how many processes; None for one a processor.
     """
     wanted = sum(folder.result(trial.label) is None for trial in recipe.trials)
-    return Processes(min(jobs or processors(), max(1, wanted)), folder.session)
+    return Processes(min(jobs or processors(), max(1, wanted)))
 
 
 def sweep(recipe: Recipe, runner: TrialRunner, engine: Engine, progress: Progress = SILENT) -> None:
@@ -75,7 +75,7 @@ def sweep(recipe: Recipe, runner: TrialRunner, engine: Engine, progress: Progres
 def _make_all(recipe: Recipe, runner: TrialRunner, engine: Engine, look: Callable[[], None], wait: bool) -> None:
     """Attempts all that is not settled.
 
-    Where a process dies, joblib ends the others: nobody knows over which task it was. So each that may have been is made
+    Where a process dies, the others are ended: nobody knows over which task it was. So each that may have been is made
     again, alone: one that takes its process along once more has failed.
     """
     while left := runner.unsettled(recipe):

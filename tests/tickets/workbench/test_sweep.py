@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from dpltm.tickets.workbench.engines import Processes, _quiet_when_interrupted, 
 from dpltm.tickets.workbench.sweep import sweep
 from dpltm.tickets.workbench.trial import TrialRunner
 from recipes import read_recipe
-from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
+from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made, note_after
 
 FINE = arm("one") + arm("two", lr=1.0) + arm("three", lr=2.0)
 
@@ -74,7 +75,7 @@ def test_says_what_it_is_at_before_anything_is_finished(tmp_path: Path) -> None:
 
     recipe = read_recipe(HEAD + FINE + arm("refused", lr=FAILS), seeds=1)
     folder = SweepFolder(tmp_path / "s", recipe.title, "session")
-    sweep(recipe, TrialRunner(folder, stages=stub_trials.STAGES), Processes(1, "session"), Watcher())
+    sweep(recipe, TrialRunner(folder, stages=stub_trials.STAGES), Processes(1), Watcher())
     labels = [trial.label for trial in recipe.trials]
     assert told[0] == (0, f"at {labels[0]}")
     assert told[1] == (1, f"at {labels[1]}")
@@ -120,15 +121,26 @@ def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
             return super().run(attempt, ordered)
 
     assert held.__enter__()
-    made(recipe, tmp_path / "s", Watching(1, "s"))
+    made(recipe, tmp_path / "s", Watching(1))
     assert seen == [0, 2]
     assert calls(folder.root)[-1] == first.label
 
 
+def test_no_process_waits_for_a_set_that_its_trial_does_not_need(tmp_path: Path) -> None:
+    """One set is at it until a trial of the other has been made."""
+    ordered = tasks(read_recipe(HEAD + SETS + arm("x", tickets="a", round=1)).trials)
+    late, other = (next(name for name in ordered if name.startswith(start)) for start in ("tickets-a-s1", "x-s0"))
+    for _ in Processes(2).run(partial(note_after, tmp_path / "s", late, other), ordered):
+        pass
+    order = calls(tmp_path / "s")
+    assert sorted(order) == sorted(ordered)
+    assert order.index(other) < order.index(late)
+
+
 def test_a_process_that_dies_takes_one_trial_along(tmp_path: Path) -> None:
-    """joblib ends its other processes then; what they were at is made again, with what it has spent on record."""
+    """Its other processes are ended then; what they were at is made again, with what it has spent on record."""
     recipe = read_recipe(HEAD + FINE + arm("dies", lr=DIES), seeds=1)
-    folder = made(recipe, tmp_path / "s", Processes(2, "s"))
+    folder = made(recipe, tmp_path / "s", Processes(2))
     assert finished(recipe, folder) == {"one", "two", "three"}
     assert failures(recipe, folder) == {"dies": "its process died; of too little memory, perhaps: take fewer --jobs"}
     attempts = calls(folder.root)
@@ -181,7 +193,7 @@ def test_no_scheduler_there(address: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_joblib_says_nothing_of_its_threads_when_interrupted(
+def test_the_pool_says_nothing_of_its_threads_when_interrupted(
     monkeypatch: pytest.MonkeyPatch, interrupted: bool
 ) -> None:
     heard: list[str] = []
