@@ -11,10 +11,11 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from joblib.externals import loky
+from joblib.externals.loky import ProcessPoolExecutor, cpu_count
 
 from dpltm.errors import InputError, first_line
 from dpltm.experiments.recipe import Trial
@@ -67,18 +68,18 @@ class Processes:
             while left or running:
                 able = [name for name in left if needs[name] <= done][: self.jobs - len(running)]
                 running |= {pool.submit(attempt, left.pop(name)): name for name in able}
-                for future in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
                     done.add(running.pop(future))
                     future.result()
                     yield
 
 
 @contextlib.contextmanager
-def _pool(jobs: int) -> Iterator[loky.ProcessPoolExecutor]:
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """So many processes, which share the processors unless the environment says otherwise; gone when the block ends."""
-    threads = str(max(1, loky.cpu_count() // jobs))
+    threads = str(max(1, cpu_count() // jobs))
     limits = {name: os.environ.get(name, threads) for name in THREADS}
-    pool = loky.ProcessPoolExecutor(jobs, initializer=_leave_interrupts, env=limits)
+    pool = ProcessPoolExecutor(jobs, initializer=_leave_interrupts, env=limits)
     try:
         yield pool
     finally:
