@@ -46,8 +46,8 @@ REACH = 10.0
 """Second moments are left out where noise alone has eigenvalues above one in so many of the number of records: features
 would have to be nearly one direction to rise above it."""
 
-MOST_INPUTS = 4_096
-"""And where there are more inputs than this, whose moments of 60,000 records and eigenvectors would take minutes."""
+MOST_INPUTS = 5_000
+"""And where there are more inputs than this, whose moments and eigenvectors would take many minutes."""
 
 SPREAD = 0.18
 """What the noise of all steps adds up to in each weight (standard deviation), before damping."""
@@ -222,11 +222,20 @@ def head_facts(options: TrainOptions, second: GaussianEvent | None) -> dict[str,
     return {"head": options.head, "optimizer": "newton", "second_moments": told}
 
 
-def releases_note(second: GaussianEvent | None) -> str:
-    """What the budget went to."""
+def releases_note(second: GaussianEvent | None, dataset: Dataset) -> str:
+    """What the budget went to.
+
+    Args:
+        second: the release of second moments; None if they are left out.
+        dataset: with its feature map.
+    """
     parts = [f"{100 * MEAN_SHARE:g} % for the mean of features"]
     parts += [] if second is None else [f"{100 * SECOND_SHARE:g} % for their second moments"]
-    left = "" if second is not None else "; second moments would be less than their noise, so they are left out"
+    left = ""
+    if second is None and dataset.features >= MOST_INPUTS:
+        left = f"; second moments are left out above {MOST_INPUTS - 1:,} features, and accuracy may suffer: take fewer"
+    elif second is None:
+        left = "; second moments would be less than their noise, so they are left out"
     return f"`head` least-squares spends {', '.join(parts)}, and the rest on {STEPS} Newton steps{left}"
 
 

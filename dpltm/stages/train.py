@@ -166,7 +166,7 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
     else:
         notes += test_notes(plan.dataset) or ([] if plan.dataset.known else [NO_TEST])
     if is_least_squares(options):
-        notes.append(releases_note(plan.second))
+        notes.append(releases_note(plan.second, plan.dataset))
     elif plan.centre is not None:
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"

@@ -6,6 +6,7 @@ import itertools
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,6 +52,18 @@ def test_a_stated_noise_multiplier_is_that_of_the_whole(cli, events):
         assert len(entered) == parts
         assert 1 / math.sqrt(inverse) == pytest.approx(noise)
         Path("r").rename(f"r{parts}")
+
+
+def test_second_moments_of_too_many_features_are_left_out_and_it_says_why(cli, cwd):
+    """At so little noise, it is not for the noise."""
+    x, y = np.random.default_rng(0).integers(0, 256, (40, 5000)).astype(np.uint8), np.arange(40) % 2
+    for features, there in ((4999, True), (5000, False)):
+        np.savez(cwd / "wide.npz", x_train=x[:, :features], y_train=y)
+        wide = ("--dataset", "wide.npz", "--bounds", "0,255", "--features", "unit", "--noise-multiplier", "0.001")
+        planned = cli(*BARE, *wide, "--dry-run", "--json").json
+        assert (planned["second_moments"] is not None) == there
+    notes = cli(*BARE, *wide, "--json").json["privacy"]["notes"]
+    assert any("second moments are left out above 4,999 features" in note for note in notes)
 
 
 def test_replace_one_has_twice_the_noise(cli):
