@@ -97,7 +97,7 @@ def sum_of_squares(whole: Tensor) -> Tensor:
     Args:
         whole: rows of whole numbers of norm at most 2^16, ``(n, features)`` float64.
     """
-    rows = whole.numpy()
+    rows = whole.detach().numpy()
     return torch.from_numpy((rows.T @ rows).astype(np.int64))
 
 

@@ -20,7 +20,7 @@ LAYERS = {"dpltm": 0, "dpltm.tickets": 1, "dpltm.cli": 2}
 
 PICKLERS = {"_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 PROCESSES = {
-    "joblib.externals.loky.ProcessPoolExecutor",
+    "joblib.externals.loky.get_reusable_executor",
     "joblib.externals.loky.cpu_count",
 }  # of a pickler, what hands calls to processes of one's own
 NEVER = {"eval", "exec", "builtins.eval", "builtins.exec", "torch.load", "torch.save", "torch.serialization"}
@@ -209,7 +209,7 @@ def test_source(folder: str) -> None:
         ("dpltm.cli.main", "import joblib", "uses joblib"),
         (
             "dpltm.cli.main",
-            "from joblib.externals.loky import ProcessPoolExecutor, cloudpickle_wrapper",
+            "from joblib.externals.loky import get_reusable_executor, cloudpickle_wrapper",
             "uses joblib",
         ),
         ("dpltm.cli.main", "__import__('pickle')", "uses pickle"),
@@ -248,7 +248,7 @@ def test_checker_flags(module: str, source: str, what: str) -> None:
             "from dpltm.masks import density\nfrom . import card\nfrom ..errors import DpltmError",
         ),
         ("dpltm.tickets.store", "open('x', 'w')"),
-        ("dpltm.tickets.store", "from joblib.externals.loky import ProcessPoolExecutor"),
+        ("dpltm.tickets.store", "from joblib.externals.loky import get_reusable_executor"),
         ("dpltm.data", "from .npz import read\nopen('x')"),
         ("dpltm.data.npz", "import numpy as np\nnp.load('x', allow_pickle=False)"),
         ("dpltm.masks", "import torch\nmodel.eval()\nmodel.load_state_dict({})\ntorch.exp"),

@@ -81,7 +81,7 @@ def make_set(options: Any, progress: Progress, *, dataset_cache: DatasetCache | 
 def made(recipe: Recipe, root: Path, engine: Engine | None = None) -> SweepFolder:
     """The folder of a sweep that has come to its end."""
     folder = SweepFolder(root, recipe.title, new_session())
-    sweep(recipe, TrialRunner(folder, stages=STAGES), engine or Processes(1))
+    sweep(recipe, TrialRunner(folder, stages=STAGES), engine or Processes(1, folder.session))
     return folder
 
 

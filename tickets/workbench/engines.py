@@ -10,12 +10,13 @@ import os
 import signal
 import threading
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from joblib.externals.loky import ProcessPoolExecutor, cpu_count
+from joblib.externals.loky import cpu_count, get_reusable_executor  # what joblib.Parallel runs on, without its levels
 
 from dpltm.errors import InputError, first_line
 from dpltm.experiments.recipe import Trial
@@ -26,8 +27,14 @@ MAX_JOBS = 1024
 CONNECT_SECONDS = 10
 """Time for a scheduler to answer."""
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS = (
+    *(f"{library}_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMBA", "NUMEXPR")),
+    "VECLIB_MAXIMUM_THREADS",
+)
 """What libraries of numbers read when they are loaded."""
+
+IDLE_SECONDS = 300
+"""Time after which a process with nothing to do ends, as does one whose parent was killed."""
 
 Attempt = Callable[[Task], None]
 
@@ -50,9 +57,11 @@ class Processes:
 
     Attributes:
         jobs: how many.
+        session: names the sweep, so that the processes of an earlier one, with its datasets, are not taken over.
     """
 
     jobs: int
+    session: str
 
     def run(self, attempt: Attempt, ordered: Mapping[str, Task]) -> Iterator[None]:
         """See :class:`Engine`. A free process takes the first task that can be made, those that others need first."""
@@ -63,27 +72,43 @@ class Processes:
             return
         left = dict(sorted(ordered.items(), key=lambda item: isinstance(item[1], Trial)))
         needs = {name: {name_of(need) for need in needs_of(task)} & ordered.keys() for name, task in left.items()}
-        running, done = dict[Any, str](), set[str]()
-        with _quiet_when_interrupted(), _pool(min(self.jobs, len(left))) as pool:
-            while left or running:
+        running, done, back = dict[Any, str](), set[str](), list[Any]()
+        with warnings.catch_warnings(), _quiet_when_interrupted(), self._pool() as pool:
+            # loky warns of processes that it replaces
+            warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
+            while left or running or back:
                 able = [name for name in left if needs[name] <= done][: self.jobs - len(running)]
                 running |= {pool.submit(attempt, left.pop(name)): name for name in able}
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    done.add(running.pop(future))
+                for future in back:
                     future.result()
                     yield
+                back = list(wait(running, return_when=FIRST_COMPLETED).done)
+                done |= {running.pop(future) for future in back}
 
+    @contextlib.contextmanager
+    def _pool(self) -> Iterator[Any]:
+        """They share the processors, unless the environment says otherwise, and stay for what this session runs next.
 
-@contextlib.contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """So many processes, which share the processors unless the environment says otherwise; gone when the block ends."""
-    threads = str(max(1, cpu_count() // jobs))
-    limits = {name: os.environ.get(name, threads) for name in THREADS}
-    pool = ProcessPoolExecutor(jobs, initializer=_leave_interrupts, env=limits)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(kill_workers=True)
+        Where the block is left by an error they are killed, here: loky needs psutil or pgrep for that, and hangs without.
+        """
+        threads = str(max(1, cpu_count() // self.jobs))
+        limits = {name: os.environ.get(name, threads) for name in THREADS}
+        try:
+            pool = get_reusable_executor(
+                self.jobs, timeout=IDLE_SECONDS, initializer=_leave_interrupts, initargs=(self.session,), env=limits
+            )
+        except (OSError, NotImplementedError) as error:
+            raise InputError(
+                f"`jobs`: no processes can be started here ({first_line(error)}); take `jobs` 1"
+            ) from None
+        try:
+            yield pool
+        except BaseException:
+            for process in list(pool._processes.values()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+            pool.shutdown(kill_workers=True)
+            raise
 
 
 @contextlib.contextmanager
@@ -106,8 +131,9 @@ def _quiet_when_interrupted() -> Iterator[None]:
             threading.excepthook = before
 
 
-def _leave_interrupts() -> None:
+def _leave_interrupts(session: str) -> None:
     """Ctrl-C reaches every process of a terminal; the one that started the others ends them."""
+    del session
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

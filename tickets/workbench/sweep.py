@@ -43,7 +43,7 @@ def local_engine(recipe: Recipe, folder: SweepFolder, jobs: int | None) -> Proce
         jobs: how many processes; None for one a processor.
     """
     wanted = sum(folder.result(trial.label) is None for trial in recipe.trials)
-    return Processes(min(jobs or processors(), max(1, wanted)))
+    return Processes(min(jobs or processors(), max(1, wanted)), folder.session)
 
 
 def sweep(recipe: Recipe, runner: TrialRunner, engine: Engine, progress: Progress = SILENT) -> None:

@@ -75,7 +75,7 @@ def test_says_what_it_is_at_before_anything_is_finished(tmp_path: Path) -> None:
 
     recipe = read_recipe(HEAD + FINE + arm("refused", lr=FAILS), seeds=1)
     folder = SweepFolder(tmp_path / "s", recipe.title, "session")
-    sweep(recipe, TrialRunner(folder, stages=stub_trials.STAGES), Processes(1), Watcher())
+    sweep(recipe, TrialRunner(folder, stages=stub_trials.STAGES), Processes(1, "session"), Watcher())
     labels = [trial.label for trial in recipe.trials]
     assert told[0] == (0, f"at {labels[0]}")
     assert told[1] == (1, f"at {labels[1]}")
@@ -121,7 +121,7 @@ def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
             return super().run(attempt, ordered)
 
     assert held.__enter__()
-    made(recipe, tmp_path / "s", Watching(1))
+    made(recipe, tmp_path / "s", Watching(1, "s"))
     assert seen == [0, 2]
     assert calls(folder.root)[-1] == first.label
 
@@ -130,17 +130,23 @@ def test_no_process_waits_for_a_set_that_its_trial_does_not_need(tmp_path: Path)
     """One set is at it until a trial of the other has been made."""
     ordered = tasks(read_recipe(HEAD + SETS + arm("x", tickets="a", round=1)).trials)
     late, other = (next(name for name in ordered if name.startswith(start)) for start in ("tickets-a-s1", "x-s0"))
-    for _ in Processes(2).run(partial(note_after, tmp_path / "s", late, other), ordered):
+    for _ in Processes(2, "s").run(partial(note_after, tmp_path / "s", late, other), ordered):
         pass
     order = calls(tmp_path / "s")
     assert sorted(order) == sorted(ordered)
     assert order.index(other) < order.index(late)
 
 
-def test_a_process_that_dies_takes_one_trial_along(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tools", [True, False], ids=["", "without psutil and pgrep, by which loky ends processes"])
+def test_a_process_that_dies_takes_one_trial_along(
+    tmp_path: Path, tools: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its other processes are ended then; what they were at is made again, with what it has spent on record."""
+    if not tools:
+        monkeypatch.setattr("joblib.externals.loky.backend.utils.psutil", None)
+        monkeypatch.setenv("PATH", str(tmp_path))
     recipe = read_recipe(HEAD + FINE + arm("dies", lr=DIES), seeds=1)
-    folder = made(recipe, tmp_path / "s", Processes(2))
+    folder = made(recipe, tmp_path / "s", Processes(2, "s"))
     assert finished(recipe, folder) == {"one", "two", "three"}
     assert failures(recipe, folder) == {"dies": "its process died; of too little memory, perhaps: take fewer --jobs"}
     attempts = calls(folder.root)
