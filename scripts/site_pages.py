@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -37,6 +38,8 @@ PUBLIC = (
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages, and the files that documents link to."""
+    from mkdocs.structure.files import File  # the tests read PUBLIC without mkdocs
+
     texts = {page: (ROOT / name).read_text(encoding="utf-8") for name, page in PAGES.items()}
     texts["cli.md"] = "\n".join(commands())
     texts["api.md"] = "\n".join(python())

@@ -29,8 +29,10 @@ def test_every_drawing_has_ink_and_paper(seed):
     assert images.shape == (16, 1, SIDE, SIDE)
     assert images.min() >= 0
     assert images.max() <= 1
-    assert (images.amax((1, 2, 3)) > 0.25).all()
-    assert (images.mean((1, 2, 3)) < 0.7).all()
+    assert (images.amax((1, 2, 3)) > 0.25).all(), "ink; the faintest of 30,000 drawings has 0.52"
+    assert (images.amin((1, 2, 3)) < 0.25).all(), (
+        "paper; where four thick strokes cover most of it, 0.02 was the most seen"
+    )
 
 
 def test_the_seed_decides_all_of_it():
