@@ -3,7 +3,7 @@
 A step is everything between a batch in memory and the updated weights: sampling is left out, noise and optimizer are in.
 Prints JSON: medians over interleaved runs, in milliseconds and in plain steps P, and what a step holds in memory beyond P.
 
-    python benchmarks/training_step.py [--network mlp] [--density 0.1] [--batch 400] [--repeat 40] [--peers]
+    python benchmarks/training_step.py [--network mlp] [--density 0.1] [--batch 400] [--repeat 40] [--peers] [--device cuda]
 """
 
 from __future__ import annotations
@@ -65,10 +65,12 @@ def ours(
 ) -> Step:
     """The same network under a mask, as dpltm.training does it."""
     config = TrainingConfig(filter, 1.0, 1, len(x), 1.0, 0.1, compile=compile)
-    engine = NoisyGradients(model, mask, loss, Records(x, y), config, sampling=SecureSource(), noise=SecureSource())
+    engine = NoisyGradients(
+        model, mask, loss, Records(x, y, device=x.device), config, sampling=SecureSource(), noise=SecureSource()
+    )
     engine.apply_mask()
     optimizer = torch.optim.SGD(engine.parameters, lr=0.1)
-    total = torch.zeros(engine.gradients.live, dtype=torch.float64)
+    total = torch.zeros(engine.gradients.live, dtype=torch.float64, device=x.device)
     starts = range(0, len(x), USUAL)  # as coins would have it, about
     chunks = [slice(start, min(start + USUAL, len(x))) for start in starts]
 
@@ -103,13 +105,15 @@ def opacus(model: nn.Module, x: torch.Tensor, y: torch.Tensor, mode: str) -> Ste
     return step
 
 
-def steps_of(network: str, density: float, batch: int, peers: bool, ticket: str | None) -> dict[str, Step]:
+def steps_of(
+    network: str, density: float, batch: int, peers: bool, ticket: str | None, device: str
+) -> dict[str, Step]:
     """Every step that is timed, each with a network of its own."""
-    spec = ModelSpec("mlp:300,100" if network == "mlp" else "cnn:28x28x1", 784, 10)
-    x, y = torch.rand(batch, 784), torch.randint(10, (batch,))
+    spec = ModelSpec({"mlp": "mlp:300,100", "wide": "mlp:4096,4096"}.get(network, "cnn:28x28x1"), 784, 10)
+    x, y = torch.rand(batch, 784).to(device), torch.randint(10, (batch,)).to(device)
 
     def new() -> nn.Module:
-        return build(spec, 0)
+        return build(spec, 0).to(device)
 
     sparse = random_mask(new(), density)
     steps: dict[str, Step] = {
@@ -118,7 +122,7 @@ def steps_of(network: str, density: float, batch: int, peers: bool, ticket: str 
         "clip, dense": ours(new(), Mask.dense(new()), x, y, Clip(1.0)),
         "clip-then-tanh": ours(new(), sparse, x, y, make_filter("tanh")),
     }
-    if network == "mlp":
+    if network != "cnn":
         small = random_mask(new(), 0.02)
         steps |= {
             "clip-then-tanh, compiled": ours(new(), sparse, x, y, make_filter("tanh"), True),
@@ -145,6 +149,11 @@ def steps_of(network: str, density: float, batch: int, peers: bool, ticket: str 
 
 def held(step: Step) -> int:
     """Largest sum of tensor memory that one step allocates and has not freed yet, and the buffers it keeps, in bytes."""
+    if torch.cuda.is_initialized():
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        return torch.cuda.max_memory_allocated() - before  # the buffers that it keeps are counted by nobody here
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
@@ -162,7 +171,13 @@ def held(step: Step) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", choices=("mlp", "cnn"), default="mlp", help="784-300-100-10, or cnn (GDP paper)")
+    parser.add_argument(
+        "--network",
+        choices=("mlp", "wide", "cnn"),
+        default="mlp",
+        help="784-300-100-10, hidden layers of 4,096, or cnn (GDP paper)",
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ticket", metavar="SET@ROUND", help="a ticket of 784-300-100-10 to time as well")
     parser.add_argument("--density", type=float, default=0.1)
     parser.add_argument("--batch", type=int, default=400)
@@ -172,13 +187,15 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # Opacus's
     torch.manual_seed(0)
-    steps = steps_of(given.network, given.density, given.batch, given.peers, given.ticket)
+    steps = steps_of(given.network, given.density, given.batch, given.peers, given.ticket, given.device)
     steps = {name: step for name, step in steps.items() if name not in given.without}
     times: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(given.repeat + 3):
         for name, step in steps.items():
             began = time.perf_counter()
             step()
+            if given.device == "cuda":
+                torch.cuda.synchronize()
             if turn >= 3:
                 times[name].append(time.perf_counter() - began)
     medians = {name: statistics.median(values) for name, values in times.items()}
@@ -191,7 +208,8 @@ def main() -> None:
         }
         for name, step in steps.items()
     }
-    print(json.dumps({"threads": torch.get_num_threads(), **body}, indent=1))
+    where = torch.cuda.get_device_name() if given.device == "cuda" else "cpu"
+    print(json.dumps({"device": where, "threads": torch.get_num_threads(), **body}, indent=1))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -
     """Removes every unit that the mask leaves without use; ``model`` itself stays as it is.
 
     Args:
-        model: its pruned weights count as zero, whatever they hold.
+        model: its pruned weights count as zero, whatever they hold. The compact one is on the same device.
         mask: live coordinates.
         example: one batch of any records of the right shape; only shape and dtype matter.
         fold: also removes units without live inputs: what they give, whatever the record, is added to the biases of the
@@ -57,7 +57,7 @@ def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -
             something else looks at all units of a layer at once (it is tried out).
     """
     check_no_normalisation(model, "it cannot be compacted")
-    masked = copy.deepcopy(model)
+    masked = copy.deepcopy(model).cpu()
     mask.apply(masked)
     try:
         if fold:
@@ -76,6 +76,7 @@ def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -
     modes = {name: module.training for name, module in model.named_modules()}  # tracing leaves evaluation mode behind
     for name, module in smaller.model.named_modules():
         module.training = modes[name]
+    smaller.model.to(next(model.parameters()).device)
     return smaller
 
 

@@ -1,7 +1,8 @@
-"""Products of float32 numbers taken in float32, whatever the device would round them to for speed.
+"""Products of float32 numbers taken in float32, whatever the device would round them to for speed, and each time the same.
 
 On recent GPUs PyTorch multiplies float32 numbers of convolutions with 10 bits of mantissa (TF32) unless told otherwise, and
 processors may take bfloat16 in the same way. A gradient would then be off by 1e-3, and by how much may depend on the batch.
+The fastest gradients of a convolution in cuDNN add up in whatever order threads come, so that no two passes agree.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _FLAGS = (
 )
 """Of matrix products on CUDA: partial sums in the narrow type of the operands."""
 
+_REPEATABLE = {"deterministic": True, "benchmark": False}
+"""Of cuDNN's choice of algorithms."""
 
 _lock = threading.Lock()
 _inside: list[_Settings] = []
@@ -43,8 +46,9 @@ def full_precision() -> Iterator[None]:
 
     Guarantees:
         TF32 and bfloat16 are off for float32 operands of matrix products, convolutions and recurrent layers of cuBLAS, cuDNN
-        and oneDNN, and so are reduced-precision reductions of narrow types. The settings are those of the process: what
-        other threads compute meanwhile is as exact. A model that sets them itself has its way.
+        and oneDNN, and so are reduced-precision reductions of narrow types. cuDNN takes algorithms that give the same bits
+        each time, and does not choose among them by timing. The settings are those of the process: what other threads
+        compute meanwhile is as exact. A model that sets them itself has its way.
     """
     with _lock:
         settings = _Settings()
@@ -69,6 +73,7 @@ class _Settings:
     def __init__(self) -> None:
         self._matmul = _read(torch.get_float32_matmul_precision)
         self._cudnn = _read(lambda: bool(torch.backends.cudnn.allow_tf32))
+        self._free = [name for name, right in _REPEATABLE.items() if getattr(torch.backends.cudnn, name) is not right]
         self._operators = [(operator, operator.fp32_precision) for operator in _operators()]
         cublas = torch.backends.cuda.matmul
         self._on = [name for name in _FLAGS if getattr(cublas, name, False)]
@@ -83,6 +88,8 @@ class _Settings:
                 operator.fp32_precision = "ieee"
         for name in self._on:
             setattr(torch.backends.cuda.matmul, name, False)
+        for name in self._free:
+            setattr(torch.backends.cudnn, name, _REPEATABLE[name])
 
     def restore(self) -> None:
         if self._matmul is not None and self._matmul != "highest":
@@ -94,6 +101,8 @@ class _Settings:
                 operator.fp32_precision = precision
         for name in self._on:
             setattr(torch.backends.cuda.matmul, name, True)
+        for name in self._free:
+            setattr(torch.backends.cudnn, name, not _REPEATABLE[name])
 
 
 @cache

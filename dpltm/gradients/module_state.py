@@ -98,6 +98,21 @@ def state_of(module: nn.Module) -> dict[str, object]:
 
 
 @contextmanager
+def in_float64(model: nn.Module, loss: Loss) -> Iterator[None]:
+    """Parameters and buffers of floating point in float64, meanwhile; then the very tensors that they were."""
+    modules = modules_of(model, loss)
+    held = [value for module in modules for value in (*module._parameters.values(), *module._buffers.values())]
+    narrow = [(value, value.data) for value in held if value is not None and value.is_floating_point()]
+    try:
+        for value, data in narrow:
+            value.data = data.double()
+        yield
+    finally:
+        for value, data in narrow:
+            value.data = data
+
+
+@contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """Switches off what torch's own modules drop."""
     saved: list[tuple[nn.Module, str, float]] = []

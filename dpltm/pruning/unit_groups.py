@@ -97,8 +97,8 @@ def check_no_normalisation(model: nn.Module, refused: str) -> None:
 
 
 def positions(model: nn.Module) -> nn.Module:
-    """A copy whose weights are their own flat positions, exact in float64."""
-    numbered = copy.deepcopy(model).double()
+    """A copy on the CPU whose weights are their own flat positions, exact in float64."""
+    numbered = copy.deepcopy(model).double().cpu()
     with torch.no_grad():
         for value in numbered.parameters():
             value.copy_(torch.arange(value.numel(), dtype=torch.float64).view(value.shape))

@@ -2,7 +2,7 @@
 together, and with other kinds of records; ``PrivateLoop``; the estimators.
 
 ``--compile`` is left out: it needs a compiler and a minute, changes the speed of element-wise filters only, and has tests of
-its own against the plain sums (tests/dpltm/gradients/test_fused.py). ``--device cuda`` needs the device.
+its own against the plain sums (tests/dpltm/gradients/test_fused.py). ``--device cuda`` is there where the device is.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ def settings() -> dict[str, Any]:
     """Every switch that can make a product less exact."""
     found: dict[str, Any] = {f"operator {at}": operator.fp32_precision for at, operator in enumerate(OPERATORS)}
     found |= {name: getattr(CUBLAS, name) for name in REDUCTIONS if hasattr(CUBLAS, name)}
+    found |= {"in any order": not torch.backends.cudnn.deterministic, "benchmark": torch.backends.cudnn.benchmark}
     for name, read in (
         ("matmul", torch.get_float32_matmul_precision),
         ("cuda", lambda: CUBLAS.allow_tf32),
@@ -60,6 +61,7 @@ def loose(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     before = [operator.fp32_precision for operator in OPERATORS]
     if request.param == "the older switches":
         torch.set_float32_matmul_precision("medium")
+        torch.backends.cudnn.benchmark = True
         for name in reductions:
             setattr(CUBLAS, name, True)
     elif request.param == "the newer switches":
@@ -69,7 +71,7 @@ def loose(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
             operator.fp32_precision = value
     yield settings()
     torch.set_float32_matmul_precision(matmul)
-    torch.backends.cudnn.allow_tf32 = cudnn
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = cudnn, False
     for operator, value in zip(OPERATORS, before, strict=True):
         operator.fp32_precision = value
     for name, value in reductions.items():

@@ -201,6 +201,10 @@ def train_cases() -> Iterator[Case]:
     for network in ("mlp-tanh:4,3", "mlp", "lstm", "gru"):
         command = ("train", "--dense", *TABLE, "--model", network, *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
         yield Case(f"train {network}", (command,), "images")
+    if torch.cuda.is_available():
+        for name, more in itertools.product(("clip", "per-layer", "tanh", "auto"), ((), ("--physical-batch", "3"))):
+            options = ("--filter", name, *FILTERS[name], *NOISE, *more, "--eval-private", "2", "--device", "cuda")
+            yield Case(f"train --device cuda {name} {' '.join(more)}", ((*TRAIN, *options),))
     first = (*TRAIN[:-1], "r1", *SMALL, *NOISE, "--ledger", "all.jsonl")
     second = (*TRAIN[:-1], "r2", *SMALL, *NOISE, "--ledger", "all.jsonl", "--eval-private", "0.5")
     yield Case("train twice on one ledger", (first, second))

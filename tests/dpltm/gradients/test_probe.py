@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.filters import Clip
+from dpltm.gradients import probe
 from dpltm.gradients.probe import MadeUp
 from gradient_cases import MIXED, REMEDY, Applied, checked, cross_entropy, refusal, squared_error
 from refusals import refused
@@ -217,6 +219,26 @@ def test_what_depends_on_the_length_is_refused():
     dropout = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     for model in (plain(), dropout, Applied(dropping, layer=nn.Linear(6, 3))):
         assert classes(model, over_length) == LENGTH.format("the loss")
+
+
+def test_what_rounding_pushes_over_a_kink_is_no_mixing():
+    """As in wide layers, where some unit is always near zero, and a batch of another length is summed in another order."""
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        wide = functional.linear(x.double(), self.first.weight.double(), self.first.bias.double())
+        return self.out((1e6 * (hidden - wide.to(hidden.dtype))).relu().sign() * hidden)
+
+    torch.manual_seed(0)
+    model = Applied(forward, first=nn.Linear(500, 40), out=nn.Linear(40, 3))
+    before = [value.data_ptr() for value in model.parameters()]
+    held = [value.detach().clone() for value in model.parameters()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "in_float64", lambda *_: contextlib.nullcontext())
+        assert refusal(model, x=torch.zeros(4, 500)).startswith(LENGTH.split(" (seen")[0]), "the test shows nothing"
+    checked(model, squared_error, torch.zeros(4, 500), torch.zeros(4))
+    assert [value.data_ptr() for value in model.parameters()] == before
+    assert all(torch.equal(old, new) for old, new in zip(held, model.parameters(), strict=True))
 
 
 def test_a_layer_called_once_more_in_a_long_batch_is_refused():
