@@ -57,10 +57,10 @@ SEED = 32
 """Bytes from which further bits of a block come, if any are wanted; drawn anyway, so that how many bytes are drawn depends
 on no record."""
 
-_LARGE = 2.0**27
+LARGE = 2.0**27
 """Values from so many steps on are split into whole steps and a rest; noise never reaches 2^14 of them."""
 
-_OPEN = 2.0**-22
+OPEN = 2.0**-22
 """How near to a half, and how near to 0 or 1 a uniform number, float64 arithmetic is not trusted."""
 
 _MORE, _PRECISION = 256, 600
@@ -101,37 +101,39 @@ def _release(values: np.ndarray, noise_std: float, source: RandomSource, noisy: 
     step, count, half = grid_step(noise_std), len(values), (len(values) + 1) // 2
     data = memoryview(source.random_bytes(16 * half + SEED))
     pairs = uniform_of(data[SEED:]).reshape(2, half)
-    doubt = bool(pairs[0].min() < _OPEN or pairs[0].max() > 1 - _OPEN)
+    doubt = bool(pairs[0].min() < OPEN or pairs[0].max() > 1 - OPEN)
     scale = noise_std / step  # exact, as is whatever else is divided by a power of two
     offset = box_muller(pairs, scale)[:count]
     rest = np.multiply(values, 1 / step, out=pairs.reshape(-1)[:count])
     whole: np.ndarray | None = None
-    if not (rest.max() < _LARGE and rest.min() > -_LARGE):
+    if not (rest.max() < LARGE and rest.min() > -LARGE):
         whole = np.rint(rest)
         rest -= whole  # exact, which with the next lower whole number it would not be for small negative values
     offset += rest
     nearest = np.rint(offset, out=noisy)
     offset -= nearest
-    if doubt or offset.max() > 0.5 - _OPEN or offset.min() < _OPEN - 0.5:
+    if doubt or offset.max() > 0.5 - OPEN or offset.min() < OPEN - 0.5:
         pairs = uniform_of(data[SEED:]).reshape(2, half)
-        at_end = (pairs[0] < _OPEN) | (pairs[0] > 1 - _OPEN)
-        doubtful = (np.abs(offset) > 0.5 - _OPEN) | np.concatenate([at_end, at_end])[:count]
+        at_end = (pairs[0] < OPEN) | (pairs[0] > 1 - OPEN)
+        doubtful = (np.abs(offset) > 0.5 - OPEN) | np.concatenate([at_end, at_end])[:count]
         for place in np.flatnonzero(doubtful).tolist():
             pair, seed = place % half, bytes(data[:SEED])
-            nearest[place] = _exact(float(rest[place]), scale, pairs[:, pair], _further(seed, pair), place >= half)
+            nearest[place] = exactly(
+                float(rest[place]), scale, pairs[:, pair], further_bits(seed, pair), place >= half
+            )
     if whole is not None:
         nearest += whole
     nearest += 0.0  # or a zero might come with the sign that a sum of zeros has
     nearest *= step
 
 
-def _further(seed: bytes, pair: int) -> tuple[int, int]:
-    """``_MORE`` further bits of both uniform numbers of a pair."""
+def further_bits(seed: bytes, pair: int) -> tuple[int, int]:
+    """256 further bits of both uniform numbers of a pair, from the ``SEED`` bytes of its block."""
     data, size = hashlib.shake_256(seed + pair.to_bytes(4, "little")).digest(_MORE // 4), _MORE // 8
     return int.from_bytes(data[:size], "little"), int.from_bytes(data[size:], "little")
 
 
-def _exact(rest: float, scale: float, pair: np.ndarray, further: tuple[int, int], sine: bool) -> float:
+def exactly(rest: float, scale: float, pair: np.ndarray, further: tuple[int, int], sine: bool) -> float:
     """floor(rest + scale X + 1/2), by arithmetic of ``_PRECISION`` bits.
 
     Args:

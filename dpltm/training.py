@@ -23,6 +23,7 @@ from dpltm.errors import InputError
 from dpltm.filters import Filter, check_compiles
 from dpltm.filters.trial import check_filter_bound
 from dpltm.gaussian_mechanism import gaussian_mechanism
+from dpltm.gaussian_on_device import gaussian_mechanism_on_device
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.gradients.chunks import USUAL
 from dpltm.gradients.kernels.choice import AUTO, check_kernel
@@ -372,5 +373,8 @@ def noisy_mean(total: Tensor, noise_std: float, divisor: float, noise: RandomSou
         divisor: public, such as the expected batch size; never the realised one, which is private.
         noise: random bits.
     """
-    noisy = gaussian_mechanism(total.to("cpu", torch.float64).numpy(), noise_std, noise)
-    return torch.from_numpy(noisy).div_(divisor).to(total.device, torch.float32)
+    if total.is_cuda:
+        noisy = gaussian_mechanism_on_device(total.double(), noise_std, noise)
+    else:
+        noisy = torch.from_numpy(gaussian_mechanism(total.to("cpu", torch.float64).numpy(), noise_std, noise))
+    return noisy.div_(divisor).to(total.device, torch.float32)

@@ -95,13 +95,15 @@ class LinearLayer:
     def squared_norms(self) -> Tensor:
         gradient = self.operands.gradient
         if gradient.is_cuda:  # float32 products may be of less than float32 there (TF32), and float64 is at hand
-            return self.wide_squared_norms(torch.ones(len(gradient), dtype=torch.bool, device=gradient.device))
+            return self._wide(gradient, self.operands.input)
         total = KERNELS[self.kernel].squared_norms(self.operands)
         return total if self.bias_index is None else total + self._of_bias(gradient.square())
 
     def wide_squared_norms(self, rows: Tensor) -> Tensor:
-        operands = self.operands
-        squares, seen = (part[rows].double().square() for part in (operands.gradient, operands.input))
+        return self._wide(self.operands.gradient[rows], self.operands.input[rows])
+
+    def _wide(self, gradient: Tensor, input: Tensor) -> Tensor:
+        squares, seen, operands = gradient.double().square(), input.double().square(), self.operands
         whole = operands.full
         total = squares.sum(1) * seen.sum(1) if whole else (squares @ operands.mask.double() * seen).sum(1)
         return total if self.bias_index is None else total + self._of_bias(squares)
