@@ -151,7 +151,7 @@ class ComputeOptions:
         "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the filter's paper would add.",
         choices=("secure", "fast", "nominal"),
     )
-    device: str = option("cpu", "Where the network trains; the noise is drawn on the CPU.", choices=("cpu", "cuda"))
+    device: str = option("cpu", "Where the network trains; random bits are drawn on the CPU.", choices=("cpu", "cuda"))
     precision: str = option(
         "float32",
         "Of the passes through the network; norms, sums and noise are as before, and so is the bound.",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
 from dpltm import keyed_source
@@ -113,6 +114,7 @@ OPTIONS = (
     ("--eval-private", "0.5"),
     ("--features", "unit:1", "--centre", "0.2", "--model", "mlp", "--audit", "50"),
     ("--microbatch", "4", "--audit", "20"),
+    *([("--device", "cuda", "--audit", "20")] if torch.cuda.is_available() else []),
 )
 
 
