@@ -39,7 +39,7 @@ def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -
     """Removes every unit that the mask leaves without use; ``model`` itself stays as it is.
 
     Args:
-        model: its pruned weights count as zero, whatever they hold. The compact one is on the same device.
+        model: its pruned weights count as zero, whatever they hold. The compact one is on its device, the mask on the CPU.
         mask: live coordinates.
         example: one batch of any records of the right shape; only shape and dtype matter.
         fold: also removes units without live inputs: what they give, whatever the record, is added to the biases of the
@@ -57,7 +57,7 @@ def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -
             something else looks at all units of a layer at once (it is tried out).
     """
     check_no_normalisation(model, "it cannot be compacted")
-    masked = copy.deepcopy(model).cpu()
+    masked, mask = copy.deepcopy(model).cpu(), Mask({name: mask[name].cpu() for name in mask})
     mask.apply(masked)
     try:
         if fold:

@@ -99,17 +99,33 @@ def state_of(module: nn.Module) -> dict[str, object]:
 
 @contextmanager
 def in_float64(model: nn.Module, loss: Loss) -> Iterator[None]:
-    """Parameters and buffers of floating point in float64, meanwhile; then the very tensors that they were."""
+    """Copies in float64 in place of parameters and buffers of floating point, which themselves are left alone."""
     modules = modules_of(model, loss)
-    held = [value for module in modules for value in (*module._parameters.values(), *module._buffers.values())]
-    narrow = [(value, value.data) for value in held if value is not None and value.is_floating_point()]
+    held = [(module, {**module._parameters}, {**module._buffers}) for module in modules]
+    wide: dict[int, nn.Parameter] = {}  # what is shared stays so
+
+    def widened(value: nn.Parameter) -> nn.Parameter:
+        if id(value) not in wide:
+            wide[id(value)] = nn.Parameter(value.detach().double(), requires_grad=value.requires_grad)
+        return wide[id(value)]
+
     try:
-        for value, data in narrow:
-            value.data = data.double()
+        for module, parameters, buffers in held:
+            for name, value in parameters.items():
+                if value is not None and value.is_floating_point():
+                    setattr(
+                        module, name, widened(value)
+                    )  # not by the dictionary: recurrent modules keep a list as well
+            for name, buffer in buffers.items():
+                if buffer is not None and buffer.is_floating_point():
+                    module._buffers[name] = buffer.double()
         yield
     finally:
-        for value, data in narrow:
-            value.data = data
+        for module, parameters, buffers in held:
+            for name, value in parameters.items():
+                if value is not None:
+                    setattr(module, name, value)
+            module._buffers.update(buffers)
 
 
 @contextmanager

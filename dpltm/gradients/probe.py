@@ -38,8 +38,12 @@ LARGEST = (10**6, 10**4, 999, 99, 49, 9, 4, 2)
 LENGTHS = (1, 2, 8, 16, 32)
 """Batches whose losses must not depend on how many records come after."""
 
-ALIKE = 2e-3
-"""Largest relative difference, in float32, between batches of different lengths: they are summed in other orders."""
+ALIKE, ALIKE_WIDE = 2e-3, 1e-6
+"""Largest relative difference, in float32 and in float64, between batches of different lengths: they are summed in other
+orders."""
+
+KINK = 0.1
+"""Largest share of what a layer sees or gives, in L2 norm, that a unit may change which rounding switches on or off."""
 
 MIXED = (
     "no bound would hold; leave out whatever averages or compares over records, in the model and in the loss, divides by the"
@@ -314,18 +318,27 @@ class Probe:
         return any(not torch.equal(one, other) for one, other in zip(after, generators(x), strict=True))
 
     def _compare_lengths(self, x: Tensor, y: Tensor) -> None:
-        place = self._told_by_length(x, y)
-        if place:  # or a sum of another order came out on the other side of a kink: of wide layers, one is always near
-            with suppress(Exception), in_float64(self.model, self.loss):
-                place = self._told_by_length(*(part.double() if part.is_floating_point() else part for part in (x, y)))
+        """A difference in float32 is looked at again in float64, if it is as small as that of a unit near zero.
+
+        In a wide layer there is always one that a sum in another order switches on or off.
+        """
+        place, size = self._told_by_length(x, y, ALIKE)
+        why = ""
+        if place and size <= KINK:
+            try:
+                with in_float64(self.model, self.loss):
+                    wide = (part.double() if part.is_floating_point() else part for part in (x, y))
+                    place, _ = self._told_by_length(*wide, ALIKE_WIDE)
+            except Exception as error:  # it may not run in another precision
+                why = f"; or a unit near zero was switched by rounding, which float64 would tell, but: {first_line(error)}"
         if place:
             raise InputError(
-                f"model or loss: what one record gives depends on how many there are (seen at {place}): {MIXED}"
+                f"model or loss: what one record gives depends on how many there are (seen at {place}{why}): {MIXED}"
             )
 
-    def _told_by_length(self, x: Tensor, y: Tensor) -> str | None:
-        """Where what records give is something else in a batch of fewer; None if nowhere."""
-        whole = self.seen(x, y)
+    def _told_by_length(self, x: Tensor, y: Tensor, alike: float) -> tuple[str | None, float]:
+        """Where what records give is something else in a batch of fewer, None if nowhere; and the largest share that is."""
+        whole, found, largest = self.seen(x, y), None, 0.0
         for length in LENGTHS:
             try:
                 part = self.seen(x[:length], y[:length])
@@ -333,12 +346,13 @@ class Probe:
                 raise
             except Exception as error:
                 raise InputError(f"model or loss: fails on {length} made-up records: {first_line(error)}") from error
-            pairs = [(name, one, other) for (name, one), (_, other) in zip(part, whole, strict=False)]
-            places = [name for name, one, other in pairs if _far(one, other, length, len(x))]
-            places += ["the layers that are called"] if len(part) != len(whole) else []
-            if places:
-                return places[0]
-        return None
+            if len(part) != len(whole):
+                return "the layers that are called", math.inf
+            for (name, one), (_, other) in zip(part, whole, strict=True):
+                most, share = _apart(one, other, length, len(x))
+                if not most <= alike:
+                    found, largest = found or name, max(largest, share)
+        return found, largest
 
 
 def _difference(
@@ -362,20 +376,25 @@ def _difference(
     return None
 
 
-def _far(part: Tensor, whole: Tensor, length: int, records: int) -> bool:
-    """Whether ``part`` is not the beginning of ``whole`` along the dimension of records; False if there is none."""
+def _apart(part: Tensor, whole: Tensor, length: int, records: int) -> tuple[float, float]:
+    """How far ``part`` is from the beginning of ``whole`` along the dimension of records; no way if there is none.
+
+    Returns:
+        The largest difference, of the largest magnitude; and the L2 norm of all, of that of what is compared with.
+    """
     along = [
         place
         for place, sizes in enumerate(zip(part.shape, whole.shape, strict=False))
         if sizes == (length, records) and part.ndim == whole.ndim
     ]
     if not along:
-        return False  # whoever takes this call refuses it
+        return 0.0, 0.0  # whoever takes this call refuses it
     size = whole.abs()  # of all records, since one alone may be what is left where others cancel
     whole = whole.narrow(along[0], 0, length)
     if part.shape != whole.shape or not part.is_floating_point():
-        return not torch.equal(part, whole)
+        return (0.0, 0.0) if torch.equal(part, whole) else (math.inf, math.inf)
     if not part.numel():
-        return False
-    apart = (part.nan_to_num() - whole.nan_to_num()).abs().max()
-    return not float(apart) <= ALIKE * max(float(size.where(size.isfinite(), 0).max()), 1e-30)
+        return 0.0, 0.0
+    one, other = part.nan_to_num().double(), whole.nan_to_num().double()
+    most = float((one - other).abs().max()) / max(float(size.where(size.isfinite(), 0).max()), 1e-30)
+    return most, float((one - other).norm()) / max(float(other.norm()), 1e-30)

@@ -159,7 +159,7 @@ def test_a_network_is_compacted_where_it_is(fold: bool) -> None:
     mask.apply(model)
     x = torch.rand(5, 1, 4, 4)
     wanted, here = model(x), compact(model, mask, x, fold)
-    there = compact(model.cuda(), mask, x.cuda(), fold)
+    there = compact(model.cuda(), Mask({name: mask[name].cuda() for name in mask}), x.cuda(), fold)
     assert all(value.is_cuda for value in (*model.parameters(), *there.model.parameters()))
     assert [value.shape for value in there.model.parameters()] == [value.shape for value in here.model.parameters()]
     torch.testing.assert_close(there.model(x.cuda()).cpu(), wanted, rtol=1e-4, atol=1e-5)

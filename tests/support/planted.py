@@ -95,14 +95,18 @@ def _untried(bug: AbstractContextManager[Any]) -> Iterator[None]:
         yield
 
 
-def _one_draw_twice() -> AbstractContextManager[Any]:
-    drawn: list[np.ndarray] = []
+def _half_the_scale(mechanism: str) -> Callable[[], AbstractContextManager[Any]]:
+    return _other(training, mechanism, lambda original, values, std, source: original(values, std / 2, source))
 
-    def mechanism(original: Any, values: np.ndarray, noise_std: float, source: Any) -> np.ndarray:
-        drawn.append(drawn.pop() if len(drawn) % 2 else original(np.zeros_like(values), noise_std, source))
+
+def _one_draw_twice(mechanism: str = "gaussian_mechanism") -> AbstractContextManager[Any]:
+    drawn: list[Any] = []
+
+    def repeated(original: Any, values: Any, noise_std: float, source: Any) -> Any:
+        drawn.append(drawn.pop() if len(drawn) % 2 else original(0 * values, noise_std, source))
         return values + drawn[-1]
 
-    return _around(training, "gaussian_mechanism", mechanism)
+    return _around(training, mechanism, repeated)
 
 
 @contextlib.contextmanager
@@ -228,13 +232,7 @@ BUGS = (
         "sensitivity",
         lambda: _untried(mock.patch.object(Clip, "factor", lambda _, norm: torch.ones_like(norm))),
     ),
-    Bug(
-        "noise of half the scale",
-        "scale",
-        _other(
-            training, "gaussian_mechanism", lambda original, values, std, source: original(values, std / 2, source)
-        ),
-    ),
+    Bug("noise of half the scale", "scale", _half_the_scale("gaussian_mechanism")),
     Bug("one noise draw used twice", "reuse", _one_draw_twice),
     Bug("event after use", "late", _event_after_use),
     Bug("event on other records", "records", _events(lambda event: replace(event, dataset=UNKNOWN_RECORDS))),
@@ -356,3 +354,15 @@ BUGS = (
     ),
 )
 """The first eight are those that a review asked for; the others reach every other kind of mismatch, and every mechanism."""
+
+if torch.cuda.is_available():
+    ON_DEVICE = Case("train on a GPU", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE, "--device", "cuda"),), odd=(LOUD,))
+    BUGS += (
+        Bug("noise of half the scale on a GPU", "scale", _half_the_scale("gaussian_mechanism_on_device"), ON_DEVICE),
+        Bug(
+            "one noise draw used twice on a GPU",
+            "reuse",
+            lambda: _one_draw_twice("gaussian_mechanism_on_device"),
+            ON_DEVICE,
+        ),
+    )

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from dpltm.filters import Clip
 from dpltm.gradients import probe
+from dpltm.gradients.module_state import in_float64
 from dpltm.gradients.probe import MadeUp
 from gradient_cases import MIXED, REMEDY, Applied, checked, cross_entropy, refusal, squared_error
 from refusals import refused
@@ -221,24 +222,76 @@ def test_what_depends_on_the_length_is_refused():
         assert classes(model, over_length) == LENGTH.format("the loss")
 
 
-def test_what_rounding_pushes_over_a_kink_is_no_mixing():
-    """As in wide layers, where some unit is always near zero, and a batch of another length is summed in another order."""
+def kinked(units: int) -> Applied:
+    """One unit of many is so near zero that an order of summation decides on it, and shorter batches have another order."""
+    fixed = torch.randn(200, units, generator=torch.Generator().manual_seed(0))
 
     def forward(self: Applied, x: Tensor) -> Tensor:
-        hidden = self.first(x)
-        wide = functional.linear(x.double(), self.first.weight.double(), self.first.bias.double())
-        return self.out((1e6 * (hidden - wide.to(hidden.dtype))).relu().sign() * hidden)
+        weight = fixed.to(self.out.weight.dtype)
+        hidden = x @ weight if len(x) > 32 else x[:, :99] @ weight[:99] + x[:, 99:] @ weight[99:]
+        exact = (x.double() @ weight.double()).to(x.dtype)
+        near = (1e20 * (hidden - exact + 1e-11)).clamp(0, 1)  # which in float64 is 1, whatever the order
+        return self.out(torch.cat([near[:, :1] * hidden[:, :1], hidden[:, 1:]], 1))
 
+    return Applied(forward, out=nn.Linear(units, 3))
+
+
+def test_what_rounding_pushes_over_a_kink_is_no_mixing():
+    """Nor is the network another afterwards."""
     torch.manual_seed(0)
-    model = Applied(forward, first=nn.Linear(500, 40), out=nn.Linear(40, 3))
-    before = [value.data_ptr() for value in model.parameters()]
-    held = [value.detach().clone() for value in model.parameters()]
+    model, x = kinked(3000), torch.zeros(4, 200)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "in_float64", lambda *_: contextlib.nullcontext())
-        assert refusal(model, x=torch.zeros(4, 500)).startswith(LENGTH.split(" (seen")[0]), "the test shows nothing"
-    checked(model, squared_error, torch.zeros(4, 500), torch.zeros(4))
-    assert [value.data_ptr() for value in model.parameters()] == before
-    assert all(torch.equal(old, new) for old, new in zip(held, model.parameters(), strict=True))
+        patch.setattr(probe, "KINK", 0.0)
+        assert refusal(model, x=x).startswith(LENGTH.split(" (seen")[0]), "the test shows nothing"
+    before = [(value, value.data_ptr(), value.detach().clone()) for value in model.parameters()]
+    checked(model, squared_error, x, torch.zeros(4))
+    for (value, place, held), now in zip(before, model.parameters(), strict=True):
+        assert now is value
+        assert now.data_ptr() == place
+        assert torch.equal(now, held)
+
+
+def test_what_float64_does_not_forgive_is_refused():
+    """What is beyond a unit or two, also where it ends with float32; and what cannot be tried in float64."""
+    torch.manual_seed(0)
+    assert refusal(kinked(3), x=torch.zeros(4, 200)).startswith(LENGTH.split(" (seen")[0])
+    narrow = lambda h: h / len(h) ** 0.5 if h.dtype == torch.float32 else h  # noqa: E731
+    assert classes(between(narrow)) == LENGTH.format("the loss")
+    assert classes(between(lambda h: h + torch.finfo(h.dtype).eps * 1e5 * len(h))) == LENGTH.format("the loss")
+    assert classes(between(lambda h: h * (1 + 1e-3 * len(h)))) == LENGTH.format("the loss")
+
+    def single(self: Applied, x: Tensor) -> Tensor:
+        assert self.out.weight.dtype == torch.float32, "no other will do"
+        return kinked_forward(self, x)
+
+    model = kinked(3000)
+    kinked_forward, model._put_together = model._put_together, single
+    message = refusal(model, x=torch.zeros(4, 200))
+    assert "a unit near zero was switched by rounding, which float64 would tell, but: no other will do" in message
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_float64_leaves_everything_as_it_was(fails):
+    """Shared weights, recurrent modules, buffers and a loss with weights, whatever happens in between."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.GRU(4, 4, batch_first=True), nn.Linear(4, 4))
+    model[3].weight = model[0].weight
+    model[0].bias.requires_grad_(False)
+    loss = nn.CrossEntropyLoss(torch.ones(4))
+    state = lambda: [  # noqa: E731
+        (id(value), value.data_ptr(), value.dtype, value.requires_grad, value._version)
+        for module in (model, loss)
+        for value in (*module.parameters(), *module.buffers(), *model[2]._flat_weights)
+    ]
+    before = state()
+    with contextlib.suppress(KeyError), in_float64(model, loss):
+        assert {value.dtype for value in (*model.parameters(), *loss.buffers())} == {torch.float64}
+        assert model[3].weight is model[0].weight
+        assert not model[0].bias.requires_grad
+        assert model[1].num_batches_tracked.dtype == torch.int64
+        assert model[2](torch.zeros(2, 3, 4, dtype=torch.float64))[0].dtype == torch.float64
+        if fails:
+            raise KeyError
+    assert state() == before
 
 
 def test_a_layer_called_once_more_in_a_long_batch_is_refused():
