@@ -327,8 +327,8 @@ class Probe:
         if place and size <= KINK:
             try:
                 with in_float64(self.model, self.loss):
-                    wide = (part.double() if part.is_floating_point() else part for part in (x, y))
-                    place, _ = self._told_by_length(*wide, ALIKE_WIDE)
+                    wide_x, wide_y = (part.double() if part.is_floating_point() else part for part in (x, y))
+                    place, _ = self._told_by_length(wide_x, wide_y, ALIKE_WIDE)
             except Exception as error:  # it may not run in another precision
                 why = f"; or a unit near zero was switched by rounding, which float64 would tell, but: {first_line(error)}"
         if place:
