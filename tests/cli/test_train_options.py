@@ -38,7 +38,9 @@ def test_the_convolutional_network_from_tickets_to_a_run(cli, images):
     assert json.loads(Path("r/config.json").read_text())["model"] == "cnn:28x28x1"
     values = load_file("r/model.safetensors")
     assert values["conv1.weight"].shape == (16, 1, 8, 8)
-    assert sum(int(np.count_nonzero(value)) for value in values.values()) == trained["live"] == weights // 2 + biases
+    moved = sum(int(np.count_nonzero(value)) for value in values.values())
+    assert trained["live"] == weights // 2 + biases
+    assert trained["live"] - 5 <= moved <= trained["live"], "noise is on a grid, and may leave a bias at zero"
 
 
 def test_the_convolutional_network_learns(cli, images):
