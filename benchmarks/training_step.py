@@ -32,6 +32,8 @@ from dpltm.training import NoisyGradients, TrainingConfig
 
 Step = Callable[[], None]
 
+NETWORKS = {"mlp": "mlp:300,100", "wide": "mlp:4096,4096", "cnn": "cnn:28x28x1"}
+
 
 def loss(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(output, labels, reduction="none")
@@ -109,7 +111,7 @@ def steps_of(
     network: str, density: float, batch: int, peers: bool, ticket: str | None, device: str
 ) -> dict[str, Step]:
     """Every step that is timed, each with a network of its own."""
-    spec = ModelSpec({"mlp": "mlp:300,100", "wide": "mlp:4096,4096"}.get(network, "cnn:28x28x1"), 784, 10)
+    spec = ModelSpec(NETWORKS[network], 784, 10)
     x, y = torch.rand(batch, 784).to(device), torch.randint(10, (batch,)).to(device)
 
     def new() -> nn.Module:
@@ -173,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--network",
-        choices=("mlp", "wide", "cnn"),
+        choices=tuple(NETWORKS),
         default="mlp",
         help="784-300-100-10, hidden layers of 4,096, or cnn (GDP paper)",
     )

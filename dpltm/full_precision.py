@@ -25,15 +25,15 @@ _OPERATORS = tuple(
     for backend, names in (("cuda", ("matmul",)), ("cudnn", ("conv", "rnn")), ("mkldnn", ("matmul", "conv", "rnn")))
     for name in names
 )
-_FLAGS = (
-    "allow_fp16_reduced_precision_reduction",
-    "allow_bf16_reduced_precision_reduction",
-    "allow_fp16_accumulation",
+_SWITCHES = (
+    (torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False),
+    (torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+    (torch.backends.cuda.matmul, "allow_fp16_accumulation", False),
+    (torch.backends.cudnn, "deterministic", True),
+    (torch.backends.cudnn, "benchmark", False),
 )
-"""Of matrix products on CUDA: partial sums in the narrow type of the operands."""
+"""Of matrix products on CUDA: partial sums in the narrow type of the operands. Of cuDNN: its choice of algorithms."""
 
-_REPEATABLE = {"deterministic": True, "benchmark": False}
-"""Of cuDNN's choice of algorithms."""
 
 _lock = threading.Lock()
 _inside: list[_Settings] = []
@@ -73,10 +73,8 @@ class _Settings:
     def __init__(self) -> None:
         self._matmul = _read(torch.get_float32_matmul_precision)
         self._cudnn = _read(lambda: bool(torch.backends.cudnn.allow_tf32))
-        self._free = [name for name, right in _REPEATABLE.items() if getattr(torch.backends.cudnn, name) is not right]
         self._operators = [(operator, operator.fp32_precision) for operator in _operators()]
-        cublas = torch.backends.cuda.matmul
-        self._on = [name for name in _FLAGS if getattr(cublas, name, False)]
+        self._switches = [each for each in _SWITCHES if bool(getattr(each[0], each[1], each[2])) is not each[2]]
 
     def turn_off(self) -> None:
         if self._matmul not in (None, "highest"):
@@ -86,10 +84,8 @@ class _Settings:
         for operator, precision in self._operators:
             if precision not in FULL:
                 operator.fp32_precision = "ieee"
-        for name in self._on:
-            setattr(torch.backends.cuda.matmul, name, False)
-        for name in self._free:
-            setattr(torch.backends.cudnn, name, _REPEATABLE[name])
+        for owner, name, wanted in self._switches:
+            setattr(owner, name, wanted)
 
     def restore(self) -> None:
         if self._matmul is not None and self._matmul != "highest":
@@ -99,10 +95,8 @@ class _Settings:
         for operator, precision in self._operators:
             if operator.fp32_precision != precision:
                 operator.fp32_precision = precision
-        for name in self._on:
-            setattr(torch.backends.cuda.matmul, name, True)
-        for name in self._free:
-            setattr(torch.backends.cudnn, name, not _REPEATABLE[name])
+        for owner, name, wanted in self._switches:
+            setattr(owner, name, not wanted)
 
 
 @cache

@@ -349,8 +349,8 @@ class Probe:
             if len(part) != len(whole):
                 return "the layers that are called", math.inf
             for (name, one), (_, other) in zip(part, whole, strict=True):
-                most, share = _apart(one, other, length, len(x))
-                if not most <= alike:
+                share = _apart(one, other, length, len(x), alike)
+                if share:
                     found, largest = found or name, max(largest, share)
         return found, largest
 
@@ -376,11 +376,10 @@ def _difference(
     return None
 
 
-def _apart(part: Tensor, whole: Tensor, length: int, records: int) -> tuple[float, float]:
-    """How far ``part`` is from the beginning of ``whole`` along the dimension of records; no way if there is none.
+def _apart(part: Tensor, whole: Tensor, length: int, records: int, alike: float) -> float:
+    """By what share, in L2 norm, ``part`` differs from the beginning of ``whole`` along the dimension of records.
 
-    Returns:
-        The largest difference, of the largest magnitude; and the L2 norm of all, of that of what is compared with.
+    0 where there is none, or where no number differs by more than ``alike`` of the largest.
     """
     along = [
         place
@@ -388,13 +387,14 @@ def _apart(part: Tensor, whole: Tensor, length: int, records: int) -> tuple[floa
         if sizes == (length, records) and part.ndim == whole.ndim
     ]
     if not along:
-        return 0.0, 0.0  # whoever takes this call refuses it
+        return 0.0  # whoever takes this call refuses it
     size = whole.abs()  # of all records, since one alone may be what is left where others cancel
     whole = whole.narrow(along[0], 0, length)
     if part.shape != whole.shape or not part.is_floating_point():
-        return (0.0, 0.0) if torch.equal(part, whole) else (math.inf, math.inf)
+        return 0.0 if torch.equal(part, whole) else math.inf
     if not part.numel():
-        return 0.0, 0.0
-    one, other = part.nan_to_num().double(), whole.nan_to_num().double()
-    most = float((one - other).abs().max()) / max(float(size.where(size.isfinite(), 0).max()), 1e-30)
-    return most, float((one - other).norm()) / max(float(other.norm()), 1e-30)
+        return 0.0
+    apart, whole = part.nan_to_num() - whole.nan_to_num(), whole.nan_to_num()
+    if float(apart.abs().max()) <= alike * max(float(size.where(size.isfinite(), 0).max()), 1e-30):  # false for NaN
+        return 0.0
+    return float(apart.double().norm()) / max(float(whole.double().norm()), 1e-30)

@@ -421,7 +421,7 @@ class Recorder:
         def noisy(original: Any, total: Any, noise_std: float, divisor: float, *others: Any) -> Any:
             with self._frame("training") as frame:
                 found = original(total, noise_std, divisor, *others)
-            values = found.cpu().double().numpy() * divisor
+            values = _plain(found.double()) * divisor
             return self._released("training", frame, total, found, values, noise_std, divisor=divisor)
 
         self._around(NoisyGradients, "__init__", made)
@@ -439,7 +439,7 @@ class Recorder:
                 plain = original(rows, features, records, noise_std, source)
             with self._frame("centre") as frame:
                 found = original(rows, features, records, noise_std, source)
-            values = found.cpu().double().numpy() * records
+            values = _plain(found.double()) * records
             return self._released(
                 "gaussian", frame, plain.double() * records, found, values, noise_std, divisor=records
             )
