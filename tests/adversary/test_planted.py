@@ -8,22 +8,25 @@ import time
 from types import ModuleType
 
 import pytest
+import torch
 
 from adversary import KINDS, Case, examine
 from dpltm import training
 from dpltm.noise import SecureSource
 from dpltm.privacy.ledger import Ledger
-from planted import BUGS, Bug
+from planted import BUGS, BUGS_ON_DEVICE, Bug
 from recorder import Recorder
 
+PLANTED = BUGS + (BUGS_ON_DEVICE if torch.cuda.is_available() else ())
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with bug.plant():
         assert bug.kind in examine(bug.case).kinds
 
 
-@pytest.mark.parametrize("case", {bug.case.name: bug.case for bug in BUGS}.values(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", {bug.case.name: bug.case for bug in PLANTED}.values(), ids=lambda case: case.name)
 def test_without_it_there_is_nothing_to_catch(case: Case) -> None:
     """After the bugs, so that one that was left behind shows as well."""
     assert examine(case).mismatches == []

@@ -17,9 +17,9 @@ MAKE = ("features", "make", "drawings")
 
 @pytest.fixture(autouse=True)
 def _few_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "SAMPLE", 480)
+    monkeypatch.setattr(learning, "SAMPLE", 80)
     monkeypatch.setattr(learning, "KINDS", 8)
-    monkeypatch.setattr(photographs, "SAMPLE", 480)
+    monkeypatch.setattr(photographs, "SAMPLE", 80)
     monkeypatch.setattr(photographs, "PATCHES", 2000)
 
 

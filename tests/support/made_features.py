@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 
 import numpy as np
@@ -17,34 +16,6 @@ from dpltm.data import bundled
 Tensors = dict[str, np.ndarray]
 
 
-def check_seed(make: Callable[..., Tensors], drawn: str) -> tuple[Tensors, list[tuple[int, str]]]:
-    """The seed decides every bit; threads of the caller decide none, and are put back.
-
-    Args:
-        make: the tensors of a seed in some steps; takes who watches.
-        drawn: name of one that differs from seed to seed.
-
-    Returns:
-        What seed 3 gives, and what it told who watched.
-    """
-    notes: list[tuple[int, str]] = []
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        first = make(3, 3, lambda done, note: notes.append((done, note)))
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    again, other = make(3, 3), make(4, 3)
-    assert first.keys() == other.keys()
-    assert all(np.array_equal(first[name], again[name]) for name in first)
-    assert not np.array_equal(first[drawn], other[drawn])
-    assert {value.dtype for value in first.values()} == {np.dtype("float16")}
-    assert all(np.isfinite(value).all() for value in first.values())
-    assert [done for done, _ in notes] == [1, 2, 3]
-    return first, notes
-
-
 SEALED = """
 import sys
 from {module} import learning
@@ -52,21 +23,53 @@ from {module} import learning
 learning.make(9, 1)  # what is imported on the way
 seen = []
 sys.addaudithook(lambda event, args: seen.append(event) if event in ("open", "socket.connect", "subprocess.Popen") else None)
-learning.make(0, 2)
+made = learning.make(3, 3)
 print(seen)
+sys.stdout.flush()
+for name in sorted(made):
+    sys.stdout.buffer.write(made[name].tobytes())
 """
 
 
-def check_nothing_is_read(module: str, fewer: str) -> None:
-    """No file, network or process is opened while it is made.
+def check_made(
+    module: str, fewer: dict[str, int], monkeypatch: pytest.MonkeyPatch, drawn: str
+) -> tuple[Tensors, list[str]]:
+    """The seed decides every bit, in whatever process and beside whatever threads; no file, network or process is opened.
 
     Args:
         module: that has ``learning``.
-        fewer: a line that makes it quick.
+        fewer: numbers of ``learning`` that make it quick.
+        monkeypatch: of the test.
+        drawn: name of a tensor that differs from seed to seed.
+
+    Returns:
+        What seed 3 gives in three steps, and what it told who watched.
     """
-    program = SEALED.format(module=module, fewer=fewer)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    learning = import_module(f"{module}.learning")
+    for name, number in fewer.items():
+        monkeypatch.setattr(learning, name, number)
+    notes: list[tuple[int, str]] = []
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first = learning.make(3, 3, lambda done, note: notes.append((done, note)))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    program = SEALED.format(
+        module=module, fewer="\n".join(f"learning.{name} = {number}" for name, number in fewer.items())
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    seen, _, again = done.stdout.partition(b"\n")
+    assert seen == b"[]"
+    assert again == b"".join(first[name].tobytes() for name in sorted(first))
+    other = learning.make(4, 1)
+    assert first.keys() == other.keys()
+    assert not np.array_equal(first[drawn], other[drawn])
+    assert {value.dtype for value in first.values()} == {np.dtype("float16")}
+    assert all(np.isfinite(value).all() for value in first.values())
+    assert [done for done, _ in notes] == [1, 2, 3]
+    return first, [note for _, note in notes]
 
 
 def damage(file: str, what: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

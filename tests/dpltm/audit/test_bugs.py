@@ -10,7 +10,6 @@ audit_bugs = program("benchmarks/audit_bugs.py")
 BUGS = audit_bugs.BUGS
 
 QUICK = (
-    "group of records counted as one",
     "noise of half the scale",
     "half the sensitivity of a score",
     "bits sent with other odds",

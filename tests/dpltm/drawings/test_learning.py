@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from dpltm.drawings import learning
 from dpltm.drawings.encoder import UNITS
-from dpltm.drawings.learning import DIRECTIONS, WHITENING, directions, make
+from dpltm.drawings.learning import WHITENING, directions
 from dpltm.options.features import MakeRequest
 from dpltm.tickets.workbench.features import BUNDLED
-from made_features import check_nothing_is_read, check_seed
+from made_features import check_made
 
 
-@pytest.fixture(autouse=True)
-def _few_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "SAMPLE", 480)
-    monkeypatch.setattr(learning, "KINDS", 8)
-
-
-def test_the_seed_decides_every_bit():
-    first, notes = check_seed(make, "layers.0.weight")
-    assert first["directions"].shape == (DIRECTIONS, UNITS)
-    assert all(note.endswith("% recognised") for _, note in notes)
+def test_the_seed_decides_every_bit_and_nothing_is_read(monkeypatch):
+    first, notes = check_made("dpltm.drawings", {"SAMPLE": 80, "KINDS": 4}, monkeypatch, "layers.0.weight")
+    assert first["directions"].shape == (80, UNITS), "as many as drawings, where those are fewer than DIRECTIONS"
+    assert all(note.endswith("% recognised") for note in notes)
 
 
 def test_the_command_takes_the_usual_steps():
@@ -46,7 +39,3 @@ def test_directions_without_spread_are_numbers_all_the_same():
     units = torch.zeros(50, UNITS)
     units[:, :5] = torch.randn(50, 5, generator=torch.Generator().manual_seed(0))
     assert all(part.half().isfinite().all() for part in directions(units))
-
-
-def test_no_file_and_no_network_is_read():
-    check_nothing_is_read("dpltm.drawings", "learning.SAMPLE, learning.KINDS = 480, 8")

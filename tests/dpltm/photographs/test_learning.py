@@ -7,21 +7,20 @@ import torch
 
 from dpltm.photographs import learning
 from dpltm.photographs.dictionary import PATCH, WINDOWS, units_of
-from dpltm.photographs.learning import DIRECTIONS, SIZE, dictionary, make, patches
-from made_features import check_nothing_is_read, check_seed
+from dpltm.photographs.learning import SIZE, dictionary, patches
+from made_features import check_made
 
 
 @pytest.fixture(autouse=True)
-def _few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "SAMPLE", 480)
+def _few_patches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "PATCHES", 2000)
 
 
-def test_the_seed_decides_every_bit():
-    first, notes = check_seed(make, "filters")
+def test_the_seed_decides_every_bit_and_nothing_is_read(monkeypatch):
+    first, notes = check_made("dpltm.photographs", {"SAMPLE": 80, "PATCHES": 2000}, monkeypatch, "filters")
     assert first["filters"].shape == (SIZE, 3, PATCH, PATCH)
-    assert first["directions"].shape == (DIRECTIONS, 2 * SIZE * WINDOWS**2)
-    shares = [int(note.removesuffix("% alike")) for _, note in notes]
+    assert first["directions"].shape == (80, 2 * SIZE * WINDOWS**2), "as many as images, where those are fewer"
+    shares = [int(note.removesuffix("% alike")) for note in notes]
     assert shares == sorted(shares), "k-means never gets worse"
 
 
@@ -60,7 +59,3 @@ def test_filters_compare_whitened_patches():
     filters, offset = dictionary(taken, 2, generator)
     torch.testing.assert_close(filters.sum((1, 2, 3)), torch.zeros(SIZE), rtol=0, atol=1e-3)
     torch.testing.assert_close(taken.mean(0) @ filters.flatten(1).T, offset, rtol=0, atol=1e-3)
-
-
-def test_no_file_and_no_network_is_read():
-    check_nothing_is_read("dpltm.photographs", "learning.SAMPLE, learning.PATCHES = 480, 2000")
