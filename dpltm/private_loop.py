@@ -34,6 +34,7 @@ from dpltm.movement import FIRST_STEPS, Movement, unmoved_note
 from dpltm.noise import FastSource
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, NoiseBits, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_not_public, check_rows_not_public
 from dpltm.privacy.mechanisms import NoisySgd
@@ -256,7 +257,7 @@ class PrivateLoop:
             total = total_epsilon(events, self.delta, unit=self.event.mechanism.unit)
             if total > self._budget:
                 raise BudgetError(
-                    f"epsilon: with what the ledger holds by now this comes to {total:.4g}, above the budget of"
+                    f"epsilon: with what the ledger holds by now this comes to {figure(total)}, above the budget of"
                     f" {self._budget:g}; make the loop anew"
                 )
         self.ledger.enter((self.event,), before)

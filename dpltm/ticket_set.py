@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,8 @@ from dpltm.content import content_id, pack
 from dpltm.errors import ArtifactError
 from dpltm.generation import Ticket, Tickets
 from dpltm.masks import Mask
+from dpltm.privacy.behind import FOUND
+from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
 
 if TYPE_CHECKING:
@@ -137,7 +139,7 @@ class Winner:
     """The round that won last, and the events that its draw entered; none where it was chosen on public data.
 
     Attributes:
-        round, events: of the last draw.
+        round, events: of the last draw; with what bounds and categories of the records were found by, or these come from.
         earlier: draws before it that entered any.
         tickets: the set that was drawn from; None where it is known from elsewhere.
         privacy: the report on the private records; None of a winner that was read.
@@ -174,9 +176,15 @@ class Winner:
         return tuple(event for _, events in draws for event in events)
 
 
-def schema_of(tickets: TicketSet) -> dict[str, str]:
-    """The settings of a set that go on to whatever is made from it: the schema of the table, with what finding it cost."""
-    return {name: value for name, value in tickets.config.items() if name == "table_schema"}
+def found_setting(found: Iterable[Event]) -> dict[str, Any]:
+    """What bounds and categories of records were found by, as a setting of a set; none where nothing was found."""
+    said = [to_json(event) for event in found]
+    return {FOUND: said} if said else {}
+
+
+def schema_of(tickets: TicketSet) -> dict[str, Any]:
+    """The settings of a set that go on to whatever is made from it: the schema of the table, and what finding it cost."""
+    return {name: value for name, value in tickets.config.items() if name in ("table_schema", FOUND)}
 
 
 def set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:

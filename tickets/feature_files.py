@@ -15,8 +15,9 @@ from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.models import ModelSpec, build
+from dpltm.privacy.behind import is_behind
 from dpltm.privacy.event_json import ref_to_json, to_json
-from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, LaplaceEvent, TrainingEvent
+from dpltm.privacy.events import DatasetRef, Event
 from dpltm.privacy.ledger import merge
 from dpltm.tickets.identity import read_event, read_ref
 from dpltm.tickets.tensors import read_tensors, write_tensors
@@ -31,9 +32,6 @@ _MAX_SIDE = 10_000
 
 ENCODER = "encoder"
 """Key of the digest of a bundled file that a map computes with; there only where it has one."""
-
-RELEASES = (TrainingEvent, GaussianEvent, LaplaceEvent, GuaranteeEvent)
-"""What a network in front may have been trained by."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +199,7 @@ def _description(body: Any) -> Front:
             f" {str(body.get(ENCODER))[:12]}, here {digest[:12]}); install the version that made it"
         )
     events = tuple(read_event(event) for event in body["events"])
-    if not all(isinstance(event, RELEASES) for event in events):
+    if not all(is_behind(event) for event in events):
         raise ValueError("events")
     source = None if body["source"] is None else read_ref(body["source"])
     statistics, centred, components = body["statistics"], body["centred"], body["components"]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.event_json import ref_to_json, to_json
+from dpltm.privacy.behind import found_behind, is_behind
+from dpltm.privacy.event_json import found_from_json, ref_to_json, to_json
 from dpltm.privacy.events import (
     DatasetRef,
     Event,
@@ -39,6 +40,7 @@ class Origin:
         provenance, source, events, draws: as in ``TicketSet``.
         front: what stands in front of its network, but for its tensors; None for nothing.
         complete: whether it says so; files that dpltm wrote before did not.
+        found: what bounds and categories of its records were found by, or read off; None where it does not say.
     """
 
     id: str
@@ -49,6 +51,7 @@ class Origin:
     draws: tuple[Event, ...] = ()
     front: Front | None = None
     complete: bool = True
+    found: tuple[Event, ...] | None = ()
 
     def to_json(self) -> dict[str, Any]:
         """As one JSON object."""
@@ -60,6 +63,7 @@ class Origin:
             "events": [to_json(event) for event in self.events],
             "draws": [to_json(event) for event in self.draws],
             "feature_map": None if self.front is None else self.front.to_json(),
+            "found": [to_json(event) for event in self.found or ()],
         }
 
     @classmethod
@@ -70,20 +74,22 @@ class Origin:
             ArtifactError: it is something else.
         """
         keys = {"id", "name", "provenance", "source", "events", "draws"}
-        if not isinstance(body, dict) or set(body) - {"feature_map"} != keys:
+        if not isinstance(body, dict) or set(body) - {"feature_map", "found"} != keys:
             raise ArtifactError("not the origin of a ticket")
         for key in ("id", "name"):
             check_text(key, body[key])
         stated = body.get("feature_map")
         front = None if stated is None else Front.from_json(stated)
-        return cls(body["id"], body["name"], *read_origin("origin", body), front, "feature_map" in body)
+        found = found_from_json(body["found"]) if "found" in body else None
+        return cls(body["id"], body["name"], *read_origin("origin", body), front, "feature_map" in body, found)
 
 
 def origin_of(tickets: TicketSet) -> Origin:
     """What its tickets take along."""
     front = None if tickets.feature_map is None else Front.of(tickets.feature_map)
     return Origin(
-        tickets.id, tickets.name, tickets.provenance, tickets.source, tickets.events, tickets.draws, front
+        tickets.id, tickets.name, tickets.provenance, tickets.source, tickets.events, tickets.draws, front,
+        found=found_behind(tickets),
     )  # fmt: skip
 
 
@@ -127,9 +133,9 @@ def _events(where: str, rows: object, check: Callable[[tuple[Event, ...]], None]
 
 
 def check_draws(events: tuple[Event, ...]) -> None:
-    """Raises ArtifactError unless these are what draws of winners enter."""
+    """Raises ArtifactError unless these are what draws of winners enter, or what the records of a draw come from."""
     for event in events:
-        if not isinstance(event, (SelectionEvent, NonPrivateEvent)):
+        if not (isinstance(event, (SelectionEvent, NonPrivateEvent)) or is_behind(event)):
             raise ArtifactError(f"{type(event).__name__} is not what the draw of a winner enters")
 
 

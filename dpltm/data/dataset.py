@@ -118,6 +118,11 @@ class Dataset:
         )
 
     @property
+    def behind(self) -> tuple[Event, ...]:
+        """Releases that its columns were found by and its records come from; public records that a schema was read off."""
+        return self.found if self.synthetic is None else (*self.found, self.synthetic.event)
+
+    @property
     def features(self) -> int:
         """Number of inputs that a network gets for one record: its values, or what the feature map makes of them."""
         return math.prod(self.input_shape)

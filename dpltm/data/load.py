@@ -166,7 +166,9 @@ def _whole(
         declared = (bounds or origin.bounds, classes or origin.classes)
     whole = settle(name, train, part, description, declared, tables, separate=test is None, hold_out=hold_out)
     if origin is not None:  # nobody is among them, so that how many there are is public
-        whole = replace(whole, synthetic=origin, records_origin="described", classes_origin="described")
+        whole = replace(
+            whole, synthetic=origin, found=origin.found, records_origin="described", classes_origin="described"
+        )
     return whole if schema is None else replace(whole, schema=schema.text, found=schema.found)
 
 

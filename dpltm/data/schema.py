@@ -16,8 +16,8 @@ from typing import Any
 
 from dpltm.data.raw import shown
 from dpltm.errors import ArtifactError, DataError, InputError, first_line
-from dpltm.privacy.event_json import from_json
-from dpltm.privacy.events import Event, ProvenanceEvent, ReleaseEvent
+from dpltm.privacy.event_json import found_from_json
+from dpltm.privacy.events import Event
 
 PRIVATE = "private"
 """In place of bounds, or of values: they are to be found under DP."""
@@ -205,17 +205,11 @@ def _alike(one: Column, other: Column, name: str, where: str) -> DataError:
 def _found(lines: object, where: str) -> tuple[Event, ...]:
     """Events, as the command that found bounds and values, or read them off public records, wrote them."""
     try:
-        events: list[Event | None] = [from_json(json.loads(line)) for line in lines] if _texts(lines) else [None]  # type: ignore[attr-defined]
+        if _texts(lines):
+            return found_from_json([json.loads(line) for line in lines])  # type: ignore[attr-defined]
     except (ArtifactError, InputError, ValueError, RecursionError):
-        events = [None]
-    known = tuple(event for event in events if isinstance(event, ReleaseEvent) or _says_public(event))
-    if len(known) < len(events):
-        raise DataError(f"{where}: found is not what dpltm datasets schema wrote; put it back, or find it again")
-    return tuple(event for event in known if event is not None)
-
-
-def _says_public(event: Event | None) -> bool:
-    return isinstance(event, ProvenanceEvent) and event.provenance == "public"
+        pass
+    raise DataError(f"{where}: found is not what dpltm datasets schema wrote; put it back, or find it again")
 
 
 def _texts(values: object) -> bool:

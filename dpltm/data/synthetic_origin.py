@@ -15,13 +15,13 @@ import numpy as np
 
 from dpltm.data.scaling import affine
 from dpltm.errors import ArtifactError, DataError, first_line
-from dpltm.privacy.event_json import from_json, ref_from_json, ref_to_json, to_json
-from dpltm.privacy.events import DatasetRef, GaussianEvent
+from dpltm.privacy.event_json import found_from_json, from_json, ref_from_json, ref_to_json, to_json
+from dpltm.privacy.events import DatasetRef, Event, GaussianEvent
 
 ARRAY = "synthetic_origin"
 """Name of the array of bytes."""
 
-FORMAT, SCHEMA = "dpltm-synthetic", 1
+FORMAT, SCHEMA = "dpltm-synthetic", 2
 
 MAX_BYTES = 2**16
 """No origin is longer."""
@@ -29,7 +29,8 @@ MAX_BYTES = 2**16
 MAX_CLASSES = 2**20
 """No more classes are believed of a file."""
 
-_KEYS = {"format", "schema", "id", "source", "event", "bounds", "classes"}
+_KEYS_1 = {"format", "schema", "id", "source", "event", "bounds", "classes"}
+_KEYS = {1: _KEYS_1, SCHEMA: {*_KEYS_1, "found"}}
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -42,12 +43,15 @@ class SyntheticOrigin:
         event: the release that they are post-processing of, on the private records.
         bounds: public ``(low, high)`` of every feature.
         classes: public number of classes.
+        found: what bounds and categories of the private records were found by, or read off (``Dataset.found``): the
+            columns of synthetic records are those.
     """
 
     id: str
     event: GaussianEvent
     bounds: tuple[float, float]
     classes: int
+    found: tuple[Event, ...] = ()
 
     @property
     def source(self) -> DatasetRef:
@@ -64,6 +68,7 @@ class SyntheticOrigin:
             "event": to_json(self.event),
             "bounds": list(self.bounds),
             "classes": self.classes,
+            "found": [to_json(event) for event in self.found],
         }
         return np.frombuffer(json.dumps(body).encode(), dtype=np.uint8)
 
@@ -104,7 +109,8 @@ def _is_number(end: object) -> bool:
 
 
 def _decoded(body: Any) -> SyntheticOrigin:
-    if not isinstance(body, dict) or set(body) != _KEYS or (body["format"], body["schema"]) != (FORMAT, SCHEMA):
+    schema = body.get("schema") if isinstance(body, dict) else None
+    if type(schema) is not int or set(body) != _KEYS.get(schema) or body["format"] != FORMAT:
         raise DataError("not an origin of synthetic records")
     event, source = from_json(body["event"]), ref_from_json(body["source"])
     if not isinstance(event, GaussianEvent) or event.dataset != source:
@@ -118,4 +124,4 @@ def _decoded(body: Any) -> SyntheticOrigin:
         raise DataError("classes is not a number of classes")
     low, high = float(bounds[0]), float(bounds[1])
     affine((low, high))
-    return SyntheticOrigin(body["id"], event, (low, high), classes)
+    return SyntheticOrigin(body["id"], event, (low, high), classes, found_from_json(body.get("found", [])))

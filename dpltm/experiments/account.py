@@ -9,6 +9,7 @@ from typing import Any
 from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.recipe import Recipe
 from dpltm.privacy.events import Event
+from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import merge
 from dpltm.privacy.lineage import check_never_private
 from dpltm.privacy.mechanisms import Adjacency
@@ -17,7 +18,7 @@ from dpltm.privacy.report import overlap_note, report
 Events = tuple[Event, ...]
 """What one ledger holds."""
 
-LEFT_OUT = "{} of {} ledgers certify nothing: all together neither; the others together would be epsilon {:.4g}"
+LEFT_OUT = "{} of {} ledgers certify nothing: all together neither; the others together would be epsilon {}"
 NOR_THE_OTHERS = "{} of {} ledgers certify nothing, nor do the others together"
 PUBLIC_AND_PRIVATE = "records that one ledger declares public are private in another, so nothing is certified for them"
 
@@ -51,7 +52,7 @@ def total_privacy(recipe: Recipe, ledgers: Sequence[Events]) -> dict[str, Any]:
                 body["notes"].append(NOR_THE_OTHERS.format(*counts))
             else:
                 body["finite"] = {"epsilon": rest, "ledgers": len(finite)}
-                body["notes"].append(LEFT_OUT.format(*counts, rest))
+                body["notes"].append(LEFT_OUT.format(*counts, figure(rest)))
     return body
 
 

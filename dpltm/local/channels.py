@@ -204,6 +204,11 @@ def log_ratio(a: int, b: int) -> float:
         return rounded_up(Fraction((Decimal(a) / Decimal(b)).ln()))
 
 
+def log_distance(a: int, b: int) -> float:
+    """|ln(a / b)|, rounded up: chances that are rounded may make likelier what was to be less likely."""
+    return max(log_ratio(a, b), log_ratio(b, a))
+
+
 def rounded_up(value: Fraction) -> float:
     """The least float64 that is not below."""
     nearest = float(value)

@@ -23,7 +23,7 @@ import numpy as np
 
 from dpltm.errors import InputError
 from dpltm.exact import bits_for, on_grid, whole_rows
-from dpltm.local.channels import MAX_EPSILON, WHOLE, chance, log_ratio
+from dpltm.local.channels import MAX_EPSILON, WHOLE, chance, log_distance
 from dpltm.local.normal import portable_gaussian
 from dpltm.local.response import MAX_CATEGORIES, below, whole_numbers
 from dpltm.noise import FastSource, RandomSource
@@ -104,7 +104,7 @@ class Codebook:
     @property
     def certified(self) -> float:
         """Local epsilon of what the coins do: log of how much likelier a near candidate is than any other."""
-        return max(log_ratio(self.truth * (self.candidates - self.near), (WHOLE - self.truth) * self.near), 0.0)
+        return log_distance(self.truth * (self.candidates - self.near), (WHOLE - self.truth) * self.near)
 
     @property
     def nominal(self) -> float:

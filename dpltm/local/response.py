@@ -8,7 +8,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 
 from dpltm.errors import InputError
-from dpltm.local.channels import MAX_EPSILON, WHOLE, chance, log_ratio
+from dpltm.local.channels import MAX_EPSILON, WHOLE, chance, log_distance
 from dpltm.noise import RandomSource
 
 MAX_CATEGORIES = 1 << 16
@@ -42,7 +42,7 @@ class Response:
     @property
     def certified(self) -> float:
         """Local epsilon of what the coins do: log of the largest ratio of chances, over categories and answers."""
-        return max(log_ratio(self.truth * (self.categories - 1), WHOLE - self.truth), 0.0)
+        return log_distance(self.truth * (self.categories - 1), WHOLE - self.truth)
 
     @property
     def chances(self) -> tuple[float, float]:

@@ -20,6 +20,7 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
 from dpltm.privacy.describe import describe
 from dpltm.privacy.events import is_release
+from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import Mechanism, NoisySgd, PrivateSearch, Unit
 from dpltm.privacy.parts import Before, OnRecord, epsilon_with, total_epsilon
 
@@ -109,7 +110,7 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, ac
     if left < budget and eased.noise_multiplier > MIN_NOISE and alone(eased) <= budget:
         most = f"over {MAX_NOISE_RATIO:g} times that of the whole"
         why = f"which leaves so little of {budget:g} that the noise would be {most}"
-        raise BudgetError(taken(before, f"epsilon {budget - left:.4g}", why, delta, plan.unit))
+        raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", why, delta, plan.unit))
     return noise
 
 
@@ -242,18 +243,18 @@ def check_share(budget: float, used: float, before: Before, delta: float, unit: 
     raise BudgetError(taken(before, f"{kind} {used:.4g}", why, delta, unit))
 
 
-def taken(before: Before, figure: str, why: str, delta: float, unit: Unit) -> str:
+def taken(before: Before, amount: str, why: str, delta: float, unit: Unit) -> str:
     """One line on what took a budget: the costliest event with its date, how many others, and what to do.
 
     Args:
         before: what took it; without dates where it is no record of a ledger.
-        figure: how much, as it is printed.
+        amount: how much, as it is printed.
         why: that is too much.
         delta: that costs are read at.
         unit: that costs are for.
     """
     if not isinstance(before, OnRecord):
-        return f"budget: on these records {figure} goes to what comes before, {why}; set a larger `epsilon`"
+        return f"budget: on these records {amount} goes to what comes before, {why}; set a larger `epsilon`"
     # rdp is quick, and good enough to rank by
     alone = [(total_epsilon([event], delta, "rdp", unit=unit), event) for event in before.events]
     costs = [(cost, event) for cost, event in alone if cost > 0 or is_release(event)]
@@ -261,7 +262,7 @@ def taken(before: Before, figure: str, why: str, delta: float, unit: Unit) -> st
     rest = len(costs) - 1
     others = f" and {rest} other release{'s' if rest > 1 else ''}" if rest else ""
     return (
-        f"budget: on these records {figure} goes to {describe(first)} ({first.time[:10]}){others}, {why}; set a larger"
+        f"budget: on these records {amount} goes to {describe(first)} ({first.time[:10]}){others}, {why}; set a larger"
         " `epsilon`, a new budget for all of it together, or name another `ledger`, which will be added up with this one"
     )
 
@@ -296,7 +297,7 @@ def _refuse(
     """Raises the error that says whether the budget was too small from the start."""
     if left < budget:
         little = f"which leaves too little of {budget:g}: {why}"
-        raise BudgetError(taken(before, f"epsilon {budget - left:.4g}", little, delta, plan.unit))
+        raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", little, delta, plan.unit))
     raise CalibrationError(f"`epsilon`: {budget:g} is too small to calibrate: {why}; {remedy}")
 
 

@@ -21,6 +21,7 @@ from dpltm.privacy.events import (
     SelectionEvent,
     TrainingEvent,
 )
+from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import mean_tries
 
 _FAST = {"secure": "", "fast": ", of bits that are not cryptographic"}
@@ -66,7 +67,7 @@ def describe(event: Event) -> str:
             )
         case GuaranteeEvent(mechanism=known):
             failing = f", {known.delta:g}" if known.delta else ""
-            return f"{event.what}, known to be ({known.epsilon:g}{failing})-DP"
+            return f"{event.what}, known to be ({figure(known.epsilon)}{failing})-DP"
         case NonPrivateEvent():
             return f"{event.what}, released without protection: nothing can be certified"
         case BudgetEvent():
@@ -85,7 +86,7 @@ def _selection(event: SelectionEvent) -> str:
     if math.isinf(drawn.certified_epsilon):
         said += ", for which nothing is proven"
     elif drawn.certified_epsilon > drawn.eps1:
-        said += f", certified as {drawn.certified_epsilon:g}"
+        said += f", certified as {figure(drawn.certified_epsilon)}"
     if drawn.draw == "exponential":
         said += ", after other releases" if drawn.adaptive else ", before any other release"
     return said

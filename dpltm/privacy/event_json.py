@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
@@ -228,6 +228,22 @@ def ref_from_json(body: object) -> DatasetRef:
     return replace(_decode_ref(body, _REFERENCE), content=UNKNOWN)
 
 
+def found_from_json(bodies: object) -> tuple[Event, ...]:
+    """Releases by which bounds and categories were found, and public records that they were read off, from a list.
+
+    Raises:
+        ArtifactError: it is something else.
+    """
+    if not isinstance(bodies, list):
+        raise ArtifactError("what bounds were found by is no list")
+    events = tuple(from_json(body) for body in bodies)
+    for event in events:
+        read_off = isinstance(event, ProvenanceEvent) and event.provenance == "public"
+        if not (isinstance(event, ReleaseEvent) or read_off):
+            raise ArtifactError(f"{type(event).__name__} is not what bounds were found by")
+    return events
+
+
 def ref_to_text(ref: DatasetRef) -> str:
     """A reference in a line, as ``dpltm tune`` writes it into a file of settings: NAME ID KEY CUT START STOP."""
     return f"{ref.name} {ref.id} {ref.key_id} {ref.cut} {ref.start} {ref.stop}"
@@ -253,6 +269,29 @@ def ref_from_text(name: str, text: str) -> DatasetRef:
         return ref_from_json({**body, "start": int(start), "stop": int(stop)})
     except (ValueError, ArtifactError):
         raise InputError(f"`{name}`: not as dpltm tune writes it: NAME ID KEY CUT START STOP") from None
+
+
+def searched_to_text(ref: DatasetRef, behind: Iterable[Event]) -> str:
+    """What settings were searched on: a reference in a line, and below it, one a line, the events that it comes from."""
+    return "\n".join([ref_to_text(ref), *(json.dumps(to_json(event)) for event in behind)])
+
+
+def searched_from_text(name: str, text: str) -> tuple[DatasetRef, tuple[Event, ...]]:
+    """What :func:`searched_to_text` wrote.
+
+    Args:
+        name: the argument that holds it.
+        text: the lines.
+
+    Raises:
+        InputError: it is something else.
+    """
+    first, *lines = text.split("\n")
+    ref = ref_from_text(name, first)
+    try:
+        return ref, found_from_json([json.loads(line) for line in lines])
+    except (ArtifactError, ValueError, RecursionError):
+        raise InputError(f"`{name}`: not as dpltm tune writes it: an event below its first line is none") from None
 
 
 def _decode_ref(values: object, where: str) -> DatasetRef:

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Literal
 
 from dpltm.data.registry import registry_of
 from dpltm.data.rows import Rows, count_shared
-from dpltm.data.schema import parse_schema
 from dpltm.data.subset import WHOLE
-from dpltm.errors import ArtifactError, DataError, InputError
+from dpltm.errors import InputError
+from dpltm.privacy.behind import check_not_read_off, schema_releases
 from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.events import (
     HASHED,
     HELD_OUT,
-    SETTINGS,
     BudgetEvent,
     DatasetRef,
     Event,
@@ -31,9 +30,6 @@ from dpltm.privacy.events import (
 )
 from dpltm.privacy.ledger import Ledger, as_adaptive, merge, missing
 from dpltm.privacy.parts import stated_relations, touching
-
-READ_OFF = f"{SETTINGS}of a schema"
-"""What the ``ticket_set`` of a provenance event is if it tells which public records a schema was read off."""
 
 if TYPE_CHECKING:
     from dpltm.data import Dataset
@@ -97,39 +93,6 @@ def origin_events(
         return behind
     said = ProvenanceEvent(tickets.source, tickets.provenance, tickets.id)
     return (*behind, *tickets.events, said)
-
-
-def schema_releases(tickets: TicketSet, registry: RecordRegistry) -> tuple[Event, ...]:
-    """What bounds and categories in the schema of tickets were found by, or read off; masks tell of them.
-
-    Raises:
-        ArtifactError: the set says that there is a schema, and it cannot be read.
-    """
-    text = tickets.config.get("table_schema")
-    if text is None:
-        return ()
-    try:
-        schema = parse_schema(str(text), f"{tickets.label}: table_schema")
-    except DataError as error:
-        raise ArtifactError(str(error)) from None
-    return tuple(registry.resolve_event(event) for event in schema.found)
-
-
-def check_not_read_off(found: Iterable[Event], records: DatasetRef, registry: RecordRegistry) -> None:
-    """Raises InputError if a schema was read off records, declared public, that are to be private.
-
-    Args:
-        found: events of the schema.
-        records: that are to be private.
-        registry: tells records apart.
-    """
-    for event in found:
-        source = registry.resolve_event(event).dataset
-        if isinstance(event, ProvenanceEvent) and source.surely_overlaps(records):
-            raise InputError(
-                f"`schema`: was read off {source}, declared public, and {records} shares records with it; the same records"
-                " cannot be private here: take another `schema`, `subset` or `dataset`"
-            )
 
 
 def entered_on(dataset: Dataset, adjacency: str, registry: RecordRegistry) -> DatasetRef:

@@ -80,7 +80,7 @@ def overlap_note(events: Iterable[Event], delta: float, certified: float, accoun
     shown = ", ".join(dict.fromkeys(event.dataset.name for event in paid))
     return [
         f"the ledger holds releases from {len(names)} datasets ({shown}), told apart by what their rows hold; if these"
-        f" overlap: epsilon {total:.4g}"
+        f" overlap: epsilon {figure(total)}"
     ]
 
 
@@ -179,15 +179,16 @@ def _unit_notes(events: tuple[Event, ...], unit: Unit, delta: float, method: str
     mechanisms = [event.mechanism for event in events if isinstance(event, ReleaseEvent) and is_release(event)]
     if protect_several(events):
         shown = ", ".join(sorted({ref.units or "users of ratings" for ref in users_of(events)}))
+        alone = total_epsilon(events, delta, method, unit="record")
         return [
             f"releases protect users of several kinds (by {shown}), so nothing is certified for any of them; for one"
-            f" record everything together is certified at epsilon {total_epsilon(events, delta, method, unit='record'):.4g}"
+            f" record everything together is certified at epsilon {figure(alone)}"
         ]
     if any(bounds_nothing(mechanism, unit) for mechanism in mechanisms):
         alone = total_epsilon(events, delta, method, unit="record")
         return [
             "there are releases for single records, which certify nothing for a user, who may have many; for one record"
-            f" everything together is certified at epsilon {alone:.4g}"
+            f" everything together is certified at epsilon {figure(alone)}"
         ]
     if any(mechanism.unit != unit and neighbours_between(mechanism, unit) > 1 for mechanism in mechanisms):
         return [
@@ -198,7 +199,7 @@ def _unit_notes(events: tuple[Event, ...], unit: Unit, delta: float, method: str
         alone = total_epsilon(events, delta, method, unit="record")
         return [
             "one record more or less of a user who has others replaces what that user contributes by something else: for a"
-            f" single record epsilon {alone:.4g} is certified"
+            f" single record epsilon {figure(alone)} is certified"
         ]
     return []
 
@@ -291,7 +292,7 @@ def _event_notes(events: tuple[Event, ...]) -> list[str]:
         elif isinstance(event, SelectionEvent) and event.mechanism.certified_epsilon > event.mechanism.eps1:
             notes.append(
                 f"the {event.sensitivity_rule} sensitivity {event.sensitivity:g} is below the true one: the selection"
-                f" at eps1 {event.mechanism.eps1:g} is certified as {event.mechanism.certified_epsilon:g}"
+                f" at eps1 {event.mechanism.eps1:g} is certified as {figure(event.mechanism.certified_epsilon)}"
             )
         elif isinstance(event, TrainingEvent) and event.mechanism.noise_multiplier < MIN_NOISE:
             notes.append(f"training at noise multiplier {event.mechanism.noise_multiplier:.3g}: nothing is certified")

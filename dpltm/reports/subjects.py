@@ -210,7 +210,7 @@ def _of_tickets(config: Mapping[str, Any], events: Sequence[Event]) -> dict[str,
 
 
 def _searched_on(value: object) -> str | None:
-    if (written := text(value)) is None:
+    if not isinstance(value, str) or (written := text(value.partition("\n")[0])) is None:
         return None
     try:
         return ref_from_text("tuned_on", written).name

@@ -19,20 +19,20 @@ from dpltm.features.image import resized
 from dpltm.features.network import FrozenNetwork
 from dpltm.models import ModelSpec
 from dpltm.options.features import FeatureOptions
+from dpltm.privacy.behind import check_not_read_off, is_behind
 from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.events import (
     SETTINGS,
     SYNTHETIC,
     DatasetRef,
     Event,
-    GuaranteeEvent,
     ProvenanceEvent,
     SearchEvent,
     TrainingEvent,
 )
 from dpltm.privacy.figures import figure
-from dpltm.privacy.lineage import check_not_read_off
-from dpltm.privacy.parts import total_epsilon
+from dpltm.privacy.ledger import merge
+from dpltm.privacy.parts import total_epsilon, touching
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
 from dpltm.stages.synthetic_data import check_made_of_records, synthetic_events, synthetic_notes
@@ -226,16 +226,16 @@ def network_in_front(dataset: Dataset, trained: TrainedNetwork) -> FeatureMap:
     source = trained.records
     if source is None:
         raise InputError(f"`features`: {name}: its config.json does not say what it was trained on")
-    # a dense run depends on the training, and on evaluations that may have ended it, and on no draw or ticket
-    releases = (event for event in trained.events if isinstance(event, (TrainingEvent, SearchEvent, GuaranteeEvent)))
-    spent = tuple(event for event in releases if event.dataset.may_overlap(source))
-    if not any(isinstance(event, (TrainingEvent, SearchEvent)) for event in spent):
+    behind = tuple(event for event in trained.events if is_behind(event))
+    if not any(
+        isinstance(event, (TrainingEvent, SearchEvent)) and event.dataset.may_overlap(source) for event in behind
+    ):
         raise InputError(
             f"`features`: {name}: its ledger holds no training; it is incomplete, so nothing can be certified"
         )
     shape = dataset.row_shape
     network = FrozenNetwork(trained.spec, trained.parameters)
-    feature_map = FeatureMap(network, shape, trained.bounds, source=source, events=spent)
+    feature_map = FeatureMap(network, shape, trained.bounds, source=source, events=behind)
     return feature_map.for_records(shape, dataset.bounds)
 
 
@@ -300,8 +300,7 @@ def feature_events(
 ) -> tuple[Event, ...]:
     """What stands in front of the network says of itself in a ledger, and what it cost, on whatever records.
 
-    That is its map; of a table the schema that it was encoded by, where that was found under DP; and the release that
-    synthetic records come from.
+    That is its map; what the schema of a table was found by under DP; and the release that synthetic records come from.
 
     Args:
         dataset: with its map, or with what its records come from.
@@ -313,9 +312,10 @@ def feature_events(
         InputError: records declared public for its statistics would now be treated as private.
     """
     found = tuple(registry.resolve_event(event) for event in dataset.found)
+    network = () if dataset.feature_map is None else dataset.feature_map.events
     if private:
-        check_not_read_off(found, records, registry)
-    behind = (*found, *synthetic_events(dataset, registry))
+        check_not_read_off((*found, *network), records, registry)
+    behind = merge((found, synthetic_events(dataset, registry), network))
     if dataset.feature_map is None:
         return behind
     feature_map = dataset.feature_map.uncentred
@@ -325,7 +325,7 @@ def feature_events(
     if source is None:
         return (*behind, ProvenanceEvent(records, "data-free", feature_map.label))
     if feature_map.network is not None:
-        return (*behind, *feature_map.events, ProvenanceEvent(source, "dp", feature_map.label))
+        return (*behind, ProvenanceEvent(source, "dp", feature_map.label))
     if private and registry.resolve(source).surely_overlaps(records):
         raise InputError(
             f"`public`: {source} was declared public, and {records} shares records with it; the same records cannot"
@@ -366,12 +366,14 @@ def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry:
     if feature_map is None or feature_map.source is None:
         return said
     source = feature_map.source
-    if feature_map.network is not None and not source.may_overlap(records):
-        return [
-            *said,
-            f"the network in front was trained on other records, {source}, and what is handed on holds it: certified"
-            f" for those records is epsilon {figure(total_epsilon(feature_map.events, delta))}",
-        ]
+    others = {event.dataset.group: event.dataset for event in feature_map.events if is_paid(event)}
+    for other in others.values():
+        if not other.may_overlap(records):
+            spent = total_epsilon(touching(feature_map.events, other), delta)
+            said.append(
+                f"the network in front was trained on other records, {other}, or on what was made of them, and what is"
+                f" handed on holds it: certified for those records is epsilon {figure(spent)}"
+            )
     if feature_map.network is None and not registry.resolve(source, public=False).content:
         return [
             *said,

@@ -32,7 +32,7 @@ from dpltm.stages.going_on import check_same_work, entered_for, records_of
 from dpltm.stages.inputs import inputs
 from dpltm.stages.progress import by_round
 from dpltm.stages.services import Services
-from dpltm.ticket_set import TicketSet
+from dpltm.ticket_set import TicketSet, found_setting
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
 """Where accuracies on private records are, if nobody writes them to a file of their own."""
@@ -113,9 +113,9 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
     source = None if provenance == "data-free" else registry.reference(dataset, public=provenance == "public")
     private = provenance in ("private", "dp")
     front = feature_events(dataset, source or registry.look_at(dataset), registry, private=private)
-    if dataset.synthetic is not None:  # whose records the tickets tell of; data-free ones tell of nobody's
+    if dataset.synthetic is not None:  # whose records the tickets tell of; data-free ones tell of their columns alone
         source = registry.resolve(dataset.synthetic.source) if private else None
-        front = front if private else ()
+        front = front if private else tuple(map(registry.resolve_event, dataset.found))
     measured = measured_on(dataset, registry) if private and source is not None else ()
     origins = to_enter((*front, *measured), before)
     event = None
@@ -285,7 +285,10 @@ def _settings(plan: GenerationPlan) -> dict[str, Any]:
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
     if options.criterion in DP_CRITERIA:
         settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
-    return {**settings, **({"table_schema": plan.dataset.schema} if plan.dataset.schema else {})}
+    dataset = plan.dataset
+    if dataset.schema:  # which holds what was found
+        return {**settings, "table_schema": dataset.schema}
+    return {**settings, **found_setting(dataset.found)}
 
 
 def _report(plan: GenerationPlan, kept_in: str) -> PrivacyReport:

@@ -19,10 +19,11 @@ from dpltm.local.bit_strings import BitStrings
 from dpltm.local.scheme import Scheme
 from dpltm.noise import SecureSource
 from dpltm.options.latent import EncodeOptions
+from dpltm.privacy.behind import check_not_read_off
 from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.events import HASHED, DatasetRef, Event, GuaranteeEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.lineage import check_not_public, check_not_read_off, to_enter
+from dpltm.privacy.lineage import check_not_public, to_enter
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import as_replace_one
 from dpltm.privacy.statement import PrivacyReport
@@ -177,11 +178,13 @@ def _check_private(scheme: Scheme, label: str, records: DatasetRef, registry: Re
             raise InputError(
                 f"`dataset`: {public} was declared public for {label}, and {records} shares records with it; take others"
             )
-    if network and source is not None and registry.resolve(source).surely_overlaps(records):
-        raise InputError(
-            f"`dataset`: the network in front of {label} was trained on {source}, and {records} shares records with it;"
-            " take others"
-        )
+    behind = () if source is None or not network else (source, *(event.dataset for event in scheme.feature_map.events))
+    for ref in behind:
+        if registry.resolve(ref).surely_overlaps(records):
+            raise InputError(
+                f"`dataset`: the network in front of {label} was trained on {ref}, or on what was made of them, and"
+                f" {records} shares records with it; take others"
+            )
 
 
 def _front_events(scheme: Scheme, records: DatasetRef) -> tuple[Event, ...]:

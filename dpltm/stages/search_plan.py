@@ -26,7 +26,8 @@ from dpltm.stages.budget import check_unit
 from dpltm.stages.checks import LedgerState
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint, starting_point
-from dpltm.stages.train_plan import Draft, TrainingPlan, draft, sources_of
+from dpltm.stages.train_lineage import sources_of
+from dpltm.stages.train_plan import Draft, TrainingPlan, draft
 from dpltm.stages.tune_settings import Setting, check_private, front_of, to_try
 from dpltm.ticket_set import TicketSet, Winner
 

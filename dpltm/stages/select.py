@@ -164,7 +164,7 @@ def select(plan: DrawPlan, services: Services) -> Winner:
     ledger.enter(planned, plan.before.events)  # before the winner is known
     correct = _count(plan, services)
     winner = plan.candidates[draw(plan.draw, correct, SecureSource())]
-    events = planned[len(plan.origins) :]
+    events = (*map(ledger.registry.resolve_event, dataset.behind), *planned[len(plan.origins) :])
     revealed = _revealed(plan, correct) if plan.options.reveal else ()
     for registry in {SESSION, *registries_of(plan.tickets, ledger.registry)}:
         registry.remember_draw(plan.tickets.id, winner.round, events)
@@ -311,8 +311,8 @@ def _announce(plan: DrawPlan, services: Services) -> None:
         total_epsilon(events, plan.options.delta, unit=event.mechanism.unit) for events in (before, (*before, event))
     )
     services.progress.say(
-        f"this draw spends eps1 = {event.mechanism.certified_epsilon:g} on {event.dataset}: certified epsilon goes from"
-        f" {figure(now_at)} to {figure(then_at)}"
+        f"this draw spends eps1 = {figure(event.mechanism.certified_epsilon)} on {event.dataset}: certified epsilon goes"
+        f" from {figure(now_at)} to {figure(then_at)}"
     )
 
 

@@ -21,12 +21,13 @@ from dpltm.options.sections import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy.events import Event, GaussianEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.lineage import check_not_public, check_test_apart, entered_on, relation_notes
+from dpltm.privacy.lineage import check_not_public, check_test_apart, entered_on, relation_notes, to_enter
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.stages.checks import LedgerState, check_count, check_delta, check_epsilon, model_spec
+from dpltm.stages.front import feature_events, feature_notes
 from dpltm.stages.inputs import tensors
 from dpltm.stages.moments import check_moments, draw_records, plan_moments
 from dpltm.stages.services import Services
@@ -47,6 +48,7 @@ class SynthesisPlan:
         options: as they were given.
         dataset: the private records.
         spec: the network that is scored.
+        lineage: what bounds and categories of the records were found by, where the ledger does not know it yet.
         event: what will be spent.
         ledger: that it is entered in.
         before: the ledger as it was when the plan was made.
@@ -55,6 +57,7 @@ class SynthesisPlan:
     options: SynthesizeOptions
     dataset: Dataset
     spec: ModelSpec
+    lineage: tuple[Event, ...]
     event: GaussianEvent
     ledger: Ledger
     before: LedgerState
@@ -136,19 +139,27 @@ def plan(dataset: Dataset, options: SynthesizeOptions, ledger: Ledger, services:
     spec, before = model_spec(options.model, dataset), ledger.events
     adjacency = cast(Adjacency, options.adjacency)
     records = entered_on(dataset, adjacency, ledger.registry)
-    check_not_public(before, records, ledger.registry)
+    lineage = to_enter(feature_events(dataset, records, ledger.registry), before)
+    known = (*before, *lineage)
+    check_not_public(known, records, ledger.registry)
     services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
-    event = plan_moments(options.epsilon, options.delta, adjacency, records, before)
-    check_test_apart(dataset, (*before, event), ledger.registry)
-    ledger.check_budgets((event,))
+    event = plan_moments(options.epsilon, options.delta, adjacency, records, known)
+    check_test_apart(dataset, (*known, event), ledger.registry)
+    ledger.check_budgets((*lineage, event))
     return SynthesisPlan(
-        options=options, dataset=dataset, spec=spec, event=event, ledger=ledger, before=LedgerState(ledger)
+        options=options,
+        dataset=dataset,
+        spec=spec,
+        lineage=lineage,
+        event=event,
+        ledger=ledger,
+        before=LedgerState(ledger),
     )
 
 
 def planned_report(plan: SynthesisPlan) -> PrivacyReport:
     """What the report would be, were the plan carried out."""
-    return _report(plan, (*plan.before.events, plan.event))
+    return _report(plan, (*plan.before.events, *plan.lineage, plan.event))
 
 
 def synthesize(plan: SynthesisPlan, services: Services) -> SyntheticRecords:
@@ -162,13 +173,13 @@ def synthesize(plan: SynthesisPlan, services: Services) -> SyntheticRecords:
         InputError: the ledger has grown since the plan was made.
 
     Guarantees:
-        The event is on record before any noise is drawn. The records are post-processing of that one release, and of public
-        facts: the bounds, the number of classes and the shape of a record.
+        The event is on record before any noise is drawn, and so is what bounds and categories were found by. The records are
+        post-processing of these releases, and of public facts: the bounds, the number of classes and the shape of a record.
     """
     dataset, options, sigma = plan.dataset, plan.options, plan.event.mechanism.noise_multiplier
     plan.before.check(plan.ledger)
     x, y = tensors(dataset.train, dataset, services)
-    plan.ledger.enter((plan.event,), plan.before.events)  # before the query is asked
+    plan.ledger.enter((*plan.lineage, plan.event), plan.before.events)  # before the query is asked
     services.progress.say(f"releasing moments of {dataset.features} features")
     moments = release_moments(
         x, y, dataset.classes, noise_multiplier=sigma, adjacency=plan.event.mechanism.adjacency, noise=SecureSource()
@@ -222,13 +233,14 @@ def _as_dataset(plan: SynthesisPlan, x: np.ndarray, y: np.ndarray) -> Dataset:
         name=f"synthetic {dataset.name}"[:MAX_NAME],
         for_training=False,
     )
-    origin = SyntheticOrigin(digest.hexdigest(), plan.event, dataset.bounds, dataset.classes)
-    return replace(made, synthetic=origin, records_origin="described", classes_origin="described")
+    origin = SyntheticOrigin(digest.hexdigest(), plan.event, dataset.bounds, dataset.classes, dataset.found)
+    return replace(made, synthetic=origin, found=origin.found, records_origin="described", classes_origin="described")
 
 
 def _report(plan: SynthesisPlan, held: tuple[Event, ...]) -> PrivacyReport:
     dataset, options = plan.dataset, plan.options
     notes = [*public_input_notes(dataset), *unit_notes(dataset), *relation_notes(dataset, options.adjacency)]
+    notes += feature_notes(dataset, plan.event.dataset, options.delta, plan.ledger.registry)
     notes.append(
         "the synthetic records are post-processing of what was spent: whatever is made of them costs these records nothing"
         " more, and using them beside other releases from these records adds up"

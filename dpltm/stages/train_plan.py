@@ -10,7 +10,6 @@ import torch
 
 from dpltm.audit.canaries import check_canaries
 from dpltm.data import Augmentation, Dataset, at_unit, copies_of, held_out_users
-from dpltm.data.notes import public_input_notes, rating_notes, unit_notes
 from dpltm.errors import InputError
 from dpltm.filters import Filter
 from dpltm.gradients.fused import compiler_at_hand
@@ -19,29 +18,21 @@ from dpltm.models import for_inputs
 from dpltm.optimizers import DECAY
 from dpltm.options.sections import check_choices
 from dpltm.options.train import PER_UNIT, TrainOptions
-from dpltm.privacy.event_json import ref_from_text
 from dpltm.privacy.events import (
-    SETTINGS,
     DatasetRef,
     Event,
     GaussianEvent,
     GuaranteeEvent,
-    ProvenanceEvent,
     TrainingEvent,
 )
-from dpltm.privacy.ledger import Ledger, merge
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import (
     check_never_private,
     check_not_public,
     check_test_apart,
-    draws_to_enter,
     entered_on,
     held_by,
-    measured_on,
-    origin_events,
-    provenance_notes,
     relation_notes,
-    to_enter,
 )
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.parts import OnRecord, touching
@@ -49,12 +40,13 @@ from dpltm.privacy.report import report
 from dpltm.registry import listed
 from dpltm.sensitivity import nominal_sensitivity, sensitivity
 from dpltm.stages.budget import check_unit, evaluation_releases, noise_bits, with_noise
-from dpltm.stages.checks import MAX_STEPS, LedgerState, check_delta, check_same_network, default_batch, steps_of
-from dpltm.stages.front import check_kind, feature_events, feature_notes, take_over_map
+from dpltm.stages.checks import MAX_STEPS, LedgerState, check_delta, default_batch, steps_of
+from dpltm.stages.front import check_kind, take_over_map
 from dpltm.stages.head import for_steps, is_least_squares, releases, settled, step_size
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint
 from dpltm.stages.train_checks import check_filter, check_options
+from dpltm.stages.train_lineage import lineage_of, sources_of
 from dpltm.training import TrainingConfig
 
 LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
@@ -140,7 +132,7 @@ def draft(start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger:
     start = _without_held_out(start, dataset)
     config, mechanism = _draft(start, dataset, settled(options, start, dataset))
     records = entered_on(dataset, mechanism.adjacency, ledger.registry)
-    lineage, notes = _lineage(options, start, dataset, records, ledger)
+    lineage, notes = lineage_of(options, start, dataset, records, ledger)
     notes += relation_notes(dataset, options.adjacency)
     if options.compile and not compiler_at_hand():
         notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")
@@ -222,7 +214,7 @@ def plan(
         evaluations=evaluations,
         centre=made.mean,
         second=made.second,
-        sources=sources_of(start, dataset),
+        sources=sources_of(start, dataset, options.tuned_on),
         ledger=ledger,
         before=state,
         names_ledger=names_ledger,
@@ -324,50 +316,6 @@ def _config(options: TrainOptions, filter: Filter, rate: float, steps: int, batc
     )
 
 
-def _lineage(
-    options: TrainOptions, start: StartingPoint, dataset: Dataset, records: DatasetRef, ledger: Ledger
-) -> tuple[tuple[Event, ...], list[str]]:
-    """What the ticket's origin means for these records; a fresh network comes from no data.
-
-    The draw of a winner is an input of the run, so it counts even where another ledger, or none any more, holds it. Where
-    the whole network of a set is trained, the mask keeps everything, but theta0 is the set's, so its provenance counts all
-    the same.
-    """
-    before, registry = ledger.events, ledger.registry
-    notes = [*public_input_notes(dataset), *unit_notes(dataset), *rating_notes(dataset)]
-    features = (*feature_events(dataset, records, registry), *_tuned_on(options, records, ledger))
-    if options.eval_private is None:
-        features = (*features, *measured_on(dataset, registry))
-    notes += feature_notes(dataset, records, options.delta, registry)
-    if start.tickets is None:
-        return to_enter(features, before), notes
-    check_same_network(start.tickets, dataset)
-    events = to_enter(merge((features, origin_events(start.tickets, dataset, records, registry))), before)
-    draws = merge((start.tickets.draws, start.drawn))
-    for event in draws:
-        if not event.dataset.may_overlap(records):
-            notes.append(f"the winner was drawn on other records, {event.dataset}, and depends on them")
-    events = (*events, *draws_to_enter(draws, (*before, *events)))
-    return events, [*notes, *provenance_notes(start.tickets, dataset, registry)]
-
-
-def _tuned_on(options: TrainOptions, records: DatasetRef, ledger: Ledger) -> tuple[Event, ...]:
-    """That settings were searched on records declared public, which are not these.
-
-    Raises:
-        InputError: they are these, or some of them; or the text is not what ``dpltm tune`` writes.
-    """
-    if options.tuned_on is None:
-        return ()
-    source = ledger.registry.resolve(ref_from_text("tuned_on", options.tuned_on))
-    if source.surely_overlaps(records):
-        raise InputError(
-            f"`tuned_on`: settings were searched on {source}, declared public, and {records} shares records with it; the"
-            " same records cannot be private here: take other settings, or another `subset` or `dataset`"
-        )
-    return (ProvenanceEvent(source, "public", f"{SETTINGS}of dpltm tune"),)
-
-
 def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> None:
     """Raises InputError for records, or a network, that copies of a record, or a person's records, cannot go through."""
     takers = listed(for_inputs("vectors"))
@@ -387,12 +335,3 @@ def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Datas
         raise InputError(
             f"`augment`: {options.augment} goes with an {takers}, not with {start.spec.text}; take `augment` none"
         )
-
-
-def sources_of(start: StartingPoint, dataset: Dataset) -> tuple[DatasetRef, ...]:
-    """The records that the ticket, its draws, what stands in front of its network, and its data came from."""
-    tickets, feature_map, made = start.tickets, dataset.feature_map, dataset.synthetic
-    behind = [] if tickets is None else [tickets.source, *(event.dataset for event in (*tickets.draws, *start.drawn))]
-    behind += [] if feature_map is None or feature_map.network is None else [feature_map.source]
-    behind += [event.dataset for event in dataset.found]
-    return tuple(ref for ref in (*behind, None if made is None else made.source) if ref is not None)

@@ -20,12 +20,14 @@ from dpltm.models import ModelSpec
 from dpltm.options.features import FeatureOptions
 from dpltm.options.tickets import ImportOptions
 from dpltm.options.transfer import TransferOptions
+from dpltm.privacy.behind import found_behind
 from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
+from dpltm.privacy.ledger import merge
 from dpltm.privacy.lineage import draws_behind
 from dpltm.stages.checks import check_tables
 from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map
 from dpltm.stages.progress import SILENT, Progress
-from dpltm.ticket_set import Parent, TicketSet, Winner, schema_of
+from dpltm.ticket_set import Parent, TicketSet, Winner, found_setting, schema_of
 from dpltm.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget
 from dpltm.ticket_transfer import transfer as transfer_tickets
 
@@ -117,7 +119,11 @@ def transfer(plan: TransferPlan) -> TransferredSet:
     tickets = replace(
         source,
         body=made.tickets,
-        config={"transfer": {"mode": options.mode, "fresh": options.fresh, "seed": options.seed}, **schema_of(source)},
+        config={
+            "transfer": {"mode": options.mode, "fresh": options.fresh, "seed": options.seed},
+            **schema_of(source),
+            **found_setting(merge((found_behind(source), dataset.found))),
+        },
         draws=plan.draws,
         parent=Parent(source.id, source.name, plan.round, f"transfer ({options.mode})"),
         name=options.name or source.name,
@@ -176,6 +182,11 @@ class StatedOrigin(Protocol):
     def draws(self) -> tuple[Event, ...]: ...
 
     @property
+    def found(self) -> tuple[Event, ...] | None:
+        """What bounds and categories were found by; None where the file does not say."""
+        ...
+
+    @property
     def front(self) -> StatedFront | None: ...
 
     @property
@@ -206,18 +217,25 @@ def front_of_import(
     Raises:
         InputError: the map has tensors, and is not named; or another is.
     """
+    notes = []
+    if origin is not None and origin.found is None:
+        notes.append(
+            f"{file} is of a former version, and does not say what bounds and categories of its records were found by; if"
+            " that was a release, it is not counted: export the ticket again"
+        )
     if origin is None or not origin.complete:
         if options.features is not None:
-            return with_feature_map(dataset, options, sources, progress), []
+            return with_feature_map(dataset, options, sources, progress), notes
         return dataset, [
+            *notes,
             f"{file} does not say what stands in front of its network; records as they are is what is taken: if it is"
-            " features, name them with `features`, since what they were made from counts as well"
+            " features, name them with `features`, since what they were made from counts as well",
         ]
     front = origin.front
     if front is None:
         if options.features is not None:
             raise InputError(f"`features`: the network in {file} takes records as they are; leave it out")
-        return dataset, []
+        return dataset, notes
     if front.has_tensors and options.features is None:
         example = "network:RUN" if front.network is not None else f"{front.text}, with its `public` and `components`"
         raise InputError(
@@ -232,7 +250,7 @@ def front_of_import(
         raise InputError(
             f"`features`: {options.features} is not what the network in {file} stands behind ({front}); name the very same"
         )
-    return take_over_map(dataset, feature_map, None, file), []
+    return take_over_map(dataset, feature_map, None, file), notes
 
 
 def imported_set(
@@ -258,7 +276,7 @@ def imported_set(
     Raises:
         InputError: nobody says what the tickets depend on, or the options say something else than the file.
     """
-    parent = None
+    parent, found = None, dataset.found if origin is None else origin.found
     source: DatasetRef | None
     if origin is not None:
         if options.provenance not in (None, origin.provenance):
@@ -277,7 +295,7 @@ def imported_set(
         criterion="imported",
         provenance=provenance,
         source=source,
-        config={"imported": PurePath(file).name},
+        config={"imported": PurePath(file).name, **found_setting(found or ())},
         events=() if origin is None else origin.events,
         draws=() if origin is None else origin.draws,
         parent=parent,

@@ -28,7 +28,7 @@ from dpltm.noise import FastSource
 from dpltm.options.sections import check_choices, check_required
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.event_json import ref_to_text
+from dpltm.privacy.event_json import searched_to_text
 from dpltm.privacy.events import ProvenanceEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import (
@@ -121,7 +121,7 @@ class SearchResult:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The best setting as options of ``train``, with the records that it was searched on (``tuned_on``)."""
+        """The best setting as options of ``train``, with the records that it was searched on, and what these come from."""
         options, best = self.plan.options, self.best
         searched = {name: getattr(best, name) for name in ("lr", "clip_norm", "epochs", "batch_size")}
         if best.components is not None:
@@ -130,8 +130,9 @@ class SearchResult:
             name: getattr(options, name)
             for name in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
         }
-        records = self.plan.registry.reference(self.plan.dataset, public=True)
-        return {**searched, **fixed, "tuned_on": ref_to_text(records)}
+        dataset = self.plan.dataset
+        records = self.plan.registry.reference(dataset, public=True)
+        return {**searched, **fixed, "tuned_on": searched_to_text(records, dataset.behind)}
 
 
 @dataclass(frozen=True)

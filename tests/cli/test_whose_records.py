@@ -152,7 +152,7 @@ def test_a_network_in_front_of_a_scheme_is_counted_unless_its_records_are_known(
     made = ("latent", "scheme", "--public", "fake.npz", "--features", "network:front", "--epsilon", "1", "--out", "s")
     assert cli(*made, "--classes", "10", "--bounds", "0,16").code == 0
     here = ("latent", "encode", "s", "--dataset", "digits", "--out", "owners.msg")
-    assert "was trained on digits[0.5:1.0], and digits shares records" in refused(*here)
+    assert "was trained on digits[0.5:1.0], or on what was made of them, and digits shares records" in refused(*here)
     monkeypatch.setenv("DPLTM_KEY", str(Path("elsewhere").absolute()))
     body = cli(*here, "--json").json
     assert body["certified"] + 0.2 < epsilon(body)

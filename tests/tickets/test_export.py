@@ -280,8 +280,9 @@ def test_the_origin_by_the_letter():
     body = ORIGINS["dp"].to_json()
     assert body == {
         **{"id": "cd" * 32, "name": 'Größe "数字"', "provenance": "dp", "source": SOURCE_JSON},
-        **{"events": [to_json(MOMENTS), to_json(COUNT)], "draws": [], "feature_map": None},
+        **{"events": [to_json(MOMENTS), to_json(COUNT)], "draws": [], "feature_map": None, "found": []},
     }
+    assert replace(ORIGINS["dp"], found=(MOMENTS,)).to_json() == {**body, "found": [to_json(MOMENTS)]}
     assert replace(ORIGINS["dp"], draws=(DRAWN,)).to_json() == {**body, "draws": [to_json(DRAWN)]}
     assert ORIGINS["data-free"].to_json()["source"] is None
 
@@ -297,6 +298,7 @@ BODY = ORIGINS["dp"].to_json()
         *(json.dumps({**BODY, key: None}) for key in ("events", "source", "id", "provenance")),
         *(json.dumps({**BODY, key: value}) for key, value in (("more", 1), ("events", []), ("name", "two\nlines"))),
         *(json.dumps({**BODY, "provenance": kind}) for kind in ("public", "private", "data-free", "unknown", ["dp"])),
+        *(json.dumps({**BODY, "found": value}) for value in (None, {}, [5], [to_json(DRAWN) | {"kind": "none"}])),
         *(json.dumps({**BODY, "feature_map": value}) for value in ({}, "unit:1", {**FRONT.to_json(), "id": 5})),
     ],
     ids=lambda text: text[:60],

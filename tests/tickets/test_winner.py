@@ -15,7 +15,7 @@ from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.winner import Winner, last_winner, load_winner, save_winner
 from entries import having
 from refusals import told
-from set_events import BUDGET, DRAWN, MOMENTS, SAID, SHOWN
+from set_events import BUDGET, DRAWN, SAID, SHOWN
 
 STALE = "the digest does not match; damaged or changed; restore it, or remove it if no winner of this set is in use"
 OTHER = "does not belong to this ticket set; run dpltm select s again"
@@ -163,7 +163,7 @@ def test_equal_draws_of_one_record_are_as_many_draws(drawn, save):
     assert behind(tickets, 2) == (own, own)
 
 
-@pytest.mark.parametrize("event", [BUDGET, MOMENTS, SAID], ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("event", [BUDGET, SAID], ids=lambda event: type(event).__name__)
 def test_an_event_that_no_draw_enters_is_refused(drawn, edit, event):
     """A budget set by somebody else's selection.json would end up in the ledger of whoever trains the winner."""
     rows, before = [to_json(event_for(drawn)), to_json(event)], (drawn.path / "selection.json").read_bytes()

@@ -14,6 +14,7 @@ from dpltm.privacy import gdp
 from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
+from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Selection, Unit
 from dpltm.privacy.parts import mechanisms_of, stated_relations, total_epsilon
 from dpltm.privacy.privacy_unit import unit_of
@@ -75,8 +76,8 @@ def noise_of(options: NoiseOptions, progress: Progress) -> dict[str, Any]:
     except BudgetError:
         alone = epsilon(draw, options.delta, options.accountant)
         raise BudgetError(
-            f"`epsilon`, `eps1`: the draw alone costs {alone:.4g} of {options.epsilon:g}, which leaves too little for the"
-            " training; raise `epsilon` or lower `eps1`"
+            f"`epsilon`, `eps1`: the draw alone costs {figure(alone)} of {options.epsilon:g}, which leaves too little for"
+            " the training; raise `epsilon` or lower `eps1`"
         ) from None
     spent = epsilon((*draw, training), options.delta, options.accountant)
     notes = _relation_notes(training)

@@ -12,8 +12,8 @@ from dpltm.data.rating_sets import at_hand
 from dpltm.data.schema_draft import draft, public_records
 from dpltm.errors import InputError, as_flags
 from dpltm.options.datasets import InfoRequest, ListRequest, SchemaRequest
+from dpltm.privacy.behind import READ_OFF
 from dpltm.privacy.events import Event, ProvenanceEvent
-from dpltm.privacy.lineage import READ_OFF
 from dpltm.registry import Deferred
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_writable, new_file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ from dpltm.data import load, scale, unscale
 from dpltm.data.synthetic_origin import ARRAY, SyntheticOrigin, read_origin
 from dpltm.errors import DataError
 from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import DatasetRef, GaussianEvent, LaplaceEvent
+from dpltm.privacy.events import DatasetRef, GaussianEvent, LaplaceEvent, ProvenanceEvent
 from dpltm.privacy.mechanisms import GaussianRelease, LaplaceRelease
 from refusals import refused
 
 AGAIN = "make the file again with dpltm synthesize"
 RECORDS = DatasetRef("theirs", "0" * 32, "k" * 8)
 EVENT = GaussianEvent(RECORDS, GaussianRelease(2.0, 1.125), "moments")
-ORIGIN = SyntheticOrigin("a" * 64, EVENT, (-1.0, 3.0), 2)
+HISTOGRAMS = GaussianEvent(RECORDS, GaussianRelease(4.0), "histograms")
+READ_OFF = ProvenanceEvent(RECORDS, "public", "settings of a schema")
+ORIGIN = SyntheticOrigin("a" * 64, EVENT, (-1.0, 3.0), 2, (HISTOGRAMS, READ_OFF))
 
 
 def stored(**changed: Any) -> np.ndarray:
@@ -37,6 +40,9 @@ def why(array: np.ndarray) -> str:
 
 def test_it_is_read_as_it_was_written() -> None:
     assert read_origin(ORIGIN.to_array(), "f.npz") == ORIGIN
+    former = json.loads(stored(schema=1).tobytes())
+    del former["found"]
+    assert read_origin(np.frombuffer(json.dumps(former).encode(), np.uint8), "f.npz") == replace(ORIGIN, found=())
 
 
 def test_what_is_no_origin_is_refused_and_not_passed_over() -> None:
@@ -47,7 +53,11 @@ def test_what_is_no_origin_is_refused_and_not_passed_over() -> None:
     assert why(np.frombuffer(b"[" * 10_000, np.uint8)) == damaged.format("no JSON")
     assert why(np.frombuffer(b"[]", np.uint8)) == damaged.format("not an origin of synthetic records")
     assert why(stored(more=1)) == damaged.format("not an origin of synthetic records")
-    assert why(stored(schema=2)) == f"f.npz: {ARRAY} has schema 2, and this dpltm reads 1; upgrade dpltm"
+    assert why(stored(schema=1)) == damaged.format("not an origin of synthetic records")
+    assert why(stored(schema=3)) == f"f.npz: {ARRAY} has schema 3, and this dpltm reads 2; upgrade dpltm"
+    assert why(stored(found={})) == damaged.format("what bounds were found by is no list")
+    dp = to_json(replace(READ_OFF, provenance="dp"))
+    assert why(stored(found=[dp])) == damaged.format("ProvenanceEvent is not what bounds were found by")
     assert why(stored(id="A" * 64)) == damaged.format("id is not 64 hexadecimal digits")
     assert why(stored(classes=True)) == damaged.format("classes is not a number of classes")
     assert why(stored(classes=2**40)) == damaged.format("classes is not a number of classes")
@@ -69,6 +79,7 @@ def test_a_file_brings_its_public_facts(tmp_path: Path) -> None:
     np.savez(path, x_train=np.zeros((4, 2), "f4"), y_train=np.array([0, 1, 0, 0]), **{ARRAY: ORIGIN.to_array()})
     found = load(str(path))
     assert (found.bounds, found.classes, found.synthetic) == ((-1.0, 3.0), 2, ORIGIN)
+    assert found.behind == (HISTOGRAMS, READ_OFF, EVENT)
     assert (found.records_origin, found.classes_origin) == ("described", "described")  # of nobody's: no note is due
     assert load(str(path), bounds=(0, 1)).bounds == (0, 1)
     assert load(str(path), subset="0.0:0.9").synthetic == ORIGIN  # a part of them comes from there too

@@ -44,6 +44,13 @@ def test_certified_is_what_was_asked_for(epsilon, labels, near, classes):
     assert math.log(inside / outside) == pytest.approx(found.certified, rel=1e-6, abs=1e-9)
 
 
+def test_of_an_epsilon_below_what_coins_resolve_the_truth_is_certified():
+    found = Codebook(4, 3, 1e-20, "one-hot", 5)
+    ratio = Fraction(found.truth * (found.candidates - 5), (WHOLE - found.truth) * 5)
+    assert ratio < 1
+    assert Fraction(found.certified) >= 1 / ratio - 1 - (1 / ratio - 1) ** 2 / 2 > 0
+
+
 @settings(max_examples=60)
 @given(
     arrays(

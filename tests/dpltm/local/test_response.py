@@ -1,6 +1,7 @@
 """k-ary randomised response."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from dpltm.local.channels import WHOLE
 from dpltm.local.response import Response
 from dpltm.noise import FastSource
 from local_channels import Words
@@ -21,6 +23,15 @@ def test_what_is_certified_is_what_was_asked_for(categories, epsilon):
     assert epsilon * (1 - 1e-9) <= found.certified <= epsilon
     assert math.log(same / other) == pytest.approx(found.certified, rel=1e-6, abs=1e-9)
     assert same + (categories - 1) * other == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("categories", "epsilon"), [(3, 1e-20), (7, 1e-19), (1000, 1e-17)])
+def test_of_an_epsilon_below_what_coins_resolve_the_truth_is_certified(categories, epsilon):
+    """The chance of the truth is rounded below an even share: then another answer is the likelier one."""
+    found = Response(categories, epsilon)
+    ratio = Fraction(found.truth * (categories - 1), WHOLE - found.truth)
+    assert ratio < 1
+    assert Fraction(found.certified) >= 1 / ratio - 1 - (1 / ratio - 1) ** 2 / 2 > 0, "ln(1 + x) is above x - x^2 / 2"
 
 
 @pytest.mark.parametrize(("categories", "epsilon"), [(2, 0.5), (10, 2.0), (300, 5.0)])

@@ -15,8 +15,11 @@ from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
 from dpltm.models import ModelSpec, build
 from dpltm.options.features import FeatureOptions
-from dpltm.privacy.events import GaussianEvent, ProvenanceEvent, TrainingEvent
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
+from dpltm.privacy.behind import READ_OFF
+from dpltm.privacy.events import GaussianEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
+from dpltm.privacy.figures import figure
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection
+from dpltm.privacy.parts import total_epsilon
 from dpltm.stages.front import (
     FeatureSources,
     TrainedNetwork,
@@ -99,7 +102,7 @@ def test_a_trained_network_and_what_it_cost(registry):
     found = with_feature_map(
         PRIVATE, asked("network:a.run"), sources(registry, network=lambda name: replace(given, name=name))
     ).feature_map
-    assert (found.network, found.source, found.events) == (SPEC, given.records, given.events[:1])
+    assert (found.network, found.source, found.events) == (SPEC, given.records, given.events)
     assert found(PRIVATE.train.x).shape == (60, 7)
 
 
@@ -221,8 +224,9 @@ def test_what_a_map_says_in_the_ledger(registry):
     assert refused(feature_events, itself, registry.reference(PUBLIC), registry).startswith("`public`: theirs")
     assert len(feature_events(itself, registry.reference(PUBLIC), registry, private=False)) == 1
     network = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: trained(registry)))
-    spent, told = feature_events(network, records, registry)
+    spent, elsewhere, told = feature_events(network, records, registry)
     assert isinstance(spent, TrainingEvent)
+    assert isinstance(elsewhere, GaussianEvent)
     assert (told.dataset, told.provenance) == (spent.dataset, "dp")
 
 
@@ -231,11 +235,7 @@ def test_events_that_a_map_comes_from(registry):
     dataset = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: given))
     found = dataset.feature_map.centred_at(torch.zeros(7))
     told = ProvenanceEvent(given.records, "dp", found.uncentred.label, time=TIME)
-    assert [is_origin_event(event, replace(PRIVATE, feature_map=found)) for event in (told, *given.events)] == [
-        True,
-        True,
-        False,
-    ]
+    assert all(is_origin_event(event, replace(PRIVATE, feature_map=found)) for event in (told, *given.events))
     tuned = ProvenanceEvent(given.records, "public", "settings of dpltm tune", time=TIME)
     assert [is_origin_event(event, PRIVATE) for event in (told, tuned)] == [False, True]
 
@@ -248,8 +248,25 @@ def test_what_a_reader_should_know(registry):
     (note,) = feature_notes(replace(public, feature_map=elsewhere), records, 1e-3, registry)
     assert "is not known here, so whether it shares records with mine cannot be told" in note
     network = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: trained(registry)))
-    (note,) = feature_notes(network, records, 1e-3, registry)
-    assert "certified for those records is epsilon " in note
+    notes = feature_notes(network, records, 1e-3, registry)
+    for note, name, event in zip(notes, ("theirs", "others"), network.feature_map.events, strict=True):
+        assert f"other records, {name}, or on what was made of them" in note
+        assert note.endswith(f"certified for those records is epsilon {figure(total_epsilon([event], 1e-3))}")
+
+
+def test_a_network_depends_on_no_draw_and_on_what_its_schema_was_read_off(registry):
+    given = trained(registry)
+    draw = SelectionEvent(given.records, Selection(0.5, 0.5), "additive", "exact", 0.01, 3, "ab" * 32, time=TIME)
+    theirs = registry.reference(images(5, name="read"), public=True)
+    other = ProvenanceEvent(theirs, "public", "ab" * 32, time=TIME)
+    read_off = ProvenanceEvent(theirs, "public", READ_OFF, time=TIME)
+    given = replace(given, events=(draw, other, read_off, *given.events))
+    dataset = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: given))
+    assert dataset.feature_map.events == given.events[2:]
+    mine = with_feature_map(images(5), asked("network:a.run"), sources(registry, network=lambda _: given))
+    assert refused(feature_events, mine, registry.reference(images(5)), registry).startswith(
+        "`schema`: was read off read"
+    )
 
 
 # What the network gets

@@ -14,12 +14,13 @@ from dpltm.data import Dataset, from_arrays
 from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError, InputError
 from dpltm.local.scheme import Scheme
+from dpltm.models import ModelSpec, build
 from dpltm.noise import SecureSource
 from dpltm.options.latent import EncodeOptions, SchemeOptions
-from dpltm.privacy.events import BudgetEvent, GuaranteeEvent, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.events import BudgetEvent, GaussianEvent, GuaranteeEvent, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import Guarantee, NoisySgd
-from dpltm.stages.front import FeatureSources
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
+from dpltm.stages.front import FeatureSources, TrainedNetwork
 from dpltm.stages.latent_owner import encode, plan_encoding
 from dpltm.stages.latent_scheme import check_scheme_options, make_scheme
 from refusals import refused, refused_after_it_ran
@@ -234,6 +235,30 @@ def test_records_declared_public_for_a_scheme_cannot_be_private(scheme: Scheme, 
             f"`dataset`: theirs was declared public for t, and {dataset.name} shares records with it; take others"
         )
     plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+
+
+@pytest.mark.parametrize("behind", ["training", "synthetic records"])
+def test_records_that_a_network_in_front_was_made_of_are_refused(
+    registry: RecordRegistry, ledger: Ledger, behind: str
+) -> None:
+    """By its training, or by the release that its synthetic records come from."""
+    ref, others = registry.reference(PRIVATE), registry.reference(digits(700, 800, "others"))
+    moments = GaussianEvent(ref, GaussianRelease(3.0), "moments")
+    records, more = (ref, ()) if behind == "training" else (others, (moments,))
+    spent = TrainingEvent(records, NoisySgd(0.5, 2, 2.0), "clip(C=1)", 9)
+    spec = ModelSpec("mlp:5", 64, 10)
+    parameters = {name: value.detach() for name, value in build(spec, 0).named_parameters()}
+    network = TrainedNetwork(
+        name="r", spec=spec, parameters=parameters, bounds=(0.0, 255.0), feature_map=None, ticket_set=None,
+        records=records, events=(*more, spent),
+    )  # fmt: skip
+    sources = FeatureSources(registry=registry, network=lambda _: network)
+    scheme = make_scheme(PUBLIC, replace(BITS, features="network:r"), sources)
+    assert refused(plan_encoding, scheme, PRIVATE, EncodeOptions(), ledger, label="t") == (
+        "`dataset`: the network in front of t was trained on mine, or on what was made of them, and mine shares records"
+        " with it; take others"
+    )
+    plan_encoding(scheme, digits(800, 900, "nobody's"), EncodeOptions(), ledger)
 
 
 def test_what_the_ledger_holds_already(scheme: Scheme, registry: RecordRegistry) -> None:

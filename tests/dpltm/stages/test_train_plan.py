@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.models import ModelSpec
-from dpltm.privacy.event_json import ref_to_text
+from dpltm.privacy.event_json import ref_to_text, to_json
 from dpltm.privacy.events import (
     SETTINGS,
     BudgetEvent,
@@ -187,6 +188,13 @@ def test_settings_that_were_searched_on_public_records(ledger):
     (said,) = plan.lineage
     assert (said.provenance, said.ticket_set) == ("public", f"{SETTINGS}of dpltm tune")
     assert said.dataset.surely_overlaps(ledger.registry.look_at(records(2)))
+    for below in ("{}", "", "[" * 10_000, json.dumps(to_json(replace(said, provenance="dp")))):
+        assert refusal(ledger=ledger, noise_multiplier=5.0, tuned_on=f"{searched}\n{below}") == (
+            "`tuned_on`: not as dpltm tune writes it: an event below its first line is none"
+        )
+    read_off = replace(said, dataset=ledger.registry.look_at(records(0)), ticket_set=f"{SETTINGS}of a schema")
+    found = f"{searched}\n{json.dumps(to_json(read_off))}"
+    assert refusal(ledger=ledger, noise_multiplier=5.0, tuned_on=found).startswith("`schema`: was read off records0")
     mine = ref_to_text(ledger.registry.reference(records(0), public=True))
     assert refusal(ledger=ledger, noise_multiplier=5.0, tuned_on=mine).startswith(
         "`tuned_on`: settings were searched on records0, declared public, and records0 shares records with it"

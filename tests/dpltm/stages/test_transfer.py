@@ -18,6 +18,7 @@ from dpltm.models import ModelSpec
 from dpltm.options.features import FeatureOptions
 from dpltm.options.tickets import ImportOptions
 from dpltm.options.transfer import TransferOptions
+from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, ProvenanceKind, SelectionEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Selection
@@ -113,6 +114,7 @@ class Stated:
     draws: tuple[Event, ...] = (draw(1),)
     front: StatedFront | None = None
     complete = True
+    found: tuple[Event, ...] | None = (QUERY,)
 
 
 class Front:
@@ -141,7 +143,8 @@ def test_a_file_speaks_for_itself(registry: RecordRegistry) -> None:
     made = imported_set(BODY, images(), Stated(), ImportOptions(), registry, file="a/t.safetensors")
     assert (made.provenance, made.source, made.events, made.draws) == ("dp", RECORDS, (QUERY,), (draw(1),))
     assert made.parent == Parent(Stated.id, "theirs", None, "export and import")
-    assert (made.name, made.criterion, made.config) == ("t", "imported", {"imported": "t.safetensors"})
+    assert (made.name, made.criterion) == ("t", "imported")
+    assert made.config == {"imported": "t.safetensors", "found": [to_json(QUERY)]}
     with pytest.raises(InputError, match="`provenance`: t says dp of itself; leave `provenance` out"):
         imported_set(BODY, images(), Stated(), ImportOptions(provenance="public"), registry, file="t")
 
@@ -174,6 +177,11 @@ def test_what_stands_in_front_of_an_imported_network(registry: RecordRegistry) -
     assert (dataset.feature_map, notes) == (None, [])
     for silent in (None, of(None, complete=False)):
         assert front(silent)[1][0].startswith("t does not say what stands in front of its network;")
+    former = of(None)
+    former.found = None
+    assert front(former)[1][0].startswith(
+        "t is of a former version, and does not say what bounds and categories of its"
+    )
     stateless = of(Front(has_tensors=False))
     for origin, features in (
         (None, "unit"),

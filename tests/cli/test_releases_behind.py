@@ -1,0 +1,144 @@
+"""Whatever is made of a release, and of what that was made of: the ledger of whoever uses it holds the release.
+
+Each chain begins with releases from one table: bounds that are found under DP, or synthetic records. It ends with a
+training on the same table, whose bounds are public now, in a ledger of its own. What is certified there covers all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpltm.privacy.event_json import from_json
+from dpltm.privacy.parts import total_epsilon
+
+DELTA = ("--delta", "1e-4")
+SCHEMA = '[column.one]\nkind = "number"\n{0}\n[column.two]\nkind = "number"\n{0}\n'
+LABEL = '[column.ill]\nkind = "label"\nclasses = ["0", "1"]\n'
+
+A = ("--dataset", "a.csv", "--records", "300", *DELTA)
+FOUND, PUBLIC = ("--schema", "found.toml"), ("--schema", "public.toml")
+FEW = ("--steps", "2", "--batch-size", "60", "--noise-multiplier", "5")
+DENSE = ("train", "--dense", "--model", "mlp:4", *FEW)
+MADE = ("synthesize", *A, "--epsilon", "9", "--records-out", "80", "--model", "mlp:4", "--out", "made.npz")
+SET = ("--model", "mlp:4", "--rounds", "1", "--iterations", "2", "--batch-size", "20")
+FIND = ("datasets", "schema", "a.csv", "--private", "draft.toml", "--records", "300", "--epsilon", "4", *DELTA,
+        "--out", "found.toml", "--ledger", "found.jsonl")  # fmt: skip
+OF_MADE = ("generate", "--dataset", "made.npz", "--provenance", "public", *SET, *DELTA, "--out", "t")
+BY_QUERY = ("generate", *A, *FOUND, "--criterion", "dp-synthetic", "--epsilon", "9", *SET, "--out", "t")
+MOVED = (
+    ("tickets", "export", "t@1", "--to", "torch-prune", "--out", "t.safetensors"),
+    ("tickets", "import", "t.safetensors", "--dataset", "a.csv", *PUBLIC, "--model", "mlp:4", "--out", "u"),
+)
+FRONT = ("train", "--dense", "--model", "mlp", *FEW, "--features", "network:r")
+TUNE = ("tune", "--dataset", "made.npz", "--model", "mlp:4", "--for-records", "300", "--epsilon", "12", *DELTA,
+        "--lr", "0.5,1", "--epochs", "1", "--batch-size", "60", "--out", "best.toml")  # fmt: skip
+
+HISTOGRAMS, MOMENTS, TRAINING, SELECTION = "histograms", "moments", "training", "selection"
+
+CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], set[str]]] = {
+    "synthetic records": ((MADE + PUBLIC,), (*DENSE, "--dataset", "made.npz"), {MOMENTS}),
+    "synthetic records of a found schema": (
+        (FIND, MADE + FOUND), (*DENSE, "--dataset", "made.npz"), {HISTOGRAMS, MOMENTS},
+    ),
+    "tickets of them": ((FIND, MADE + FOUND, OF_MADE), ("train", "t@1", *FEW), {HISTOGRAMS, MOMENTS}),
+    "tickets without data of them": (
+        (FIND, MADE + FOUND, (*OF_MADE[:3], "--criterion", "random", *SET[:4], "--out", "t")),
+        ("train", "t@1", *FEW), {HISTOGRAMS},
+    ),
+    "one of these, moved": ((FIND, MADE + FOUND, OF_MADE, *MOVED), ("train", "u@1", *FEW), {HISTOGRAMS, MOMENTS}),
+    "tickets of a found schema, one moved": ((FIND, BY_QUERY, *MOVED), ("train", "u@1", *FEW), {HISTOGRAMS, MOMENTS}),
+    "tickets of a found schema, compacted": (
+        (FIND, BY_QUERY, ("tickets", "compact", "t@1", "--out", "u")), ("train", "u@1", *FEW), {HISTOGRAMS, MOMENTS},
+    ),
+    "tickets of a found schema, for the same table again": (
+        (FIND, BY_QUERY, ("tickets", "transfer", "t@1", "--dataset", "a.csv", *PUBLIC, "--out", "u")),
+        ("train", "u@1", *FEW), {HISTOGRAMS, MOMENTS},
+    ),
+    "tickets without data for a found schema": (
+        (FIND, ("generate", "--dataset", "made0.npz", "--criterion", "random", *SET[:4], "--out", "t"),
+         ("tickets", "transfer", "t@1", "--dataset", "a.csv", *FOUND, "--out", "u")),
+        ("train", "u@1", *FEW), {HISTOGRAMS},
+    ),
+    "a network of a found schema in front": (
+        (FIND, (*DENSE, *A, *FOUND, "--out", "r")), FRONT, {HISTOGRAMS, TRAINING},
+    ),
+    "a network of synthetic records in front": (
+        (MADE + PUBLIC, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r")), FRONT, {MOMENTS},
+    ),
+    "a network of synthetic records of a found schema in front": (
+        (FIND, MADE + FOUND, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r")), FRONT, {HISTOGRAMS, MOMENTS},
+    ),
+    "tickets behind a network of synthetic records": (
+        (MADE + PUBLIC, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r"),
+         ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", "--features", "network:r", "--model", "mlp",
+          *SET[2:], "--out", "t")),
+        ("train", "t@1", *FEW), {MOMENTS},
+    ),
+    "a winner drawn behind a found schema": (
+        (FIND, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
+         ("select", "t", *A, *FOUND, "--eps1", "0.1", "--score", "additive", "--ledger", "drawn.jsonl")),
+        ("train", "t", *FEW), {HISTOGRAMS, SELECTION},
+    ),
+    "a winner drawn on synthetic records": (
+        (MADE + PUBLIC, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
+         ("select", "t", "--dataset", "made.npz", *DELTA, "--eps1", "0.1", "--score", "additive", "--ledger", "d.jsonl")),
+        ("train", "t", *FEW), {MOMENTS},
+    ),
+    "a winner drawn on synthetic records, for the same table again": (
+        (MADE + PUBLIC, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
+         ("select", "t", "--dataset", "made.npz", *DELTA, "--eps1", "0.1", "--score", "additive", "--ledger", "d.jsonl"),
+         ("tickets", "transfer", "t", "--dataset", "a.csv", *PUBLIC, "--out", "u")),
+        ("train", "u@1", *FEW), {MOMENTS},
+    ),
+    "settings searched on synthetic records": (
+        (FIND, MADE + FOUND, TUNE), ("train", "--config", "best.toml"), {HISTOGRAMS, MOMENTS},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def tables(cwd: Path) -> None:
+    """Two tables, a draft and a public schema, and records that are nobody's."""
+    draw = np.random.default_rng(0)
+    for name in ("a", "b"):
+        rows = [f"{one:.2f},{two:.2f},{int(one > two)}" for one, two in draw.uniform(0, 90, (300, 2))]
+        (cwd / f"{name}.csv").write_text("\n".join(["one,two,ill", *rows]) + "\n")
+    (cwd / "draft.toml").write_text(SCHEMA.format('bounds = "private"') + LABEL)
+    (cwd / "public.toml").write_text(SCHEMA.format("bounds = [0, 90]\nmissing = true") + LABEL)
+    np.savez(cwd / "made0.npz", x_train=np.zeros((40, 4), "u1"), y_train=np.arange(40) % 2)
+
+
+def entered(path: str, name: str = "a") -> list[dict[str, Any]]:
+    """What a ledger holds of the table."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()[1:]
+    told = [json.loads(line)["event"] for line in lines]
+    return [event for event in told if event["dataset"]["name"] == name and event["kind"] != "provenance"]
+
+
+def kind(event: dict[str, Any]) -> str:
+    return event["what"].split()[0] if event["kind"] == "gaussian" else event["kind"]
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize("name", CHAINS)
+def test_what_a_training_is_made_of_is_in_its_ledger(cli: Callable[..., Any], name: str) -> None:
+    before, last, expected = CHAINS[name]
+    for command in before:
+        done = cli(*command, "--quiet")
+        assert done.code == 0, (command, done.err)
+    here = () if "made.npz" in last else (*A, *PUBLIC)
+    body = cli(*last, *here, "--ledger", "last.jsonl", "--out", "last", "--json").json
+    held = entered("last.jsonl")
+    own = [] if "made.npz" in last else [TRAINING]
+    assert sorted(map(kind, held)) == sorted([*own, *(what.replace("moments", "counts,") for what in expected)])
+    behind = [from_json(event) for event in held]
+    assert len(set(behind)) == len(behind)
+    if own:
+        assert body["privacy"]["certified"]["epsilon"] == total_epsilon(behind, 1e-4)
+    assert entered("last/ledger.jsonl") == held, "so does the run's own"
