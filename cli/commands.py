@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import Any
 
@@ -76,10 +77,17 @@ class Group(TyperGroup):
         return did_you_mean(name, self.commands) or f"; {ctx.command_path} --help lists them"
 
 
+_KINDS = {"integer": "whole number"}
+"""What typer calls a type, and what people do."""
+
+
 def usage_message(error: TyperException) -> str:
     """What typer has against a command line, in one line that says what to do."""
     if hasattr(error, "possibilities"):  # no such option; typer keeps the class to itself
         name, command = error.option_name, error.ctx.command_path if error.ctx else "dpltm"  # type: ignore[attr-defined]
         hint = did_you_mean(name, error.possibilities or ()) or f"; {command} --help lists them"
         return f"{name}: {command} has no such option{hint}"
+    parameter, wanted = getattr(error, "param", None), re.search(r"a valid (\w+)", str(getattr(error, "message", "")))
+    if parameter is not None and wanted is not None:
+        return f"{parameter.opts[0]}: what was given is no {_KINDS.get(wanted[1], wanted[1])}; give one"
     return error.format_message().rstrip(".")

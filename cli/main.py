@@ -229,7 +229,7 @@ COMMANDS = [
             Later(
                 "make",
                 "Makes what is bundled for features again: from a formula and a seed, and no data."
-                " Under an hour on one core.",
+                " On one core drawings take under an hour, photographs a minute.",
                 "features:MakeRequest",
             ),
         ],
@@ -328,6 +328,9 @@ def _interrupted() -> str:
 def main() -> None:
     """Entry point of ``dpltm``; exits with 0 (done), 1 (refused or found wanting), 2 (bad input), 130 (interrupted)."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a batch system's stop tidies up as Ctrl-C does
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as the process lives
     sys.exit(run(sys.argv[1:]))
 
 

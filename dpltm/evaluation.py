@@ -8,10 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.full_precision import full_precision
+from dpltm.models import ModelSpec
 from dpltm.plain_training import Inputs
 
 CHUNK = 1024
 """Records that are looked at together. A convolutional network's activations of many more outgrow a processor's caches."""
+
+DIVERGED = "training diverged: the network gives no finite numbers, so it tells nothing; take a smaller `lr`"
+
+
+@torch.no_grad()
+def has_diverged(model: nn.Module, spec: ModelSpec) -> bool:
+    """Whether a network gives no finite numbers for a record of zeros, which is nobody's; or has weights that are none."""
+    kept = list(model.parameters())
+    zeros = torch.zeros(1, spec.features, dtype=torch.long if spec.tables else torch.float32, device=kept[0].device)
+    return not all(bool(value.isfinite().all()) for value in (*kept, model(zeros)))
 
 
 @torch.no_grad()

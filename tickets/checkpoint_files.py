@@ -31,7 +31,7 @@ from safetensors.numpy import save as save_tensors
 
 from dpltm.checkpoint import AGAIN, Checkpoint, check_same
 from dpltm.content import content_id
-from dpltm.errors import ArtifactError, Interrupted
+from dpltm.errors import ArtifactError, InputError, Interrupted
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, replaced, sync
 
@@ -46,7 +46,7 @@ SHARE = 0.02
 SOON = 1.0
 """Seconds after a checkpoint until the next one may be written for somebody who waits for figures."""
 
-UNBOUND = ("out", "plot", "fresh", "dry_run")
+UNBOUND = ("out", "plot", "fresh", "resume", "dry_run")
 """Options that do not say what the work is."""
 
 
@@ -99,7 +99,7 @@ class CheckpointFolder:
 
     Raises:
         ArtifactError: on entry, ``target`` exists, a checkpoint is damaged, or another process is at work on it.
-        InputError: on entry, a checkpoint was begun with other options.
+        InputError: on entry, a checkpoint was begun with other options, or there is none and there must be.
     """
 
     def __init__(self, target: Path, request: Any, progress: Progress) -> None:
@@ -108,6 +108,7 @@ class CheckpointFolder:
         options: dict[str, Any] = {name: value for name, value in asdict(request).items() if name not in UNBOUND}
         self._of = {"command": f"{type(request).__module__}.{type(request).__name__}", **options}
         self._fresh, self._dry = request.fresh, getattr(request, "dry_run", False)
+        self._resumes = getattr(request, "resume", False)
         self._progress = progress
         self._lock: int | None = None
         self._last: Checkpoint | None = None
@@ -118,6 +119,8 @@ class CheckpointFolder:
         self.interrupted = False
 
     def __enter__(self) -> CheckpointFolder:
+        if self._resumes and self._fresh:
+            raise InputError("`resume`, `fresh`: one goes on, the other begins again; give one of them")
         try:
             there, left = os.path.lexists(self._folder), self._folder.is_dir() and not self._folder.is_symlink()
         except OSError as error:
@@ -127,6 +130,10 @@ class CheckpointFolder:
             raise ArtifactError(f"{self._folder}: is not a folder of checkpoints; remove it")
         if not left:
             check_free(self._target)
+            if self._resumes:
+                raise InputError(
+                    f"`resume`: {self._target} was not begun, so there is nothing to go on from; leave it out"
+                )
             return self
         self._acquire()
         self.interrupted = True

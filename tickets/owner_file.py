@@ -48,10 +48,12 @@ def write_owner(target: Path, scheme: Scheme, label: str = "the scheme") -> None
         InputError: its features take more than NumPy.
         ArtifactError: the file cannot be written.
     """
-    feature_map = front(scheme).exact
+    made = front(scheme)
+    feature_map = made.exact
     if feature_map is None:
+        on = "" if made.projection is None else f" on {made.features} components"
         raise InputError(
-            f"{label}: its features, {scheme.feature_map.text}, are not made without torch; the file for owners is made for"
+            f"{label}: its features, {made.text}{on}, are not made without torch; the file for owners is made for"
             f" `features` {listed(EXACT_MAPS)}, without `components`: agree on such a scheme, or encode with dpltm latent"
             " encode"
         )

@@ -155,7 +155,8 @@ def _with_units(raw: RawSplit, archive: _Arrays, path: Path, split: str, units: 
         others = [
             each for each in archive.files if each not in (raw.x_name, raw.y_name) and each.endswith(f"_{split}")
         ]
-        raise DataError(f"`unit_column` {units}: {path} has no array {name} beside its records, only {shown(others)}")
+        there = f"only {shown(others)}; name one of them" if others else "nor any other; add it to the file"
+        raise DataError(f"`unit_column` {units}: {path} has no array {name} beside its records, {there}")
     return replace(raw, units=_npz_array(archive, path, name), units_name=units)
 
 

@@ -48,7 +48,8 @@ class RunRequest:
 class DemoRequest:
     """The three stages on the embedded digits: one half is the public source of tickets, the other half is private.
 
-    Ends in a table and the certified epsilon. Nothing is kept unless `out` says where.
+    Ends in a table and the certified epsilon. No file is kept unless `out` says where; what it spends on the digits stays on
+    their account.
 
     Examples:
         # some ten seconds; nothing is kept

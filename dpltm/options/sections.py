@@ -35,6 +35,8 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
     values |= {name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value}
     values |= {name: value for name, value in given.items() if value is not None and not isinstance(value, list)}
     for name, value in values.items():
+        if value == "":
+            raise InputError(f"{name_of(known[name])}: is empty; give a value, or leave it out")
         check_choice(known[name], value)
     options = cls(**values)
     check_required(options)

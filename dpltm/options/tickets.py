@@ -122,7 +122,9 @@ class PullRequest:
         None, "Where from.", metavar="hf://OWNER/NAME[@REVISION]|https://...|DIR", argument=True, required=True
     )
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
-    digest: str | None = option(None, "Digest that the set must have, as `push` printed it.", metavar="SHA256")
+    digest: str | None = option(
+        None, "Digest that the set must have, as dpltm tickets push printed it.", metavar="SHA256"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -238,6 +238,9 @@ class RunFolderOptions:
     fresh: bool = option(
         False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
     )
+    resume: bool = option(
+        False, "Only go on from an interrupted attempt, as the same command does by itself where there is one."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -263,7 +263,8 @@ def taken(before: Before, amount: str, why: str, delta: float, unit: Unit) -> st
     others = f" and {rest} other release{'s' if rest > 1 else ''}" if rest else ""
     return (
         f"budget: on these records {amount} goes to {describe(first)} ({first.time[:10]}){others}, {why}; set a larger"
-        " `epsilon`, a new budget for all of it together, or name another `ledger`, which will be added up with this one"
+        " `epsilon`, a new budget for all of it together (another `ledger` leaves out what stands in this one alone, and"
+        " both add up all the same)"
     )
 
 

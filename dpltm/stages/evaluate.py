@@ -12,7 +12,7 @@ from dpltm.data import Dataset, by_user, count_shared
 from dpltm.data.notes import bounds_notes, run_bounds_notes
 from dpltm.data.registry import registry_of
 from dpltm.errors import ArtifactError, InputError
-from dpltm.evaluation import accuracy, root_mean_squared_error
+from dpltm.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error
 from dpltm.privacy.event_json import ref_from_json
 from dpltm.privacy.events import DatasetRef
 from dpltm.privacy.ledger import Ledger
@@ -60,6 +60,7 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger | None = None) ->
         dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
     _check_fits(run, dataset)
     notes = [
+        *([DIVERGED] if has_diverged(run.model, run.spec) else []),
         *(run_bounds_notes(run) or bounds_notes(dataset)),
         *check_held_out(run, dataset, ledger or run.ledger or Ledger()),
     ]

@@ -56,7 +56,10 @@ def check_fits(scheme: Scheme, dataset: Dataset) -> None:
         ("classes", "classes", dataset.classes, scheme.answer.classes),
     ):
         if theirs != agreed:
-            raise InputError(f"`{field}`: {what} of {dataset.name} are {theirs}, and the scheme was made for {agreed}")
+            raise InputError(
+                f"`{field}`: {dataset.name} has {what} {theirs}, and the scheme was made for {agreed}; take records like"
+                " those"
+            )
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from dpltm.data.mapped import pieces
 from dpltm.data.notes import NO_TEST, test_notes
 from dpltm.data.units import ABSENT
 from dpltm.errors import DpltmError
-from dpltm.evaluation import accuracy, count_correct, root_mean_squared_error
+from dpltm.evaluation import DIVERGED, accuracy, count_correct, has_diverged, root_mean_squared_error
 from dpltm.features.centre import release_mean
 from dpltm.gradients.choose import repeat_choices
 from dpltm.gradients.fused import compiler_at_hand
@@ -124,7 +124,9 @@ def train(
         plan.start.mask,
         plan.dataset.feature_map,
         tuple(passed.metrics),
-        report_on(plan, ledger.events, passed.metrics[-1]["step"]),
+        report_on(
+            plan, ledger.events, passed.metrics[-1]["step"], diverged=has_diverged(plan.start.model, plan.start.spec)
+        ),
         ledger,
         events_behind(plan, ledger.events),
         passed.seconds,
@@ -137,13 +139,14 @@ def planned_report(plan: TrainingPlan) -> PrivacyReport:
     return report_on(plan, (*plan.before.events, *plan.lineage, plan.event), plan.event.mechanism.steps)
 
 
-def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> PrivacyReport:
+def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int, *, diverged: bool = False) -> PrivacyReport:
     """The report on the records that were trained on, from all that the ledger holds.
 
     Args:
         plan: of the training.
         held: by the ledger.
         taken: steps, of those that were paid for.
+        diverged: whether the network that was trained gives no finite numbers.
     """
     options, notes, events = plan.options, list(plan.notes), touching(held, plan.records)
     mechanism = plan.event.mechanism
@@ -157,6 +160,8 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int) -> Privac
         notes.append(
             f"`stop_at` ended training after {taken} of {mechanism.steps} steps; the ledger keeps all of them"
         )
+    if diverged:
+        notes.append(DIVERGED)
     if not plan.names_ledger:
         notes.append(NO_NAMED_LEDGER)
     if plan.evaluations:

@@ -42,6 +42,9 @@ def test_records_that_cannot_be_used(cwd, refused, command):
         ("select", ("--sensitivity", "none"), "--sensitivity: 'none' is not one of exact, paper"),
         ("select", ("--score", "additive", "--lambda", "inf"), "--lambda: inf is not a number >= 0"),
         ("select", ("--eps1", "nan"), "--eps1: nan is not a positive number; 0.1 is DPLTM's"),
+        ("train", ("--out", ""), "--out: is empty; give a value, or leave it out"),
+        ("dense", ("--epsilon", "abc"), "--epsilon: what was given is no number; give one"),
+        ("dense", ("--steps", "1e9"), "--steps: what was given is no whole number; give one"),
         ("train", ("--out", "pub"), "--out: pub exists already; choose another name or remove it first"),
         *(
             ("train", ("--delta", delta), f"--delta: {float(delta):g} is not between 0 and 1/n = 0.00139 for 719 records;"

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from sklearn.datasets import load_digits
 
 from dpltm.cli.main import run
 from dpltm.features.feature_map import make_feature_map
@@ -299,10 +300,40 @@ def test_training_spends_nothing_and_says_what_it_is_of(cli, tree):
         assert found[key] == body[key]
 
 
+def test_test_records_of_a_file_are_in_the_range_that_was_agreed_on(cli, cwd):
+    """There is no option to say so again."""
+    digits = load_digits()
+    for name, part in (("theirs", slice(0, 300)), ("mine", slice(300, 700)), ("test", slice(700, 900))):
+        x, y = digits.images[part].astype(np.uint8), digits.target[part]
+        np.savez(cwd / f"{name}.npz", x_train=x[60:], y_train=y[60:], x_test=x[:60], y_test=y[:60])
+    known = ("--bounds", "0,16", "--classes", "10")
+    bits = ("--protocol", "rappor", "--features", "unit", "--epsilon", "400", "--label-epsilon", "20")
+    assert cli("latent", "scheme", "--public", "theirs.npz", *known, *bits, "--out", "sixteen").code == 0
+    assert cli("latent", "encode", "sixteen", "--dataset", "mine.npz", *known, "--out", "mine.msg").code == 0
+    body = cli(
+        "latent",
+        "train",
+        "sixteen",
+        "--messages",
+        "mine.msg",
+        "--test",
+        "test.npz",
+        "--epochs",
+        "1",
+        "--out",
+        "b",
+        "--json",
+    ).json
+    assert body["accuracy"] is not None
+
+
 def test_train_refuses(refused):
     for options, message in (
         (("--test", "none.npz"), "--dataset none.npz: no such file"),
-        (("--test", "digits"), "--bounds: bounds of digits are (0.0, 16.0), and the scheme was made for (0.0, 255.0)"),
+        (
+            ("--test", "digits"),
+            "--bounds: digits has bounds (0.0, 16.0), and the scheme was made for (0.0, 255.0); take records like those",
+        ),
         (("--messages", "s.b,none"), "none: cannot be read: No such file or directory"),
         (("--messages", "s"), "--messages: 's' is no file, and no folder with files that end in .msg"),
         (("--messages", "s.b,"), "--messages: '' is no file"),

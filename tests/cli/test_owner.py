@@ -149,7 +149,7 @@ REFUSED = {
     "--out: mine.npz exists already; choose another name or remove it first": ("--out", "mine.npz"),
     "--dataset no.npz: no such file; correct the path": ("--dataset", "no.npz", "--out", "m"),
     "--dataset is missing: name the records to use (dpltm datasets ls lists what is at hand)": ("--out", "m"),
-    "--dataset: shape of large are (16, 16), and the scheme was made for (8, 8)": (
+    "--dataset: large has shape (16, 16), and the scheme was made for (8, 8); take records like those": (
         "--dataset",
         "large.npz",
         "--out",

@@ -103,6 +103,16 @@ def test_a_reader_that_leaves_is_no_error_to_show(cwd):
     assert (process.returncode, err) == (1, "")
 
 
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_closed_stream_is_no_error(cwd, closed):
+    command = f"exec {' '.join(DPLTM[:1])} -m dpltm.cli.main datasets info digits --json {closed}>&-"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "" if closed == 1 else json.loads(done.stdout)["records"] == 1438
+
+
 def test_no_arguments_show_the_help(cli):
     done = cli()
     assert done.code == 2

@@ -145,6 +145,25 @@ def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
     assert left == set(before), "no checkpoint, no ledger beside the run, nothing hidden"
 
 
+def test_resume_goes_on_and_never_begins(cli, keys, stopped, undisturbed, refused, events):
+    """As the same command does; but where nothing was begun, it is refused before anything is spent."""
+    _, files = undisturbed(*TRAIN)
+    assert refused(*TRAIN, "--resume") == (
+        "--resume: r was not begun, so there is nothing to go on from; leave it out"
+    )
+    assert refused(*TRAIN, "--resume", "--fresh") == (
+        "--resume, --fresh: one goes on, the other begins again; give one of them"
+    )
+    keys(1)
+    with pytest.raises(Killed):
+        stopped(die, 3, *TRAIN)
+    keys(2)
+    assert cli(*TRAIN, "--resume", "--quiet").code == 0
+    assert "model.safetensors" in same_files(files)
+    assert len(events("r/ledger.jsonl")) == 1
+    assert refused(*TRAIN, "--resume").startswith("--out: r exists already")
+
+
 def test_dying_before_the_first_step_costs_nothing_more(cli, keys, stopped, undisturbed, events):
     """The event is in the ledger, and its keys are on disk."""
     _, files = undisturbed(*TRAIN)

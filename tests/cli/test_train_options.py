@@ -64,6 +64,16 @@ def test_the_convolutional_network_learns(cli, images):
     assert (judged["records"], judged["accuracy"]) == (30, body["accuracy"])
 
 
+def test_a_training_that_diverged_says_so(cli):
+    """In its answer, in what is kept of it, and where it is evaluated: weights are released, and may be looked at."""
+    few = ("--model", "mlp:4", "--steps", "3", "--lr", "1e30", "--epsilon", "3", "--delta", "1e-4", "--out", "r")
+    body = cli("train", "--dense", "--dataset", "digits", *few, "--json").json
+    said = "training diverged: the network gives no finite numbers, so it tells nothing; take a smaller --lr"
+    assert said in body["privacy"]["notes"]
+    assert said in cli("evaluate", "r", "--dataset", "digits", "--json").json["notes"]
+    assert "training diverged" in Path("r/result.json").read_text(encoding="utf-8")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="cuda is there, so that nothing refuses it")
 def test_a_device_that_is_not_there(refused):
     for more in ((), ("--dry-run",)):

@@ -7,9 +7,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import DatasetCache
+from dpltm.data import DatasetCache, catalogue
 from dpltm.data.notes import bounds_notes
 from dpltm.errors import InputError, as_flags
+from dpltm.local.scheme import Scheme
 from dpltm.options.data import DataOptions
 from dpltm.options.latent import EncodeRequest, EpsilonOptions, OwnerRequest, SchemeRequest, TrainRequest
 from dpltm.stages.latent_claim import local_claim
@@ -132,8 +133,7 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
     check_writable(out)
     scheme = load_scheme(Path(request.scheme or ""))
     files = [open_messages(path, scheme) for path in _message_files(request.messages or "")]
-    held_out = DataOptions(dataset=request.test)
-    test = None if request.test is None else open_dataset(held_out, dataset_cache=dataset_cache)
+    test = None if request.test is None else open_dataset(_held_out(request.test, scheme), dataset_cache=dataset_cache)
     plan = plan_learning(scheme, files, request, test, test_label=request.test or "")
     with CheckpointFolder(out, request, progress) as checkpoints:
         checkpoints.begin(5 * plan.spec.parameters + 2**20)
@@ -165,6 +165,14 @@ def _learned(request: TrainRequest, plan: LearningPlan, learned: Learned) -> dic
             "notes": list(learned.notes),
         }
     )
+
+
+def _held_out(name: str, scheme: Scheme) -> DataOptions:
+    """Test records by name: those of a file are in the range, and of the classes, that were agreed on."""
+    if name in catalogue():
+        return DataOptions(dataset=name)
+    low, high = scheme.feature_map.bounds
+    return DataOptions(dataset=name, bounds=f"{low!r},{high!r}", classes=scheme.answer.classes)
 
 
 def _message_files(text: str) -> list[Path]:

@@ -280,9 +280,9 @@ def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger)
     for facts, message in (
         (
             {"bounds": (0.0, 16.0)},
-            "`bounds`: bounds of mine are (0.0, 16.0), and the scheme was made for (0.0, 255.0)",
+            "`bounds`: mine has bounds (0.0, 16.0), and the scheme was made for (0.0, 255.0); take records like those",
         ),
-        ({"classes": 11}, "`classes`: classes of mine are 11, and the scheme was made for 10"),
+        ({"classes": 11}, "`classes`: mine has classes 11, and the scheme was made for 10; take records like those"),
     ):
         assert refused(plan_encoding, scheme, digits(900, 1797, **facts), EncodeOptions(), ledger) == message
 

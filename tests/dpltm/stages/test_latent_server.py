@@ -145,7 +145,7 @@ def test_every_message_counts_once_and_test_records_are_of_the_same_kind(scheme:
     )
     few = from_arrays(X[:400], Y[:400] % 5, test=(X[400:700], Y[400:700] % 5), name="few")
     for test, message in (
-        (few, "`classes`: classes of few are 5, and the scheme was made for 10"),
+        (few, "`classes`: few has classes 5, and the scheme was made for 10; take records like those"),
         (from_arrays(X, Y, name="none"), "`test`: none has no test split; name a dataset that has one"),
     ):
         assert refused(plan_learning, scheme, files, QUICK, test) == message
