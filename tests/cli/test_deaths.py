@@ -19,7 +19,7 @@ from dpltm.ticket_set import Winner
 from dpltm.tickets.store import problems
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
-TINY = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "5", "--batch-size", "32")
+TINY = ("--model", "mlp:8", "--rounds", "1", "--prune", "0.3", "--iterations", "2", "--batch-size", "32")
 RUN = """
 [run]
 epsilon = 3.0

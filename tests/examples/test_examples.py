@@ -201,7 +201,7 @@ def test_training_where_people_train_already(name, least, packages):
     assert 2.9 < float(spent[1]) <= 3.0
 
 
-@pytest.mark.parametrize("name", ["digits", "mnist_ticket_at_0.2"])
+@pytest.mark.parametrize("name", ["digits", pytest.param("mnist_ticket_at_0.2", marks=pytest.mark.long)])
 def test_configuration_is_accepted(name, tmp_path, monkeypatch, capsys, request):
     if name != "digits":
         request.getfixturevalue("data_home")

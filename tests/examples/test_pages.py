@@ -112,7 +112,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x, y = images(700)
     for name, shade in (("mnist", 0), ("kmnist-7k", 1)):  # other records
         archive(home / f"{name}.npz", x ^ shade, y, held_out=100)
-    archive(home / "cifar10-12k.npz", *images(700, channels=3), held_out=100)
+    archive(home / "cifar10-12k.npz", *images(200, channels=3), held_out=40)
     archive(home / "a9a.npz", draw.integers(0, 2, (32661, 123), dtype=np.uint8), np.arange(32661) % 2, held_out=100)
     texts = {}
     for split, count in (("train", 200), ("test", 50)):
@@ -146,7 +146,7 @@ def tables(folder: Path) -> None:
     np.savez(folder / "table.npz", x_train=facts * 15, y_train=np.arange(1200) % 26)
     x, y = images(300)
     archive(folder / "scans.npz", x, y % 4, held_out=60)
-    archive(folder / "photos.npz", *images(300, channels=3), held_out=60)
+    archive(folder / "photos.npz", *images(120, channels=3), held_out=20)
     np.savez(folder / "mine.npz", x_train=x, y_train=y)
     digits = load_digits()
     np.savez(folder / "private.npz", x_train=digits.images[:700].astype(np.uint8) ^ 1, y_train=digits.target[:700])
