@@ -76,7 +76,7 @@ def gaussian_mechanism(values: np.ndarray, noise_std: float, source: RandomSourc
     """Values plus N(0, noise_std^2), rounded to whole multiples of ``grid_step(noise_std)``.
 
     Args:
-        values: ``(n,)`` float64, finite; private. Left as they are.
+        values: ``(n,)`` float64, finite, and so is each over the grid step; private. Left as they are.
         noise_std: at least 0; public. With 0, the values are returned as they are.
         source: random bits.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError
 from dpltm.tickets.files import check_free, check_writable, replaced
 
 if TYPE_CHECKING:
@@ -27,13 +27,10 @@ def new_picture(plot: str | None) -> Path | None:
     """The file that `plot` names, which can be written once there is something to draw; None where nothing is to be drawn.
 
     Raises:
-        InputError: an empty name.
         ArtifactError: a file that is there already, cannot be written, or is of no known format.
     """
     if plot is None:
         return None
-    if not plot:
-        raise InputError("`plot`: an empty name; name a file to write")
     path = Path(plot)
     check_free(path, "plot")
     check_plot(path)

@@ -64,7 +64,7 @@ def test_epsilon_alone_is_drawn_where_there_is_no_test_split(cli: Callable[..., 
     ("plot", "said"),
     [
         ("curve.bmp", "curve.bmp: not a picture; let its name end in .png, .svg, .pdf"),
-        ("", "--plot: an empty name; name a file to write"),
+        ("", "--plot: is empty; give a value, or leave it out"),
         ("there.png", "--plot: there.png exists already; choose another name or remove it first"),
         ("there.png/curve.png", "there.png/curve.png: cannot be written: Not a directory; choose another place"),
     ],

@@ -428,7 +428,7 @@ def test_bad_input(trained: Any, refused: Any) -> None:
         "nothing: neither a run, a ticket set nor a sweep; name what dpltm train, generate or run made"
     )
     assert refused("report", "r", "-o", "r") == "--out: r exists already; choose another name or remove it first"
-    assert refused("report", "r", "-o", "") == "--out: an empty name; name a file to write"
+    assert refused("report", "r", "-o", "") == "--out: is empty; give a value, or leave it out"
     assert refused("report", "r", "-o", "x.png", "--plot", "x.png") == "--out, --plot: name two different files"
     assert refused("report", "r", "--plot", "x.txt") == "x.txt: not a picture; let its name end in .png, .svg, .pdf"
     assert refused("report", "pri", "--plot", "x.png") == "--plot: pri has no curve to draw"

@@ -100,6 +100,7 @@ def test_the_filter_tames_what_explodes(monkeypatch, capsys):
     assert float(found[1]) > 90
 
 
+@pytest.mark.long
 def test_a_recurrent_network_learns_within_its_budget():
     command = [sys.executable, str(EXAMPLES / "private_lstm.py"), "gru"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)

@@ -34,7 +34,15 @@ def command(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> list[
     return ["run", "--config", str(path), "--quick", "--jobs", "1", "--out", str(tmp_path / "sweep"), "--json"]
 
 
-@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
+LARGE = {"gdp-imdb"}
+"""Recipes whose records alone take some seconds to read."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.long if path.stem in LARGE else ()) for path in PAPERS],
+    ids=lambda path: path.stem,
+)
 def test_plan(command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "--dry-run"]) == 0
     planned = json.loads(capfd.readouterr().out)

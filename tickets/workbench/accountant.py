@@ -112,8 +112,6 @@ def curve_of(options: CurveOptions, progress: Progress) -> dict[str, Any]:
     asked = _asked_curve(options)
     for option, name in (("csv", options.csv), ("plot", options.plot)):
         if name is not None:
-            if not name:
-                raise InputError(f"`{option}`: an empty name; name a file to write")
             check_free(Path(name), option)
             check_writable(Path(name))
     if options.plot:

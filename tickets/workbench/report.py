@@ -74,8 +74,6 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
         ArtifactError: a file is there already, or cannot be written.
     """
     target = Path(request.target or "")
-    if request.out is not None and not request.out:
-        raise InputError("`out`: an empty name; name a file to write")
     out = Path(request.out) if request.out else free_name(_stem(target), ".card.md" if request.card else ".html")
     for name, path in (("out", out), *([("plot", Path(request.plot))] if request.plot else [])):
         check_free(path, name)

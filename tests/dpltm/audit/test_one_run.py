@@ -75,7 +75,7 @@ def test_guesses_are_the_ends_of_the_order(strength):
     assert all(one.correct == 0 for one in guess(-scores, included, strength, 0.95))
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0])
+@pytest.mark.parametrize("epsilon", [2.0, *(pytest.param(each, marks=pytest.mark.long) for each in (0.5, 4.0))])
 def test_simulated_audits_exceed_a_true_epsilon_no_oftener_than_they_may(epsilon):
     """200 audits of randomised response, the worst that epsilon allows, with all errors paid for."""
     generator, canaries, above = np.random.default_rng(7), 400, 0

@@ -30,8 +30,8 @@ from refusals import refused
 DELTA = 1e-5
 SEARCHES = (calibrate_noise, calibrate_steps, calibrate_rate)
 REMEDY = (
-    "; set a larger `epsilon`, a new budget for all of it together, or name another `ledger`, which will be added up with"
-    " this one"
+    "; set a larger `epsilon`, a new budget for all of it together (another `ledger` leaves out what stands in this one"
+    " alone, and both add up all the same)"
 )
 
 

@@ -265,8 +265,8 @@ def test_the_budget_covers_what_the_ledger_holds(ledger):
 
 
 REMEDY = (
-    "; set a larger `epsilon`, a new budget for all of it together, or name another `ledger`, which will be added up with"
-    " this one"
+    "; set a larger `epsilon`, a new budget for all of it together (another `ledger` leaves out what stands in this one"
+    " alone, and both add up all the same)"
 )
 
 
