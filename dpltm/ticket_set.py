@@ -17,6 +17,7 @@ from dpltm.masks import Mask
 from dpltm.privacy.behind import FOUND
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
+from dpltm.privacy.ledger import of_draws
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
@@ -173,7 +174,7 @@ class Winner:
         draws = (*self.earlier, (self.round, self.events))
         if number not in (round for round, _ in draws):
             return ()
-        return tuple(event for _, events in draws for event in events)
+        return of_draws(events for _, events in draws)
 
 
 def found_setting(found: Iterable[Event]) -> dict[str, Any]:

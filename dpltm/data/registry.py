@@ -170,12 +170,12 @@ class RecordRegistry:
         if (won, events) not in draws:
             draws.append((won, events))
 
-    def draws_behind(self, ticket_set: str, number: int | None = None) -> tuple[Event, ...]:
-        """What the draws entered that are known here: all, or none where round ``number`` is given and never won."""
+    def draws_behind(self, ticket_set: str, number: int | None = None) -> tuple[tuple[Event, ...], ...]:
+        """What each draw entered that is known here: of all, or none where round ``number`` is given and never won."""
         draws = self._met.draws.get(ticket_set, [])
         if number is not None and number not in (won for won, _ in draws):
             return ()
-        return tuple(event for _, events in draws for event in events)
+        return tuple(events for _, events in draws)
 
     def _content_of(self, ref: DatasetRef) -> str | None:
         """What a reference stands for; None where that is not known here."""

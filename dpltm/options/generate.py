@@ -150,6 +150,6 @@ class GenerateRequest(SetFolderOptions, GenerateOptions, FeatureOptions, DataOpt
 
     dataset: str | None = option(
         "digits",
-        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .arrow file, or a folder of .npy.",
+        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",
         metavar="NAME|FILE",
     )

@@ -6,7 +6,7 @@ of (privacy-model.md 2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dpltm.data.schema import parse_schema
@@ -19,7 +19,9 @@ from dpltm.privacy.events import (
     NonPrivateEvent,
     ProvenanceEvent,
     ReleaseEvent,
+    SearchEvent,
     SelectionEvent,
+    TrainingEvent,
 )
 from dpltm.privacy.ledger import merge
 
@@ -61,7 +63,7 @@ def found_behind(tickets: TicketSet) -> tuple[Event, ...]:
 
 
 def check_not_read_off(found: Iterable[Event], records: DatasetRef, registry: RecordRegistry) -> None:
-    """Raises InputError if a schema was read off records, declared public, that are to be private.
+    """Raises InputError if a schema was read off, or settings searched on, records, declared public, that are to be private.
 
     Args:
         found: events of the schema.
@@ -71,9 +73,12 @@ def check_not_read_off(found: Iterable[Event], records: DatasetRef, registry: Re
     for event in found:
         source = registry.resolve_event(event).dataset
         if isinstance(event, ProvenanceEvent) and source.surely_overlaps(records):
+            name, what = "schema", "was read off"
+            if event.ticket_set != READ_OFF:
+                name, what = "features", "settings of the network in front were searched on"
             raise InputError(
-                f"`schema`: was read off {source}, declared public, and {records} shares records with it; the same records"
-                " cannot be private here: take another `schema`, `subset` or `dataset`"
+                f"`{name}`: {what} {source}, declared public, and {records} shares records with it; the same records"
+                f" cannot be private here: take another `{name}`, `subset` or `dataset`"
             )
 
 
@@ -81,9 +86,17 @@ def is_behind(event: Event) -> bool:
     """Whether the network of a dense run may depend on an event of the run's ledger, on whatever records.
 
     It depends on its training, on evaluations that may have ended it, on what its schema was found by or read off, and on
-    the release that synthetic records, or settings, come from. It depends on no draw or ticket, and so on no release that
-    a draw enters.
+    what its synthetic records or settings come from. It depends on no draw; what else a draw entered counts all the same,
+    since nobody can tell.
     """
     if isinstance(event, ProvenanceEvent):
-        return event.ticket_set == READ_OFF
+        return event.provenance == "public" and event.ticket_set.startswith(SETTINGS)
     return isinstance(event, ReleaseEvent) and not isinstance(event, (SelectionEvent, NonPrivateEvent))
+
+
+def drawn_with(held: Sequence[Event]) -> tuple[Event, ...]:
+    """The draws that a ledger holds, after what was on record before the last of them and their records may come from."""
+    drawn = [place for place, event in enumerate(held) if isinstance(event, SelectionEvent)]
+    before = (event for event in held[: max(drawn, default=0)] if is_behind(event))
+    others = (event for event in before if not isinstance(event, (TrainingEvent, SearchEvent)))
+    return (*others, *(held[place] for place in drawn))

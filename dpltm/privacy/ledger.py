@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol
 from dpltm.data.registry import SESSION, RecordRegistry
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.budgets import check_budgets
-from dpltm.privacy.events import DatasetRef, Event, SelectionEvent
+from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
 from dpltm.privacy.parts import stated_relations, touching
 
 
@@ -235,6 +235,15 @@ def merge(ledgers: Iterable[Iterable[Event]]) -> tuple[Event, ...]:
             known = as_adaptive(event)
             forms[known] = event if forms.get(known, event) == event else known
     return tuple(forms[known] for known in most.elements())
+
+
+def of_draws(draws: Iterable[Iterable[Event]]) -> tuple[Event, ...]:
+    """What several draws entered: each draw as often as it was made, and once what their records come from."""
+    told: list[Event] = []
+    for event in itertools.chain.from_iterable(draws):
+        if isinstance(event, (SelectionEvent, NonPrivateEvent)) or event not in told:
+            told.append(event)
+    return tuple(told)
 
 
 def missing(events: Iterable[Event], held: Iterable[Event]) -> tuple[Event, ...]:

@@ -28,7 +28,7 @@ from dpltm.privacy.events import (
     ProvenanceEvent,
     SelectionEvent,
 )
-from dpltm.privacy.ledger import Ledger, as_adaptive, merge, missing
+from dpltm.privacy.ledger import Ledger, as_adaptive, merge, missing, of_draws
 from dpltm.privacy.parts import stated_relations, touching
 
 if TYPE_CHECKING:
@@ -299,11 +299,12 @@ def draws_from(
     if winner is None:
         held = () if tickets.ledger is None else tickets.ledger.events
         own = (event for event in held if isinstance(event, SelectionEvent) and event.ticket_set == tickets.id)
-        return merge((own, *(each.draws_behind(tickets.id) for each in remembering)))
+        return merge((own, *(of_draws(each.draws_behind(tickets.id)) for each in remembering)))
     chosen = winner.round if number is None else number
     if chosen in (winner.round, *(round for round, _ in winner.earlier)):
         return winner.behind(chosen)
-    return merge(each.draws_behind(tickets.id, chosen) for each in remembering)  # of which the winner does not know
+    # of which the winner does not know
+    return merge(of_draws(each.draws_behind(tickets.id, chosen)) for each in remembering)
 
 
 def registries_of(tickets: TicketSet, registry: RecordRegistry | None) -> list[RecordRegistry]:

@@ -192,7 +192,8 @@ def _check_private(scheme: Scheme, label: str, records: DatasetRef, registry: Re
 
 def _front_events(scheme: Scheme, records: DatasetRef) -> tuple[Event, ...]:
     """What the network in front cost records that may be these, as a message's own relation has it."""
-    return tuple(as_replace_one(event) for event in scheme.feature_map.events if event.dataset.may_overlap(records))
+    behind = (event for event in scheme.feature_map.events if is_paid(event))
+    return tuple(as_replace_one(event) for event in behind if event.dataset.may_overlap(records))
 
 
 def _encoding_notes(scheme: Scheme, dataset: Dataset, *, counts_front: bool) -> list[str]:
@@ -206,8 +207,9 @@ def _encoding_notes(scheme: Scheme, dataset: Dataset, *, counts_front: bool) -> 
             "how many values saturated is told to nobody: it depends on the records, and no epsilon covers it"
         )
     if counts_front:
+        paid = dict.fromkeys(event.dataset.name for event in scheme.feature_map.events if is_paid(event))
         notes.append(
-            f"the network in front was trained on {scheme.feature_map.source}, elsewhere: whether these records are among"
+            f"the network in front comes from {', '.join(paid)}, elsewhere: whether these records are among"
             " them cannot be told here, so what that cost is counted, at twice its sensitivity (replace-one)"
         )
     return notes

@@ -21,7 +21,14 @@ from dpltm.options.sections import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy.events import Event, GaussianEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.lineage import check_not_public, check_test_apart, entered_on, relation_notes, to_enter
+from dpltm.privacy.lineage import (
+    check_never_private,
+    check_not_public,
+    check_test_apart,
+    entered_on,
+    relation_notes,
+    to_enter,
+)
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
@@ -145,6 +152,7 @@ def plan(dataset: Dataset, options: SynthesizeOptions, ledger: Ledger, services:
     services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
     event = plan_moments(options.epsilon, options.delta, adjacency, records, known)
     check_test_apart(dataset, (*known, event), ledger.registry)
+    check_never_private(before, lineage)
     ledger.check_budgets((*lineage, event))
     return SynthesisPlan(
         options=options,

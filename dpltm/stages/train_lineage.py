@@ -6,9 +6,9 @@ from dpltm.data import Dataset
 from dpltm.data.notes import public_input_notes, rating_notes, unit_notes
 from dpltm.errors import InputError
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.behind import check_not_read_off
+from dpltm.privacy.behind import check_not_read_off, found_behind
 from dpltm.privacy.event_json import searched_from_text
-from dpltm.privacy.events import SETTINGS, DatasetRef, Event, ProvenanceEvent
+from dpltm.privacy.events import SETTINGS, DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, SelectionEvent
 from dpltm.privacy.ledger import Ledger, merge
 from dpltm.privacy.lineage import draws_to_enter, measured_on, origin_events, provenance_notes, to_enter
 from dpltm.stages.checks import check_same_network
@@ -49,7 +49,7 @@ def lineage_of(
     events = to_enter(merge((features, origin_events(start.tickets, dataset, records, registry))), before)
     draws = merge((start.tickets.draws, start.drawn))
     check_not_read_off(draws, records, registry)
-    for ref in dict.fromkeys(event.dataset for event in draws):
+    for ref in dict.fromkeys(event.dataset for event in draws if isinstance(event, (SelectionEvent, NonPrivateEvent))):
         if not ref.may_overlap(records):
             notes.append(f"the winner was drawn on other records, {ref}, and depends on them")
     events = (*events, *draws_to_enter(draws, (*before, *events)))
@@ -88,6 +88,6 @@ def sources_of(start: StartingPoint, dataset: Dataset, tuned_on: str | None = No
     behind = [] if tickets is None else [tickets.source, *(event.dataset for event in (*tickets.draws, *start.drawn))]
     behind += [] if feature_map is None or feature_map.network is None else [feature_map.source]
     behind += [] if feature_map is None else [event.dataset for event in feature_map.events]
-    behind += [event.dataset for event in dataset.found]
+    behind += [event.dataset for event in (*dataset.found, *(() if tickets is None else found_behind(tickets)))]
     behind += [] if tuned_on is None else [event.dataset for event in searched_from_text("tuned_on", tuned_on)[1]]
     return tuple(ref for ref in (*behind, None if made is None else made.source) if ref is not None)

@@ -276,8 +276,9 @@ def imported_set(
     Raises:
         InputError: nobody says what the tickets depend on, or the options say something else than the file.
     """
-    parent, found = None, dataset.found if origin is None else origin.found
+    parent, found = None, merge(((origin and origin.found) or (), dataset.found))
     source: DatasetRef | None
+    events = () if origin is None else origin.events
     if origin is not None:
         if options.provenance not in (None, origin.provenance):
             raise InputError(f"`provenance`: {file} says {origin.provenance} of itself; leave `provenance` out")
@@ -288,15 +289,24 @@ def imported_set(
     else:
         provenance = cast(ProvenanceKind, options.provenance)
         free = provenance == "data-free"
-        source = None if free else registry.reference(dataset, public=provenance == "public")
+        if dataset.synthetic is not None and not free:
+            if provenance == "private":
+                raise InputError(
+                    f"`provenance`: private is for records of people, and those of {dataset.name} are synthetic: take"
+                    " public, at no cost; the tickets remember the release behind the records"
+                )
+            released = registry.resolve_event(dataset.synthetic.event)
+            provenance, source, events = "dp", released.dataset, (released,)
+        else:
+            source = None if free else registry.reference(dataset, public=provenance == "public")
     return TicketSet(
         body=body,
         name=options.name or PurePath(file).stem,
         criterion="imported",
         provenance=provenance,
         source=source,
-        config={"imported": PurePath(file).name, **found_setting(found or ())},
-        events=() if origin is None else origin.events,
+        config={"imported": PurePath(file).name, **found_setting(found)},
+        events=events,
         draws=() if origin is None else origin.draws,
         parent=parent,
         feature_map=dataset.feature_map,

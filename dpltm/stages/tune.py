@@ -27,10 +27,11 @@ from dpltm.models import ModelSpec, build
 from dpltm.noise import FastSource
 from dpltm.options.sections import check_choices, check_required
 from dpltm.options.tune import TuneOptions
+from dpltm.privacy.behind import found_behind
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.event_json import searched_to_text
-from dpltm.privacy.events import ProvenanceEvent
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.events import Event, NonPrivateEvent, ProvenanceEvent
+from dpltm.privacy.ledger import Ledger, merge
 from dpltm.privacy.lineage import (
     check_never_private,
     check_test_apart,
@@ -39,7 +40,7 @@ from dpltm.privacy.lineage import (
     origin_events,
     source_relation,
 )
-from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
@@ -132,7 +133,22 @@ class SearchResult:
         }
         dataset = self.plan.dataset
         records = self.plan.registry.reference(dataset, public=True)
-        return {**searched, **fixed, "tuned_on": searched_to_text(records, dataset.behind)}
+        return {**searched, **fixed, "tuned_on": searched_to_text(records, self._behind)}
+
+    @property
+    def _behind(self) -> tuple[Event, ...]:
+        """Releases that records, features and tickets of the search come from: settings may be taken for other ones."""
+        dataset, tickets = self.plan.dataset, self.plan.tickets
+        front = () if dataset.feature_map is None else dataset.feature_map.events
+        behind = merge((dataset.behind, front))
+        if tickets is None:
+            return behind
+        looked_at: tuple[Event, ...] = ()
+        if tickets.provenance == "private" and tickets.source is not None:
+            looked_at = (
+                NonPrivateEvent(tickets.source, Unprotected(), "settings searched with tickets made from them"),
+            )
+        return merge((behind, found_behind(tickets), tickets.events, tickets.draws, looked_at))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ MAX_TRIALS = 10_000
 MIN_TRIES, MAX_TRIES = 1.1, 1000
 """Tries of a private search, in the mean."""
 
+PAID = ("tries", "ledger", "dry_run")
+"""Options of a private search alone."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -47,10 +50,9 @@ def check_request(request: TuneRequest) -> None:
                 f"`out`: {request.out}: with `private`, it is the folder of a run; name it such as NAME.run"
             )
         check_private(request)
-    elif (request.tries, request.ledger, request.dry_run) != (TuneRequest.tries, None, False):
-        raise InputError(
-            "`tries`, `ledger`, `dry_run`: of a search on private records; add `private`, or leave them out"
-        )
+    elif given := [name for name in PAID if getattr(request, name) != getattr(TuneRequest, name)]:
+        named, them = ", ".join(f"`{name}`" for name in given), "it" if len(given) == 1 else "them"
+        raise InputError(f"{named}: of a search on private records; add `private`, or leave {them} out")
     else:
         check_for_records(request)
         settings(request)

@@ -7,7 +7,7 @@ training on the same table, whose bounds are public now, in a ledger of its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ TUNE = ("tune", "--dataset", "made.npz", "--model", "mlp:4", "--for-records", "3
 
 HISTOGRAMS, MOMENTS, TRAINING, SELECTION = "histograms", "moments", "training", "selection"
 
-CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], set[str]]] = {
+CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Collection[str]]] = {
     "synthetic records": ((MADE + PUBLIC,), (*DENSE, "--dataset", "made.npz"), {MOMENTS}),
     "synthetic records of a found schema": (
         (FIND, MADE + FOUND), (*DENSE, "--dataset", "made.npz"), {HISTOGRAMS, MOMENTS},
@@ -85,6 +85,11 @@ CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], set[str]]]
          ("select", "t", *A, *FOUND, "--eps1", "0.1", "--score", "additive", "--ledger", "drawn.jsonl")),
         ("train", "t", *FEW), {HISTOGRAMS, SELECTION},
     ),
+    "a winner drawn behind it twice": (
+        (FIND, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
+         *[("select", "t", *A, *FOUND, "--eps1", "0.1", "--score", "additive", "--ledger", "drawn.jsonl")] * 2),
+        ("train", "t", *FEW), (HISTOGRAMS, SELECTION, SELECTION),
+    ),
     "a winner drawn on synthetic records": (
         (MADE + PUBLIC, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
          ("select", "t", "--dataset", "made.npz", *DELTA, "--eps1", "0.1", "--score", "additive", "--ledger", "d.jsonl")),
@@ -95,6 +100,11 @@ CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], set[str]]]
          ("select", "t", "--dataset", "made.npz", *DELTA, "--eps1", "0.1", "--score", "additive", "--ledger", "d.jsonl"),
          ("tickets", "transfer", "t", "--dataset", "a.csv", *PUBLIC, "--out", "u")),
         ("train", "u@1", *FEW), {MOMENTS},
+    ),
+    "settings searched behind a network, for another one": (
+        ((*DENSE, *A, *PUBLIC, "--out", "r"),
+         (*TUNE[:2], "b.csv", *PUBLIC, "--features", "network:r", "--model", "mlp", *TUNE[5:])),
+        ("train", "--config", "best.toml", "--features", "none", "--model", "mlp:4"), {TRAINING},
     ),
     "settings searched on synthetic records": (
         (FIND, MADE + FOUND, TUNE), ("train", "--config", "best.toml"), {HISTOGRAMS, MOMENTS},
@@ -142,3 +152,41 @@ def test_what_a_training_is_made_of_is_in_its_ledger(cli: Callable[..., Any], na
     if own:
         assert body["privacy"]["certified"]["epsilon"] == total_epsilon(behind, 1e-4)
     assert entered("last/ledger.jsonl") == held, "so does the run's own"
+
+
+@pytest.mark.usefixtures("tables")
+def test_what_a_run_on_other_records_keeps(cli: Callable[..., Any]) -> None:
+    """Its own ledger, which cards and reports are made from, has what a schema was found by on the records of its ticket."""
+    for command in (
+        FIND,
+        ("generate", "--dataset", "made0.npz", "--criterion", "random", *SET[:4], "--out", "t"),
+        ("tickets", "transfer", "t@1", "--dataset", "a.csv", *FOUND, "--out", "u"),
+        ("train", "u@1", *FEW, "--dataset", "b.csv", *PUBLIC, "--out", "r", "--ledger", "l.jsonl"),
+    ):
+        assert cli(*command, "--quiet").code == 0, command
+    assert list(map(kind, entered("r/ledger.jsonl"))) == list(map(kind, entered("l.jsonl"))) == [HISTOGRAMS]
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_random_mask_beside_a_run_pays_for_what_its_draw_does(cli: Callable[..., Any]) -> None:
+    before, last, expected = CHAINS["a winner drawn behind a found schema"]
+    for command in (*before, (*last, *A, *PUBLIC, "--ledger", "l.jsonl", "--out", "r")):
+        assert cli(*command, "--quiet").code == 0, command
+    assert cli("compare", "r", "--baselines", "--kinds", "random", "--out", "sweep", "--quiet").code == 0
+    ledgers = [entered(str(path)) for path in Path("sweep").rglob("*ledger.jsonl")]
+    trained = [held for held in ledgers if TRAINING in map(kind, held)]
+    assert trained
+    assert all(set(map(kind, held)) == {*expected, TRAINING} for held in trained)
+
+
+@pytest.mark.usefixtures("tables")
+def test_private_records_that_a_schema_is_said_to_be_read_off(
+    cli: Callable[..., Any], refused: Callable[..., str]
+) -> None:
+    assert cli(*DENSE, *A, *PUBLIC, "--out", "r", "--ledger", "l.jsonl", "--quiet").code == 0
+    assert (
+        cli("datasets", "schema", "a.csv", "--from-public", "--label", "ill", "--out", "read.toml", "--quiet").code
+        == 0
+    )
+    given = ("synthesize", "--dataset", "b.csv", "--schema", "read.toml", "--records", "300", "--epsilon", "1", *DELTA)
+    assert "the ledger holds what was spent on a, so they are private" in refused(*given, "--ledger", "l.jsonl")

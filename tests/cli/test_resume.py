@@ -186,6 +186,11 @@ def test_dying_before_it_is_paid_for_begins_anew(cli, keys, undisturbed, events,
             cli(*TRAIN)
     assert HELD.exists()
     assert not Path("r.ledger.jsonl").exists()
+    done = cli(*TRAIN, "--resume")
+    assert (done.code, done.err) == (
+        2, "error: --resume: what was begun at r kept no checkpoint; leave --resume out to begin again\n"
+    )  # fmt: skip
+    assert not Path("r.ledger.jsonl").exists()
     keys(1)
     assert cli(*TRAIN, "--quiet").code == 0
     assert "model.safetensors" in same_files(files), "with keys of its own"

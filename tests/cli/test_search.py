@@ -131,7 +131,4 @@ def test_refusals(cli, tree, options, message):
 
 def test_options_of_a_private_search_want_the_word(cli):
     done = cli("tune", "--dataset", "digits", "--for-records", "700", "--epsilon", "1", "--tries", "3")
-    assert (
-        done.err
-        == "error: --tries, --ledger, --dry-run: of a search on private records; add --private, or leave them out\n"
-    )
+    assert done.err == "error: --tries: of a search on private records; add --private, or leave it out\n"

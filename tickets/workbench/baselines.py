@@ -19,6 +19,7 @@ from dpltm.options.generate import GenerateRequest
 from dpltm.options.report import CompareRequest
 from dpltm.options.sections import resolve
 from dpltm.options.train import TrainRequest
+from dpltm.privacy.behind import drawn_with
 from dpltm.privacy.events import Event, SelectionEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger, merge
 from dpltm.privacy.parts import touching
@@ -199,7 +200,7 @@ def _beside(runs: Sequence[tuple[FoundRun, Candidate]]) -> tuple[list[Beside], l
             if beside and (reason := unlike(beside[0].candidate, candidate)) is not None:
                 raise InputError(reason)
             _check_density(found)
-            draws = [event for event in found.held if isinstance(event, SelectionEvent)]
+            draws = drawn_with(found.held)
             base = base_of(candidate.label, found.config, found.run.mask, found.run.feature_map, draws, found.measure)
             beside.append(Beside(found, candidate, base))
         except DpltmError as error:

@@ -80,6 +80,10 @@ def train(
         )
         dataset = open_records(request, start, dataset_cache) if dataset is None else dataset
         known = planned_on(checkpoints, ledger)
+        if request.resume and checkpoints.held is None:
+            raise InputError(
+                f"`resume`: what was begun at {out} kept no checkpoint; leave `resume` out to begin again"
+            )
         plan = stage.plan(start, dataset, request, known, given, names_ledger=request.ledger is not None)
         if checkpoints.held is not None:
             plan = resumed(plan, checkpoints.held, ledger)

@@ -16,7 +16,7 @@ from dpltm.features.feature_map import channel_statistics, make_feature_map, pri
 from dpltm.models import ModelSpec, build
 from dpltm.options.features import FeatureOptions
 from dpltm.privacy.behind import READ_OFF
-from dpltm.privacy.events import GaussianEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
+from dpltm.privacy.events import SETTINGS, GaussianEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
 from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection
 from dpltm.privacy.parts import total_epsilon
@@ -260,13 +260,18 @@ def test_a_network_depends_on_no_draw_and_on_what_its_schema_was_read_off(regist
     theirs = registry.reference(images(5, name="read"), public=True)
     other = ProvenanceEvent(theirs, "public", "ab" * 32, time=TIME)
     read_off = ProvenanceEvent(theirs, "public", READ_OFF, time=TIME)
-    given = replace(given, events=(draw, other, read_off, *given.events))
+    tuned = ProvenanceEvent(theirs, "public", f"{SETTINGS}of dpltm tune", time=TIME)
+    private = ProvenanceEvent(theirs, "private", READ_OFF, time=TIME)
+    given = replace(given, events=(draw, other, private, read_off, *given.events))
     dataset = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: given))
-    assert dataset.feature_map.events == given.events[2:]
-    mine = with_feature_map(images(5), asked("network:a.run"), sources(registry, network=lambda _: given))
-    assert refused(feature_events, mine, registry.reference(images(5)), registry).startswith(
-        "`schema`: was read off read"
-    )
+    assert dataset.feature_map.events == given.events[3:]
+    for told, said in (
+        (read_off, "`schema`: was read off read, declared public"),
+        (tuned, "`features`: settings of the network in front were searched on read, declared public"),
+    ):
+        of = replace(given, events=(told, *given.events[4:]))
+        mine = with_feature_map(images(5), asked("network:a.run"), sources(registry, network=lambda _, of=of: of))
+        assert refused(feature_events, mine, registry.reference(images(5)), registry).startswith(said)
 
 
 # What the network gets

@@ -11,6 +11,7 @@ import pytest
 import dpltm
 from dpltm.data import Dataset, from_arrays
 from dpltm.data.registry import RecordRegistry
+from dpltm.data.synthetic_origin import SyntheticOrigin
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.generation import GenerationConfig, without_data
@@ -147,6 +148,18 @@ def test_a_file_speaks_for_itself(registry: RecordRegistry) -> None:
     assert made.config == {"imported": "t.safetensors", "found": [to_json(QUERY)]}
     with pytest.raises(InputError, match="`provenance`: t says dp of itself; leave `provenance` out"):
         imported_set(BODY, images(), Stated(), ImportOptions(provenance="public"), registry, file="t")
+
+
+def test_of_synthetic_records_the_release_goes_along(registry: RecordRegistry) -> None:
+    """Whatever pruned on them: they are nobody's, and come from somebody's."""
+    made = replace(images(), synthetic=SyntheticOrigin("a" * 64, QUERY, (0.0, 255.0), 3), found=(QUERY,))
+    found = imported_set(BODY, made, None, ImportOptions(provenance="public"), registry, file="t")
+    assert (found.provenance, found.source, found.events) == ("dp", RECORDS, (QUERY,))
+    assert found.config["found"] == [to_json(QUERY)]
+    free = imported_set(BODY, made, None, ImportOptions(provenance="data-free"), registry, file="t")
+    assert (free.provenance, free.events) == ("data-free", ())
+    said = refused(imported_set, BODY, made, None, ImportOptions(provenance="private"), registry, file="t")
+    assert said.startswith("`provenance`: private is for records of people, and those of ")
 
 
 @pytest.mark.parametrize("provenance", ["public", "private", "data-free"])
