@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Examples are slow on a busy machine, and so is drawing them, which says nothing about the code.
-settings.register_profile("dpltm", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dpltm", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 # pytest --hypothesis-profile=thorough
 settings.register_profile("thorough", settings.get_profile("dpltm"), max_examples=1000)
 settings.load_profile("dpltm")

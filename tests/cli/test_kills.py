@@ -12,6 +12,7 @@ from programs import program
 kills = program("benchmarks/kills.py")
 
 
+@pytest.mark.long
 def test_a_training_that_is_killed_goes_on_and_pays_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other keys are injected wherever it goes on, so that equal weights can only come from the checkpoint."""
     steps = kills.WORK["train"].index("1500")

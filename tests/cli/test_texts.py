@@ -132,6 +132,7 @@ def test_compact(cli, texts):
     assert eval(done.stdout) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.long
 def test_what_is_said_of_imdb(cli, data_home, monkeypatch):
     if not (data_home / "imdb.npz").is_file():
         pytest.skip("imdb.npz is not in the data home")

@@ -291,6 +291,7 @@ print(np.isfinite(scores).all(), made.privacy_.notes[0])
 """
 
 
+@pytest.mark.long
 def test_the_way_with_workers_that_the_documentation_shows(tmp_path):
     """In a process of its own: here somebody has imported all modules."""
     done = subprocess.run(

@@ -2,7 +2,7 @@
 
 README.md and the quickstart run as they stand, and so does whatever shows what it prints. Elsewhere ``QUICKER`` makes
 trainings short, ``INSTEAD`` changes a few words of a page, and made-up files stand for the reader's own and for published
-datasets. The commands of docs/results.md, a page of figures, run with ``make proofs``. What does not run stands in
+datasets. The commands of ``OF_FIGURES`` run with ``make proofs``. What does not run stands in
 ``NOT_RUN`` with the reason: that list may only become shorter.
 """
 
@@ -70,6 +70,9 @@ INSTEAD = {  # page: words on it, and what is typed in their place
 
 MIXED_TABLE = re.compile(r"visits\.(toml|tickets|run)\b")
 """Commands of docs/data.md that run as long as they say, and whose answers are looked at."""
+
+OF_FIGURES = ("results.md", "accuracy.md", "latent.md")
+"""Pages whose commands take long, and are like others that tests run: with ``make proofs``."""
 
 HOURS = "trains for minutes to hours on whole datasets"
 
@@ -301,7 +304,7 @@ def failures(said: list[str]) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.long if page.name == "results.md" else ()) for page in PAGES if steps(page)],
+    [pytest.param(page, marks=pytest.mark.long if page.name in OF_FIGURES else ()) for page in PAGES if steps(page)],
     ids=lambda page: page.name,
 )
 def test_a_page_runs_from_first_to_last(page: Path, reader: Reader, tmp_path: Path) -> None:

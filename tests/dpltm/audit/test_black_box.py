@@ -217,6 +217,7 @@ def test_a_target_with_a_wrong_label():
     assert (record.tolist(), label) == ([0, 0, 1], 0)
 
 
+@pytest.mark.long
 def test_a_private_loop_is_attacked_by_its_last_weights():
     """Least squares of one weight for each class, all records in every step: the target's gradient is the clipped one."""
     torch = pytest.importorskip("torch")
