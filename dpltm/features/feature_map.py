@@ -66,8 +66,8 @@ class FeatureMap:
             its own.
         source: records declared public that statistics and components were taken from, or those that the network was
             trained on; None where no data was looked at.
-        events: all releases that the network depends on, on whatever records, and public records that the schema of its
-            own was read off; none where it is no network.
+        events: all releases that the network depends on, on whatever records, and the public records that its schema was
+            read off or its settings were searched on; none where it is no network.
 
     Raises:
         InputError: records of this shape cannot be taken.

@@ -52,7 +52,7 @@ class DemoRequest:
     their account.
 
     Examples:
-        # some ten seconds; nothing is kept
+        # some ten seconds; no file is kept
         dpltm demo
         # keep tickets, run and ledger
         dpltm demo --out demo

@@ -1,7 +1,7 @@
-"""What is behind things that are used: what bounds and categories were found by, and what the network of a run depends on.
+"""The releases behind a table's columns, a network in front and a draw.
 
-Whoever uses them uses these releases, so they go along wherever the things go, and are entered on the records that they are
-of (privacy-model.md 2).
+Whoever uses such a thing uses these releases. They go along with it, and are entered on the records that they were made from
+(privacy-model.md 2).
 """
 
 from __future__ import annotations
@@ -36,20 +36,11 @@ READ_OFF = f"{SETTINGS}of a schema"
 """What the ``ticket_set`` of a provenance event is if it tells which public records a schema was read off."""
 
 
-def schema_releases(tickets: TicketSet, registry: RecordRegistry) -> tuple[Event, ...]:
+def found_behind(tickets: TicketSet) -> tuple[Event, ...]:
     """What bounds and categories of the records of tickets were found by, or read off; masks tell of them.
 
     Raises:
         ArtifactError: the set says that there is something, and it cannot be read.
-    """
-    return tuple(registry.resolve_event(event) for event in found_behind(tickets))
-
-
-def found_behind(tickets: TicketSet) -> tuple[Event, ...]:
-    """The same as the set says it; what is known here of the records is not filled in.
-
-    Raises:
-        ArtifactError: as :func:`schema_releases`.
     """
     text = tickets.config.get("table_schema")
     try:
@@ -95,7 +86,7 @@ def is_behind(event: Event) -> bool:
 
 
 def drawn_with(held: Sequence[Event]) -> tuple[Event, ...]:
-    """The draws that a ledger holds, after what was on record before the last of them and their records may come from."""
+    """The draws that a ledger holds, after what their records may come from: what was on record before the last draw."""
     drawn = [place for place, event in enumerate(held) if isinstance(event, SelectionEvent)]
     before = (event for event in held[: max(drawn, default=0)] if is_behind(event))
     others = (event for event in before if not isinstance(event, (TrainingEvent, SearchEvent)))

@@ -17,7 +17,7 @@ from dpltm.data.registry import registry_of
 from dpltm.data.rows import Rows, count_shared
 from dpltm.data.subset import WHOLE
 from dpltm.errors import InputError
-from dpltm.privacy.behind import check_not_read_off, schema_releases
+from dpltm.privacy.behind import check_not_read_off, found_behind
 from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.events import (
     HASHED,
@@ -77,7 +77,8 @@ def origin_events(
     Raises:
         InputError: records declared public for the tickets would now be treated as private.
     """
-    relation, behind = source_relation(tickets, records, registry), schema_releases(tickets, registry)
+    relation = source_relation(tickets, records, registry)
+    behind = tuple(map(registry.resolve_event, found_behind(tickets)))
     check_not_read_off(behind, records, registry)
     if tickets.provenance == "public":
         if relation == "same":
