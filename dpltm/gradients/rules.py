@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,7 +17,6 @@ from torch.nn import functional
 from dpltm.errors import InputError
 from dpltm.gradients import functional_rule, recurrent
 from dpltm.gradients.calls import Call
-from dpltm.gradients.choose import fastest
 
 Gradients = Iterator[tuple[Tensor, int, Tensor]]
 Rule = Callable[[Call, int], Gradients]
@@ -27,7 +24,6 @@ Rule = Callable[[Call, int], Gradients]
 PATCHES = 2**19
 """Most numbers in patches and gradients of the images that are taken at once: more would leave the cache before use."""
 
-_Product = Callable[[Tensor, Tensor], Tensor]
 _Conv = nn.Conv1d | nn.Conv2d
 
 
@@ -55,13 +51,12 @@ def convolution(call: Call, records: int) -> Gradients:
     gradient = gradient.reshape(records * groups, module.out_channels // groups, -1).contiguous()
     patch = module.in_channels * math.prod(module.kernel_size)
     once = max(1, PATCHES // max(1, gradient.shape[-1] * patch + module.weight.numel()))
-    product = _product(gradient, patch // groups)
     start = 0
     for columns in _patches(module, inputs, min(once, records)):
         rows = gradient[start * groups : (start + len(columns)) * groups]
         if groups > 1:
             columns = columns.unflatten(2, (-1, groups, channels)).permute(0, 3, 1, 2, 4).flatten(0, 1).flatten(2)
-        yield module.weight, start, product(rows, columns).view(-1, module.weight.numel())
+        yield module.weight, start, torch.bmm(rows, columns).view(-1, module.weight.numel())
         start += once
     if module.bias is not None:
         yield module.bias, 0, gradient.sum(2).view(records, -1)
@@ -103,29 +98,6 @@ def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
         for target, windows in copies:
             target[: len(some)].copy_(windows[: len(some)])
         yield patches[: len(some)]
-
-
-def _product(left: Tensor, columns: int) -> _Product:
-    """Products of matrices as in ``left`` with others of so many columns: the library that is quicker at these sizes."""
-    if left.device.type != "cpu" or left.dtype not in (torch.float32, torch.float64):
-        return torch.bmm
-    rows, inner = left.shape[1:]
-    count = max(1, min(64, PATCHES // max(1, (rows + inner) * columns)))  # enough for a clock, and fits a cache
-
-    def ways() -> dict[str, Callable[[], Tensor]]:
-        made_up = left.new_ones(count, rows, inner), left.new_ones(count, inner, columns)
-        return {name: partial(product, *made_up) for name, product in _PRODUCTS.items()}
-
-    return _PRODUCTS[fastest(("product", left.dtype, rows, inner, columns, torch.get_num_threads()), ways) or "torch"]
-
-
-def _numpy_product(left: Tensor, right: Tensor) -> Tensor:
-    """By NumPy's library, which has kernels of its own for small matrices; one after the other."""
-    with np.errstate(all="ignore"):  # what is not finite is looked for later
-        return torch.from_numpy(np.matmul(left.numpy(), right.numpy()))
-
-
-_PRODUCTS: dict[str, _Product] = {"torch": torch.bmm, "numpy": _numpy_product}
 
 
 def normalisation(call: Call, records: int) -> Gradients:
