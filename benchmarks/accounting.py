@@ -22,17 +22,17 @@ from pathlib import Path
 import torch
 
 from dpltm.filters import make_filter
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import SecureSource
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import DatasetRef, Event, LaplaceEvent, SelectionEvent, TrainingEvent
 from dpltm.privacy.mechanisms import LaplaceRelease, NoisySgd, Selection
 from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import total_epsilon
-from dpltm.sampling import Records
+from dpltm.randomness.noise import SecureSource
+from dpltm.randomness.sampling import Records
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.training import TrainingConfig, train
+from dpltm.training.descent import TrainingConfig, train
 
 REF = DatasetRef("records", "id", "key")
 SETTING = ("--sampling-rate", "256/60000", "--delta", "1e-5")

@@ -16,17 +16,17 @@ import sys
 import time
 from typing import Any
 
-from dpltm.data import Dataset, load
-from dpltm.data.registry import RecordRegistry
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.ledger import Ledger
-from dpltm.run import Run
+from dpltm.records import Dataset, load
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.audit import audit
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import fresh
 from dpltm.stages.train import train
 from dpltm.stages.train_plan import plan
+from dpltm.training.run import Run
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "1": ("mlp:100", {"noise_multiplier": 1.1, "steps": 2730, "audit": 60000, "lr": 1.0}),

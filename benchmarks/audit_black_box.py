@@ -22,8 +22,8 @@ from torch import nn
 
 from dpltm import PrivateLoop
 from dpltm.audit.black_box import Membership, Model, examine_membership, mislabelled, repeat
-from dpltm.noise import FastSource
 from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.randomness.noise import FastSource
 
 RECORDS, STEPS, EPSILON, DELTA, LR = 200, 5, 10.0, 1e-5, 0.2
 ROWS = {"worst start": (500, 1.0), "random start": (0, 1.0), "a third of the noise": (500, 1 / 3)}

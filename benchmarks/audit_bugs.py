@@ -36,7 +36,7 @@ from torch import nn
 
 import dpltm
 import planted
-from dpltm import PrivateLoop, second_moments, training
+from dpltm import PrivateLoop
 from dpltm.audit.canaries import Canaries, Observations
 from dpltm.audit.findings import examine
 from dpltm.audit.local import local_bound
@@ -44,24 +44,26 @@ from dpltm.audit.pairs import pair_bound
 from dpltm.audit.plant import plant
 from dpltm.audit.selection import drawn_bound, worst_neighbour
 from dpltm.cli import main as command
-from dpltm.data import Dataset, from_arrays, load, units
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS, Clip, Filter, make_filter
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook
 from dpltm.local.encoding import FixedPoint
-from dpltm.masks import Mask
-from dpltm.noise import FastSource
+from dpltm.networks.masks import Mask
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.events import TrainingEvent
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
-from dpltm.run import Run
-from dpltm.sampling import Records
-from dpltm.selection import SelectionPlan
+from dpltm.privacy.selection import SelectionPlan
+from dpltm.randomness.noise import FastSource
+from dpltm.randomness.sampling import Records
+from dpltm.records import Dataset, from_arrays, load, units
+from dpltm.records.synthetic import SENSITIVITY, release_moments
 from dpltm.stages import search
 from dpltm.stages.audit import audit
-from dpltm.synthetic import SENSITIVITY, release_moments
 from dpltm.tickets import checkpoint_files
+from dpltm.training.descent import descent as training
+from dpltm.training.descent import second_moments
+from dpltm.training.run import Run
 from entries import having
 
 DELTA, CONFIDENCE = 1e-5, 0.95

@@ -35,24 +35,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.data import Dataset, load, scale
-from dpltm.evaluation import accuracy
+from dpltm.experiments.replicates import summary
 from dpltm.features import MAPS
 from dpltm.features.centre import SENSITIVITY, release_mean
 from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map, principal_components
 from dpltm.features.scattering import paths
 from dpltm.filters import make_filter
-from dpltm.generation import GenerationConfig, generate
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import UNKNOWN_RECORDS
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
-from dpltm.replicates import summary
-from dpltm.sampling import Records
+from dpltm.pruning.generation import GenerationConfig, generate
+from dpltm.randomness.noise import FastSource
+from dpltm.randomness.sampling import Records
+from dpltm.records import Dataset, load, scale
 from dpltm.tickets.feature_cache import FeatureCache
-from dpltm.training import TrainingConfig, train
+from dpltm.training.descent import TrainingConfig, train
+from dpltm.training.evaluation import accuracy
 
 DELTA, FIRST_SEED = 1e-5, 10
 DENSITIES = (0.4, 0.6)

@@ -21,9 +21,9 @@ from safetensors.torch import save
 from torch import nn
 from training_step import ours, plain
 
-from dpltm.compaction import compact, compact_spec
 from dpltm.filters import Clip
-from dpltm.models import build
+from dpltm.networks import build
+from dpltm.networks.compaction import compact, compact_spec
 from dpltm.tickets.store import find_set, split_round
 
 

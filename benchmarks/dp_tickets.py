@@ -22,18 +22,18 @@ import numpy as np
 import torch
 from transfer import DELTA, Cache, half_width, source_tickets, tensors
 
-from dpltm.data import load
-from dpltm.evaluation import accuracy
 from dpltm.filters import make_filter
-from dpltm.generation import GenerationConfig, Tickets, generate, prune_once, weights_of, without_data
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import SecureSource
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
-from dpltm.sampling import Records
-from dpltm.synthetic import SENSITIVITY, release_moments, synthetic_records
-from dpltm.training import TrainingConfig, train
+from dpltm.pruning.generation import GenerationConfig, Tickets, generate, prune_once, weights_of, without_data
+from dpltm.randomness.noise import SecureSource
+from dpltm.randomness.sampling import Records
+from dpltm.records import load
+from dpltm.records.synthetic import SENSITIVITY, release_moments, synthetic_records
+from dpltm.training.descent import TrainingConfig, train
+from dpltm.training.evaluation import accuracy
 
 TOTAL, TICKET, ROUND, BATCH = 0.2, 0.05, 10, 1600
 METHODS = ("dense", "dp-synthetic", "dp-train", "public", "random")

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 from dpltm.cli.main import run as dpltm
-from dpltm.data import load
-from dpltm.replicates import summary
+from dpltm.experiments.replicates import summary
+from dpltm.records import load
 
 LARGE = 4096
 """Expected batch where there are at least ten times as many records, for 16 epochs; else all of them, 120 times."""

@@ -21,14 +21,14 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from dpltm.data import load
 from dpltm.features.feature_map import make_feature_map
 from dpltm.filters import make_filter
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import SecureSource
-from dpltm.sampling import Records
-from dpltm.training import NoisyGradients, TrainingConfig, cross_entropy
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.randomness.noise import SecureSource
+from dpltm.randomness.sampling import Records
+from dpltm.records import load
+from dpltm.training.descent import NoisyGradients, TrainingConfig, cross_entropy
 
 ROWS, BATCH, STEPS = 512, 4096, 10
 

@@ -26,17 +26,17 @@ import numpy as np
 import torch
 from certified_accuracy import noise
 
-from dpltm.data import Dataset, from_arrays, load, scale
-from dpltm.evaluation import accuracy
+from dpltm.experiments.replicates import summary
 from dpltm.features.centre import SENSITIVITY, release_mean
 from dpltm.features.feature_map import make_feature_map
 from dpltm.filters import make_filter
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource
-from dpltm.replicates import summary
-from dpltm.sampling import Records
-from dpltm.training import TrainingConfig, train
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.randomness.noise import FastSource
+from dpltm.randomness.sampling import Records
+from dpltm.records import Dataset, from_arrays, load, scale
+from dpltm.training.descent import TrainingConfig, train
+from dpltm.training.evaluation import accuracy
 
 DELTA, FIRST_SEED = 1e-5, 10
 CLIP_NORM, STEPS, LENGTH = 0.2, 40, 0.24

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.plain_training import Batches, train_plain
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.training.plain import Batches, train_plain
 
 RECORDS, FEATURES, CLASSES, BATCH, LR = 60_000, 784, 10, 400, 0.1
 

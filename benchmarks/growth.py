@@ -21,8 +21,8 @@ from torch import nn
 
 from dpltm.filters import Clip, Filter, make_filter
 from dpltm.gradients import RecordGradients
-from dpltm.masks import Mask
-from dpltm.training import cross_entropy
+from dpltm.networks.masks import Mask
+from dpltm.training.descent import cross_entropy
 
 Run = Callable[[], object]
 

@@ -21,14 +21,14 @@ import numpy as np
 import torch
 from scipy import stats
 
-from dpltm.data import load
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.class_means import best_codebook
 from dpltm.local.codebook import TOGETHER
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.scheme import Scheme, public_statistics
-from dpltm.noise import SecureSource
+from dpltm.randomness.noise import SecureSource
+from dpltm.records import load
 
 FORM, CLASSES, EPSILON = FixedPoint(4, 5), 10, 0.5
 FEATURES, RECORDS, REPEATS = (1152, 2304, 4608, 6912, 9216, 13824, 18432), 500, 7

@@ -25,20 +25,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.data import Dataset, load
-from dpltm.evaluation import accuracy
+from dpltm.experiments.replicates import summary
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.class_means import Estimates, best_codebook, noise
 from dpltm.local.codebook import Codebook
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.server import Messages, nearest_mean, of_estimates
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import SecureSource
-from dpltm.plain_training import Batches, train_plain
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.events import DatasetRef
-from dpltm.replicates import summary
+from dpltm.randomness.noise import SecureSource
+from dpltm.records import Dataset, load
+from dpltm.training.evaluation import accuracy
+from dpltm.training.plain import Batches, train_plain
 
 EPSILONS, SCALES, DIMENSIONS, SEEDS, KEPT = (
     (0.5, 1.0, 2.0, 4.0, 8.0),

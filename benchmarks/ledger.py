@@ -31,9 +31,9 @@ def milliseconds(work: Callable[[], object], repeat: int) -> float:
 
 def main(arguments: list[str]) -> dict[str, float]:
     """The figures, by what was measured."""
-    from dpltm.data import load
     from dpltm.privacy.events import BudgetEvent, GuaranteeEvent
     from dpltm.privacy.mechanisms import Guarantee
+    from dpltm.records import load
     from dpltm.tickets.ledger_file import open_ledger
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -17,15 +17,15 @@ import json
 
 from torch import Tensor
 
-from dpltm.data import Dataset, load
-from dpltm.evaluation import accuracy
-from dpltm.generation import Tickets
-from dpltm.models import build
-from dpltm.replicates import summary
+from dpltm.experiments.replicates import summary
+from dpltm.networks import build
+from dpltm.pruning.generation import Tickets
+from dpltm.pruning.ticket_transfer import Mode, transfer
+from dpltm.records import Dataset, load
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
-from dpltm.ticket_transfer import Mode, transfer
 from dpltm.tickets.store import find_set
+from dpltm.training.evaluation import accuracy
 
 CONTROLS: tuple[Mode, ...] = ("shuffled-mask", "mask-only")
 

@@ -56,7 +56,8 @@ from cosmic_ray.operators.provider import OperatorProvider
 ROOT = Path(__file__).resolve().parent.parent
 
 TARGETS = (
-    "dpltm/privacy/*.py", "dpltm/filters/*.py", "dpltm/selection.py", "dpltm/sampling.py", "dpltm/noise.py",
+    "dpltm/privacy/*.py", "dpltm/filters/*.py", "dpltm/privacy/selection.py", "dpltm/randomness/sampling.py",
+    "dpltm/randomness/noise.py",
     "dpltm/pruning/unit_groups.py", "dpltm/stages/budget.py", "dpltm/stages/checks.py", "dpltm/stages/train_checks.py",
     "dpltm/stages/train_plan.py",
 )  # fmt: skip

@@ -23,15 +23,15 @@ import torch
 from scipy import stats
 
 from dpltm.filters import Clip
-from dpltm.gaussian_mechanism import AT_ONCE, gaussian_mechanism, grid_step
 from dpltm.gradients.chunks import USUAL
-from dpltm.keyed_source import KeyedSource
-from dpltm.losses import cross_entropy
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource, RandomSource
-from dpltm.sampling import Records
-from dpltm.training import NoisyGradients, TrainingConfig, noisy_mean
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.randomness.gaussian_mechanism import AT_ONCE, gaussian_mechanism, grid_step
+from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import FastSource, RandomSource
+from dpltm.randomness.sampling import Records
+from dpltm.training.descent import NoisyGradients, TrainingConfig, noisy_mean
+from dpltm.training.losses import cross_entropy
 
 MOMENTS = {1: (0, 1), 2: (1, 2), 3: (0, 15), 4: (3, 96), 6: (15, 10170)}
 """Moments of a normal number, and variances of its powers: E x^2k - (E x^k)^2."""

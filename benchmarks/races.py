@@ -57,7 +57,7 @@ for line in sys.stdin:
 """
 
 SPENDER = """
-from dpltm.data import load
+from dpltm.records import load
 from dpltm.privacy.events import GuaranteeEvent
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.tickets.ledger_file import open_ledger
@@ -148,8 +148,8 @@ def kills(count: int) -> dict[str, Any]:
 
 
 def _one_more(ledger: Any) -> tuple[Any, ...]:
-    from dpltm.data import load
     from dpltm.privacy.mechanisms import Guarantee
+    from dpltm.records import load
 
     return ledger.registry.reference(load("digits")), Guarantee(1e-6), "a count"
 

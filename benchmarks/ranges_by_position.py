@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dpltm.data import catalogue, load
 from dpltm.privacy import gdp
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import HASHES, Cut, DatasetRef, GaussianEvent
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.privacy.parts import total_epsilon
+from dpltm.records import catalogue, load
 
 DELTA, RECORDS = 1e-5, 240
 Parts = Callable[[np.ndarray, int], list[np.ndarray]]

@@ -1,4 +1,4 @@
-"""How much quicker two ranks on a core each train than one process on one core; steps of dpltm.training on made-up images.
+"""How much quicker two ranks on a core each train than one process on one core; steps of training.descent on made-up images.
 
     python benchmarks/ranks.py [--network cnn] [--batch 640] [--steps 20] [--repeat 7] [--ranks 2]
 
@@ -23,14 +23,14 @@ from typing import Any
 import torch
 
 from dpltm.filters import Clip
-from dpltm.launcher import launched
-from dpltm.losses import cross_entropy
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import SecureSource
-from dpltm.ranks import Ranks
-from dpltm.sampling import Records
-from dpltm.training import Descent, NoisyGradients, TrainingConfig
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.randomness.noise import SecureSource
+from dpltm.randomness.sampling import Records
+from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
+from dpltm.training.launcher import launched
+from dpltm.training.losses import cross_entropy
+from dpltm.training.ranks import Ranks
 
 NETWORKS = {"cnn": "cnn:28x28x1", "mlp": "mlp:300,100"}
 RECORDS = 6000

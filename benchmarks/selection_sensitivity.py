@@ -9,7 +9,7 @@ import json
 
 import numpy as np
 
-from dpltm.selection import SelectionPlan, exponential_probabilities
+from dpltm.privacy.selection import SelectionPlan, exponential_probabilities
 
 
 def main() -> None:

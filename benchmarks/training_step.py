@@ -20,15 +20,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpltm.compaction import compact
 from dpltm.filters import Clip, Filter, make_filter
 from dpltm.gradients.chunks import USUAL
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import SecureSource
-from dpltm.sampling import Records
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.compaction import compact
+from dpltm.networks.masks import Mask
+from dpltm.randomness.noise import SecureSource
+from dpltm.randomness.sampling import Records
 from dpltm.tickets.ticket_set import load_ticket_set
-from dpltm.training import NoisyGradients, TrainingConfig
+from dpltm.training.descent import NoisyGradients, TrainingConfig
 
 Step = Callable[[], None]
 
@@ -65,7 +65,7 @@ def random_mask(model: nn.Module, density: float) -> Mask:
 def ours(
     model: nn.Module, mask: Mask, x: torch.Tensor, y: torch.Tensor, filter: Filter, compile: bool = False
 ) -> Step:
-    """The same network under a mask, as dpltm.training does it."""
+    """The same network under a mask, as dpltm.training.descent does it."""
     config = TrainingConfig(filter, 1.0, 1, len(x), 1.0, 0.1, compile=compile)
     engine = NoisyGradients(
         model, mask, loss, Records(x, y, device=x.device), config, sampling=SecureSource(), noise=SecureSource()

@@ -24,19 +24,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.data import Dataset, load, scale
-from dpltm.evaluation import accuracy
+from dpltm.experiments.replicates import summary
 from dpltm.filters import make_filter
-from dpltm.generation import GenerationConfig, Tickets, generate
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import SecureSource
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.replicates import summary
-from dpltm.sampling import Records
-from dpltm.ticket_transfer import retarget, transfer
-from dpltm.training import TrainingConfig, train
+from dpltm.pruning.generation import GenerationConfig, Tickets, generate
+from dpltm.pruning.ticket_transfer import retarget, transfer
+from dpltm.randomness.noise import SecureSource
+from dpltm.randomness.sampling import Records
+from dpltm.records import Dataset, load, scale
+from dpltm.training.descent import TrainingConfig, train
+from dpltm.training.evaluation import accuracy
 
 SOURCE, DELTA, SEEDS = "kmnist-7k", 1e-5, range(5)
 EPSILONS = (0.2, 0.5, 1.0)

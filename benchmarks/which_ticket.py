@@ -30,21 +30,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpltm.data import load
-from dpltm.evaluation import accuracy
+from dpltm.experiments.replicates import summary
 from dpltm.features.centre import SENSITIVITY, release_mean
 from dpltm.features.feature_map import make_feature_map
 from dpltm.filters import make_filter
-from dpltm.generation import GenerationConfig, generate
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
-from dpltm.replicates import summary
-from dpltm.sampling import Records
+from dpltm.pruning.generation import GenerationConfig, generate
+from dpltm.randomness.noise import FastSource
+from dpltm.randomness.sampling import Records
+from dpltm.records import load
 from dpltm.tickets.feature_cache import FeatureCache
-from dpltm.training import TrainingConfig, train
+from dpltm.training.descent import TrainingConfig, train
+from dpltm.training.evaluation import accuracy
 
 DELTA, CLIP, DENSITY = 1e-5, 0.2, 0.5
 SPREADS, TUNING, TENTH, TWENTIETH = (0.125, 0.25, 0.5), (100, 101, 102), 0.1, 0.05

@@ -11,8 +11,8 @@ from typer.exceptions import TyperException
 
 from dpltm.cli.help import show_page
 from dpltm.errors import InputError, did_you_mean, in_flags
-from dpltm.launcher import check_shared
 from dpltm.registry import Deferred
+from dpltm.training.launcher import check_shared
 
 _COMMAND = Deferred("dpltm.cli.options:command_of")
 

@@ -14,8 +14,8 @@ import typer.main
 from dpltm import __version__
 from dpltm.cli.commands import Group, Later, usage_message
 from dpltm.errors import DpltmError, Interrupted, in_flags, one_line
-from dpltm.launcher import speaks
 from dpltm.registry import Deferred
+from dpltm.training.launcher import speaks
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
 STARTING = "interrupted; nothing was entered"

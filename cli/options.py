@@ -33,7 +33,7 @@ T = TypeVar("T")
 EXAMPLES = "\nExamples:\n"
 """What precedes the examples in a docstring."""
 
-_DATASETS = Deferred("dpltm.data.catalogue:catalogue")
+_DATASETS = Deferred("dpltm.records.catalogue:catalogue")
 
 
 @dataclass(frozen=True)

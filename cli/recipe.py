@@ -11,12 +11,12 @@ import typer
 
 from dpltm.cli.console import Console
 from dpltm.cli.show import show_notes
-from dpltm.data import DatasetCache
 from dpltm.errors import InputError
 from dpltm.experiments.markdown import cells, columns, notes_of_total, total
 from dpltm.experiments.reader import recipe_and_problems
 from dpltm.experiments.ready import check_ready
 from dpltm.privacy.figures import figure
+from dpltm.records import DatasetCache
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.sweep_files import SweepFolder

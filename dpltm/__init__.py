@@ -7,7 +7,7 @@
 
     dpltm.TicketClassifier(epsilon=3.0, bounds=(0, 255)).fit(x, y).predict(x_test)  # the same as scikit-learn has it
 
-Records are arrays, tensors, memory maps or a ``dpltm.data.Dataset``. What every stage spends is entered in one ledger,
+Records are arrays, tensors, memory maps or a ``dpltm.records.Dataset``. What every stage spends is entered in one ledger,
 before it is spent. Nothing is printed, and no file is opened but a dataset: ``dpltm.tickets`` keeps the artifacts on disk,
 and ``dpltm.cli`` is the command line. Importing ``dpltm`` is cheap: its names are imported when they are first asked for.
 """
@@ -16,8 +16,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpltm.estimator import TicketClassifier as TicketClassifier
-    from dpltm.estimator import TicketRegressor as TicketRegressor
+    from dpltm.estimators.classifier import TicketClassifier as TicketClassifier
+    from dpltm.estimators.classifier import TicketRegressor as TicketRegressor
     from dpltm.face import Ledger as Ledger
     from dpltm.face import PrivateLoop as PrivateLoop
     from dpltm.face import generate as generate
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
     if name not in (*_PUBLIC, *_ESTIMATORS, *_MADE):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _ESTIMATORS:
-        return getattr(importlib.import_module("dpltm.estimator"), name)
+        return getattr(importlib.import_module("dpltm.estimators.classifier"), name)
     if name in _MADE:
         return getattr(importlib.import_module("dpltm.face_records"), name)
     return getattr(importlib.import_module("dpltm.face"), name)

@@ -11,24 +11,24 @@ import numpy as np
 import torch.utils.data
 from torch import Tensor
 
-from dpltm.data import Dataset, Rows, Split, from_arrays
-from dpltm.data.checks import as_array
-from dpltm.data.items import gives_items, read_items
-from dpltm.data.settle import check_name
 from dpltm.errors import InputError, in_python
-from dpltm.launcher import check_alone
 from dpltm.options.arguments import Arguments
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.ledger import Ledger
-from dpltm.run import Run
-from dpltm.ticket_set import TicketSet, Winner
+from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.records import Dataset, Rows, Split, from_arrays
+from dpltm.records.checks import as_array
+from dpltm.records.items import gives_items, read_items
+from dpltm.records.settle import check_name
+from dpltm.training.launcher import check_alone
+from dpltm.training.run import Run
 
 FACTS = ("test", "bounds", "classes", "records", "units", "name")
 """Public facts about records that come as arrays."""
 
 Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset
 """Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels: one of this package, or
-one of PyTorch's with random access, which is read once (``dpltm.data.items``)."""
+one of PyTorch's with random access, which is read once (``dpltm.records.items``)."""
 
 Labels = np.ndarray | Tensor | None
 """Labels ``(n,)``, from 0 to the number of classes - 1; None beside a dataset."""

@@ -104,7 +104,7 @@ _IN_PYTHON = {
     "give a file with two classes or more": "give records of two classes or more",
     "LO,HI": "(LO, HI)",
     "name SET, or leave it out": "leave it out",
-    "say their number by `words`": "load them with dpltm.data.load(path, words=...)",
+    "say their number by `words`": "load them with dpltm.records.load(path, words=...)",
     "carry it over with dpltm tickets transfer": "carry it over with dpltm.transfer",
     "(dpltm privacy budget)": "(append a dpltm.privacy.events.BudgetEvent)",
     "as dpltm tune writes it:": "as the settings that dpltm.tune returns have it:",

@@ -1,7 +1,7 @@
 """The public face: the stages as functions of arrays and keyword arguments (``dpltm.generate`` and so on).
 
 Each takes its records as arrays or as a ``Dataset``, and its options by name: the fields of the stage's options, and the
-public facts about arrays that ``dpltm.data.from_arrays`` takes. What a stage does with them, ``dpltm.stages`` says.
+public facts about arrays that ``dpltm.records.from_arrays`` takes. What a stage does with them, ``dpltm.stages`` says.
 
 Examples:
     The examples below share these records, and what those before them return.
@@ -20,9 +20,6 @@ import numpy as np
 from torch import Tensor
 
 from dpltm.calls import Labels, Records, array_of, check_types, held_out, ledger_of, records_and_options
-from dpltm.data import Dataset
-from dpltm.data.checks import checked_features
-from dpltm.data.raw import RawSplit
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.options.arguments import Arguments
 from dpltm.options.features import FeatureOptions, MapOptions
@@ -32,8 +29,10 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.transfer import TransferOptions
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions
 from dpltm.privacy.ledger import Ledger
-from dpltm.private_loop import PrivateLoop
-from dpltm.run import Run
+from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.records import Dataset
+from dpltm.records.checks import checked_features
+from dpltm.records.raw import RawSplit
 from dpltm.stages import evaluate as evaluate_stage
 from dpltm.stages import generate as generate_stage
 from dpltm.stages import predict as predict_stage
@@ -49,7 +48,8 @@ from dpltm.stages.services import Services
 from dpltm.stages.starting_point import starting_point
 from dpltm.stages.tune import SearchResult
 from dpltm.stages.tune_settings import check_private, widest_front
-from dpltm.ticket_set import TicketSet, Winner
+from dpltm.training.private_loop import PrivateLoop
+from dpltm.training.run import Run
 
 __all__ = ["Ledger", "PrivateLoop", "evaluate", "generate", "predict", "search", "select", "train", "transfer", "tune"]
 

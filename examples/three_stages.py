@@ -9,8 +9,8 @@ same with artifacts on disk (``dpltm demo``).
 import torch
 
 import dpltm
-from dpltm.data import load
-from dpltm.run import Run
+from dpltm.records import load
+from dpltm.training.run import Run
 
 EPSILON, EPS1 = 3.0, 0.3
 

@@ -13,7 +13,7 @@ from typing import Any
 from dpltm.features.registry import MAPS
 from dpltm.filters import FILTERS
 from dpltm.local.protocols import PROTOCOLS
-from dpltm.models import KINDS
+from dpltm.networks import KINDS
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.pruning import CRITERIA
 from dpltm.registry import Registry

@@ -24,12 +24,12 @@ LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 PUBLIC = (
     "dpltm.face",
     "dpltm.face_records",
-    "dpltm.estimator",
-    "dpltm.private_loop.PrivateLoop",
+    "dpltm.estimators.classifier",
+    "dpltm.training.private_loop.PrivateLoop",
     "dpltm.privacy.ledger.Ledger",
-    "dpltm.run.Run",
-    "dpltm.ticket_set.TicketSet",
-    "dpltm.ticket_set.Winner",
+    "dpltm.training.run.Run",
+    "dpltm.pruning.ticket_set.TicketSet",
+    "dpltm.pruning.ticket_set.Winner",
     "dpltm.audit.black_box",
     "dpltm.errors",
 )

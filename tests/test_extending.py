@@ -17,20 +17,20 @@ from dpltm.cli.main import run
 from dpltm.errors import InputError
 from dpltm.filters import FILTERS, FilterDescriptor, check_compiles, make_filter
 from dpltm.filters.descriptor import CLIP_NORM
-from dpltm.generation import GenerationConfig, generate, without_data
 from dpltm.gradients.chunks import ROUNDING
 from dpltm.local.channels import channel
 from dpltm.local.protocols import PROTOCOLS, LocalProtocol
-from dpltm.masks import Mask
-from dpltm.models import KINDS, ModelSpec, build, for_tables, resolve
-from dpltm.models.kind import LayerSpec, NetworkKind, layer
-from dpltm.noise import FastSource
+from dpltm.networks import KINDS, ModelSpec, build, for_tables, resolve
+from dpltm.networks.kind import LayerSpec, NetworkKind, layer
+from dpltm.networks.masks import Mask
 from dpltm.pruning import CRITERIA, DATA_FREE
 from dpltm.pruning.criterion import Criterion, PruningRound
+from dpltm.pruning.generation import GenerationConfig, generate, without_data
 from dpltm.pruning.topk import keep_topk
+from dpltm.randomness.noise import FastSource
+from dpltm.randomness.sampling import Records
 from dpltm.registry import Deferred, Parameter, Registry
-from dpltm.sampling import Records
-from dpltm.training import TrainingConfig, train
+from dpltm.training.descent import TrainingConfig, train
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5", "--seed", "3")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0", "--dense")

@@ -10,9 +10,8 @@ from typing import overload
 
 from dpltm.errors import ArtifactError, InputError, in_python
 from dpltm.privacy.ledger import Ledger
-from dpltm.run import Run
+from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.stages.synthesize import SyntheticRecords
-from dpltm.ticket_set import TicketSet, Winner
 from dpltm.tickets.files import as_path, new_folder
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.journal import begin
@@ -22,6 +21,7 @@ from dpltm.tickets.store import find_set, is_bundled
 from dpltm.tickets.synthetic_files import write_synthetic
 from dpltm.tickets.ticket_set import ledger_path, lying_in, new_ticket_set
 from dpltm.tickets.winner import drawn_from, load_winner, write_winner
+from dpltm.training.run import Run
 
 
 @overload
@@ -47,7 +47,7 @@ def save(
     Args:
         value: what to keep.
         path: of a folder that does not exist yet; of a winner, also that of the set that it was drawn from; of synthetic
-            records, of an ``.npz`` file, which ``dpltm.data.load`` reads with the release behind them.
+            records, of an ``.npz`` file, which ``dpltm.records.load`` reads with the release behind them.
 
     Returns:
         The same as it lies there.

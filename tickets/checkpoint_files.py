@@ -3,7 +3,7 @@
     checkpoint.safetensors      the last checkpoint, replaced whole (docs/formats.md)
     room                        as many bytes as the result will need, so that the disk is not full at the end
 
-The folder is locked as long as somebody works, and gone when the result is there. ``dpltm.checkpoint`` says what it may
+The folder is locked as long as somebody works, and gone when the result is there. ``training.checkpoint`` says what it may
 reach, and whom.
 """
 
@@ -29,11 +29,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from dpltm.checkpoint import AGAIN, Checkpoint, check_same
-from dpltm.content import content_id
 from dpltm.errors import ArtifactError, InputError, Interrupted
+from dpltm.networks.content import content_id
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, replaced, sync
+from dpltm.training.checkpoint import AGAIN, Checkpoint, check_same
 
 FORMAT, SCHEMA, FILE = "dpltm-checkpoint", 1, "checkpoint.safetensors"
 
@@ -83,7 +83,7 @@ def remove_ended(target: Path) -> None:
 
 
 class CheckpointFolder:
-    """The checkpoints of one result, for the length of a block. See :class:`dpltm.checkpoint.Checkpoints`.
+    """The checkpoints of one result, for the length of a block. See :class:`dpltm.training.checkpoint.Checkpoints`.
 
     Within the block, Ctrl-C and SIGTERM wait for the next ``offer``, which keeps a checkpoint and ends the work. A second
     one ends it at once: what was computed since the last checkpoint is computed again.

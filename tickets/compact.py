@@ -10,14 +10,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from dpltm.compaction import Compact, compact, compact_spec
 from dpltm.errors import ArtifactError, InputError
-from dpltm.generation import Ticket, Tickets, weights_of
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.compaction import Compact, compact, compact_spec
+from dpltm.networks.masks import Mask
 from dpltm.privacy.lineage import draws_behind
-from dpltm.run import Run
-from dpltm.ticket_set import Parent, TicketSet, schema_of
+from dpltm.pruning.generation import Ticket, Tickets, weights_of
+from dpltm.pruning.ticket_set import Parent, TicketSet, schema_of
 from dpltm.tickets.files import new_folder, read_bytes, write_json
 from dpltm.tickets.ledger_file import MAX_LEDGER
 from dpltm.tickets.plain import plain_pytorch
@@ -25,6 +24,7 @@ from dpltm.tickets.published import published, published_config
 from dpltm.tickets.run import write_config, write_network
 from dpltm.tickets.ticket_set import save_ticket_set
 from dpltm.tickets.winner import last_winner
+from dpltm.training.run import Run
 
 
 @dataclass(frozen=True)

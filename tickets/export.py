@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
-from dpltm.generation import Ticket, Tickets
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.figures import figure
 from dpltm.privacy.parts import total_epsilon
-from dpltm.ticket_set import TicketSet
+from dpltm.pruning.generation import Ticket, Tickets
+from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.files import check_free, new_file
 from dpltm.tickets.origin import Origin
 from dpltm.tickets.tensors import read_header, read_tensors, write_tensors

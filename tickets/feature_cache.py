@@ -15,9 +15,9 @@ from tokenize import TokenError
 
 import numpy as np
 
-from dpltm.data import Augmentation, Dataset, Rows, Split, cache_home
 from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap
+from dpltm.records import Augmentation, Dataset, Rows, Split, cache_home
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import (
     MemoryFeatures,

@@ -14,7 +14,7 @@ from dpltm.features import Choice, parse
 from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import ChannelStatistics, Projection
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
 from dpltm.privacy.behind import is_behind
 from dpltm.privacy.event_json import ref_to_json, to_json
 from dpltm.privacy.events import DatasetRef, Event

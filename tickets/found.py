@@ -14,13 +14,13 @@ from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.reports.comparison import Candidate
 from dpltm.reports.subjects import holds_training, of_unknown_cost, terms_of_run
-from dpltm.run import Run
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.files import MAX_JSON, parse_json, read_bytes, read_json
 from dpltm.tickets.identity import read_ref
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.run import FORMAT, SCHEMA, load_run
 from dpltm.tickets.sweep_plot import read_metrics
+from dpltm.training.run import Run
 
 T = TypeVar("T")
 

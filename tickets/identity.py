@@ -1,12 +1,12 @@
 """Whose records an artifact speaks of, remembered in the user's configuration folder.
 
-What a registry of records is, ``dpltm.data.registry`` says. This one writes down what its ids stand for, beside the key, in
+What a registry of records is, ``records.registry`` says. This one writes down what its ids stand for, beside the key, in
 files that their owner alone can read:
 
 - ``key``: 32 bytes that all hashes here are taken under.
 - ``key.records/ids``: a line for each id, with the *content* that it stands for, a keyed fingerprint of all training rows.
   An id that a registry in memory gave to public records stands there as a keyed hash.
-- ``key.records/CONTENT.rows``: keyed hashes of its rows, by which it is recognised in other files (``dpltm.data.rows``).
+- ``key.records/CONTENT.rows``: keyed hashes of its rows, by which it is recognised in other files (``dpltm.records.rows``).
   Without them, or where there are too many, it may overlap everything.
 - ``key.records/CONTENT.shares``: other contents that have rows in common with it: ``same``, or by ``coincidence``; and
   ``regrouped``, of which it says that some are somebody else's.
@@ -29,12 +29,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dpltm.data.dataset import Dataset
-from dpltm.data.registry import MEETING, Met, RecordRegistry, Share, few_enough, kinds_of
-from dpltm.data.rows import Rows
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.privacy.events import DatasetRef, Event
+from dpltm.records.dataset import Dataset
+from dpltm.records.registry import MEETING, Met, RecordRegistry, Share, few_enough, kinds_of
+from dpltm.records.rows import Rows
 from dpltm.tickets.files import staged_file, sync
 
 _PASSING = secrets.token_bytes(32)

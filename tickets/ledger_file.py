@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dpltm.data.dataset import key_id
 from dpltm.errors import ArtifactError
 from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import BudgetEvent, Event
 from dpltm.privacy.ledger import Ledger
+from dpltm.records.dataset import key_id
 from dpltm.tickets import journal
 from dpltm.tickets.files import as_path, check_schema, read_bytes, sync
 from dpltm.tickets.identity import UserRegistry, event_reader, load_key

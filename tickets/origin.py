@@ -21,7 +21,7 @@ from dpltm.privacy.events import (
     SelectionEvent,
     TrainingEvent,
 )
-from dpltm.ticket_set import Parent, TicketSet
+from dpltm.pruning.ticket_set import Parent, TicketSet
 from dpltm.tickets.feature_files import Front
 from dpltm.tickets.identity import read_event, read_ref
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpltm.drawings.description import encoder_tensors
 from dpltm.errors import InputError
 from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
+from dpltm.features.drawings.description import encoder_tensors
 from dpltm.features.exact import EXACT_MAPS
 from dpltm.local.scheme import Scheme
 from dpltm.registry import listed

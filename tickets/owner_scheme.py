@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dpltm.drawings.exact import Architecture, ExactEncoder, Layer
 from dpltm.errors import ArtifactError
+from dpltm.features.drawings.exact import Architecture, ExactEncoder, Layer
 from dpltm.features.exact import ExactMap
 from dpltm.features.registry import MapChoice, parse
 from dpltm.local.scheme import Scheme

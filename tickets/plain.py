@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from dpltm.models import ModelSpec, build
-from dpltm.models.layers import Images, Mean, Positions, Vectors
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.layers import Images, Mean, Positions, Vectors
 
 _CLASSES = {
     "Images": """class Images(torch.nn.Module):  # flattened images, channels last

@@ -11,9 +11,9 @@ from typing import Any
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS, make_filter
 from dpltm.privacy.trade_off import Curves
+from dpltm.pruning.ticket_set import TicketSet
 from dpltm.registry import Deferred
 from dpltm.reports.filter_shape import shape_of
-from dpltm.ticket_set import TicketSet
 from dpltm.tickets.curve_files import check_plot
 from dpltm.tickets.files import replaced
 from dpltm.tickets.svg import Chart, Series

@@ -14,15 +14,15 @@ from torch import nn
 
 from dpltm.errors import ArtifactError, DpltmError, as_flags
 from dpltm.features.feature_map import FeatureMap
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.run import Run
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.tickets.audit_files import read_observations, write_observations
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import read_json, write_json
 from dpltm.tickets.ledger_file import write_events
 from dpltm.tickets.published import published
 from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
+from dpltm.training.run import Run
 
 FORMAT, SCHEMA = "dpltm-run", 1
 

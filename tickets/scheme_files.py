@@ -8,10 +8,10 @@ from typing import Any
 
 from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap
-from dpltm.generation import Ticket
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import Scheme
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
+from dpltm.pruning.generation import Ticket
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import new_folder, read_json, write_json
 from dpltm.tickets.run import environment, write_network, write_run

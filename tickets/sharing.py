@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError, DpltmError
-from dpltm.ticket_set import TicketSet
+from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.export import export_set
 from dpltm.tickets.files import MAX_JSON, check_free, new_folder
 from dpltm.tickets.journal import begin

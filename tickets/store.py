@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dpltm.errors import ArtifactError, InputError, first_line
-from dpltm.ticket_set import TicketSet
+from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.files import is_being_written
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import BUNDLED, BUNDLED_HOME, card_is_as_written, load_ticket_set

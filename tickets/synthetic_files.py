@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dpltm.data.synthetic_origin import ARRAY
 from dpltm.errors import ArtifactError
+from dpltm.records.synthetic_origin import ARRAY
 from dpltm.stages.synthesize import SyntheticRecords
 from dpltm.tickets.files import new_file
 

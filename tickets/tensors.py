@@ -16,9 +16,9 @@ from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save_file
 from torch import Tensor
 
-from dpltm.content import pack
 from dpltm.errors import ArtifactError
-from dpltm.masks import Mask
+from dpltm.networks.content import pack
+from dpltm.networks.masks import Mask
 from dpltm.tickets.files import MAX_JSON, read_bytes
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -102,7 +102,7 @@ def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> d
 
 
 def packed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of :func:`dpltm.content.pack` for a tensor of ``shape``."""
+    """Shape of :func:`dpltm.networks.content.pack` for a tensor of ``shape``."""
     return (-(-math.prod(shape) // 8),)
 
 

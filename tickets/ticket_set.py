@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 import dpltm
-from dpltm.content import content_id
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.generation import MAX_ROUNDS, Ticket, Tickets
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
+from dpltm.networks.content import content_id
+from dpltm.networks.masks import Mask
 from dpltm.privacy.event_json import ref_to_json, to_json
 from dpltm.privacy.events import (
     now,
 )
-from dpltm.ticket_set import TicketSet, set_id
+from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets
+from dpltm.pruning.ticket_set import TicketSet, set_id
 from dpltm.tickets.card import card
 from dpltm.tickets.feature_files import Front, read_map, write_map
 from dpltm.tickets.files import MAX_JSON, check_free, digest_of, new_folder, read_bytes, read_json, write_json

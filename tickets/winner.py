@@ -10,7 +10,7 @@ from pathlib import Path
 from dpltm.errors import ArtifactError
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import Event, SelectionEvent, now
-from dpltm.ticket_set import Draw, TicketSet, Winner
+from dpltm.pruning.ticket_set import Draw, TicketSet, Winner
 from dpltm.tickets.files import digest_of, read_json, write_json
 from dpltm.tickets.identity import read_event
 from dpltm.tickets.origin import check_draws

@@ -28,7 +28,7 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.filters import Filter
 from dpltm.filters.trial import filtered
-from dpltm.noise import RandomSource, uniform
+from dpltm.randomness.noise import RandomSource, uniform
 
 LENGTH = 1e8
 """Of a canary's gradient on each coordinate: every filter is at the end of its range there."""

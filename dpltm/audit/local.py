@@ -13,7 +13,7 @@ from dpltm.audit.pairs import pair_bound
 from dpltm.errors import InputError
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import NUMBER_BYTES, Codebook
-from dpltm.noise import RandomSource
+from dpltm.randomness.noise import RandomSource
 
 AT_ONCE = 2**24
 """Bits of messages at a time."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dpltm.audit.canaries import Canaries
-from dpltm.noise import RandomSource
 from dpltm.privacy.mechanisms import Adjacency
-from dpltm.training import NoisyGradients
+from dpltm.randomness.noise import RandomSource
+from dpltm.training.descent import NoisyGradients
 
 
 def plant(gradients: NoisyGradients, count: int | None, adjacency: Adjacency, coins: RandomSource) -> None:

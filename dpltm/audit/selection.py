@@ -13,13 +13,13 @@ import numpy as np
 from dpltm.audit.one_run import check_confidence
 from dpltm.audit.pairs import pair_bound
 from dpltm.errors import InputError
-from dpltm.noise import RandomSource
-from dpltm.selection import (
+from dpltm.privacy.selection import (
     SelectionPlan,
     draw,
     exponential_probabilities,
     permute_and_flip_probabilities,
 )
+from dpltm.randomness.noise import RandomSource
 
 FEW = 12
 """Candidates whose neighbours are enumerated."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from dpltm.errors import InputError
 from dpltm.experiments.reader import REMEMBERED
 from dpltm.experiments.recipe import Arm, Recipe, Section, Trial, data_options, digest
-from dpltm.generation import GenerationConfig, pruning_rates
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.options.report import BASELINES
 from dpltm.options.sections import section_problems
 from dpltm.options.train import RunFolderOptions, TrainRequest
 from dpltm.privacy.events import Event
+from dpltm.pruning.generation import GenerationConfig, pruning_rates
 from dpltm.registry import listed
 from dpltm.reports.subjects import number, section, text
 

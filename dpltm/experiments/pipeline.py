@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import Dataset
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError, CalibrationError, InputError
 from dpltm.experiments.ready import Load
 from dpltm.experiments.recipe import Section, data_options, reads_no_records
-from dpltm.generation import scheduled_densities
 from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.run import RunRequest
@@ -22,6 +19,9 @@ from dpltm.privacy.events import Event, ProvenanceEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
+from dpltm.pruning.generation import scheduled_densities
+from dpltm.records import Dataset
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages import generate, select
 from dpltm.stages.checks import check_delta, check_epsilon
 from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from dpltm.data import Dataset
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.reader import problems_error
 from dpltm.experiments.recipe import Arm, Recipe, Section, chain, data_options, provenance
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.sections import resolve, right_keys, section_problems
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import DatasetRef
+from dpltm.records import Dataset
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.checks import model_spec
 from dpltm.stages.generate_settings import check_schedule
 from dpltm.stages.train_plan import protected_units, sampling_of

@@ -10,9 +10,9 @@ from typing import Any
 from dpltm.errors import in_flags
 from dpltm.experiments.account import Events, total_privacy
 from dpltm.experiments.recipe import Arm, Recipe, Trial, provenance
+from dpltm.experiments.replicates import Summary, paired, summary
 from dpltm.local.protocols import BIT_PROTOCOLS, CODEBOOK
 from dpltm.privacy.statement import SEARCH_NOTE
-from dpltm.replicates import Summary, paired, summary
 from dpltm.stages.train import NO_NAMED_LEDGER
 
 NOT_RUN = "not run"

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from dpltm.features.conventions import NORM
-from dpltm.gaussian_mechanism import gaussian_mechanism
-from dpltm.noise import RandomSource
+from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
+from dpltm.randomness.noise import RandomSource
 
 SENSITIVITY = NORM
 """L2 change that one record, added or removed, makes to the sum; half of what one replaced makes."""

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.features.image import colours_first, image_size
-from dpltm.noise import FastSource, uniform
+from dpltm.randomness.noise import FastSource, uniform
 
 FIRST, SECOND, SIDE = 32, 64, 3
 

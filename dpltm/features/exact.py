@@ -1,7 +1,7 @@
 """Feature maps that give the same bits on every machine, and need NumPy alone: what owners of records encode with.
 
 They are the maps ``drawings`` and ``unit`` of ``dpltm.features.feature_map`` up to rounding, in the arithmetic of
-``dpltm.exact``.
+``dpltm.randomness.exact``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
-from dpltm.data.scaling import scale
-from dpltm.drawings.exact import ExactEncoder
-from dpltm.drawings.images import whole_drawings
-from dpltm.exact import fixed_norm, on_grid
 from dpltm.features.conventions import NORM, map_id
+from dpltm.features.drawings.exact import ExactEncoder
+from dpltm.features.drawings.images import whole_drawings
 from dpltm.features.registry import MapChoice
 from dpltm.privacy.events import DatasetRef, Event
+from dpltm.randomness.exact import fixed_norm, on_grid
+from dpltm.records.scaling import scale
 
 EXACT_MAPS = ("drawings", "unit")
 """Names of the kinds that are computed here."""

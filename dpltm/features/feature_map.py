@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.data.scaling import scale
-from dpltm.drawings.description import exact_encoder
 from dpltm.errors import InputError
 from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.conventions import map_id
+from dpltm.features.drawings.description import exact_encoder
 from dpltm.features.exact import EXACT_MAPS, ExactMap
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import (
@@ -30,6 +29,7 @@ from dpltm.features.normalisation import (
     fixed_norm,
     pixels_first,
 )
+from dpltm.features.principal_axes import principal_axes
 from dpltm.features.registry import (
     Choice,
     MapChoice,
@@ -38,9 +38,9 @@ from dpltm.features.registry import (
     parse,
 )
 from dpltm.features.transform import Transform
-from dpltm.models import ModelSpec
-from dpltm.principal_axes import principal_axes
+from dpltm.networks import ModelSpec
 from dpltm.privacy.events import FEATURES, DatasetRef, Event
+from dpltm.records.scaling import scale
 
 ROWS = 32
 """Images at a time: what fits the caches of a processor."""

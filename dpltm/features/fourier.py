@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.noise import FastSource, gaussian
+from dpltm.randomness.noise import FastSource, gaussian
 
 CONSTANT = 0.5
 """The value that is the same for all, over the root of the number of values of a record."""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpltm.data.augmentation import MAX_CHANNELS
 from dpltm.errors import InputError
+from dpltm.records.augmentation import MAX_CHANNELS
 
 LEAST = 8
 """Pixels of a side, at least, of an image that is resized."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dpltm.errors import InputError
 from dpltm.features.registry import Takes
 from dpltm.features.transform import Transform
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter
-from dpltm.full_precision import full_precision
 from dpltm.gradients.calls import Recorder
 from dpltm.gradients.chunks import ROUNDING, check_chunks, scale_of
 from dpltm.gradients.explicit_layer import ExplicitLayer
+from dpltm.gradients.full_precision import full_precision
 from dpltm.gradients.fused import compiler_at_hand
 from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.gradients.layer import Layer
@@ -26,7 +26,7 @@ from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.module_state import Loss, structure
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
 from dpltm.gradients.probe import losses_of
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 
 REACH = 2.0**60
 """A record with an input or output gradient of some layer beyond this counts as not finite."""

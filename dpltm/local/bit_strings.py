@@ -16,7 +16,7 @@ from dpltm.errors import InputError
 from dpltm.local.channels import Channel, channel, rounded_up
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.response import MAX_CATEGORIES, Response, whole_numbers
-from dpltm.noise import RandomSource
+from dpltm.randomness.noise import RandomSource
 
 LABEL_BYTES = 2
 """Of a label behind the bits, least byte first."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpltm.errors import InputError
 from dpltm.local.protocols import BIT_PROTOCOLS, PROTOCOLS
-from dpltm.noise import RandomSource
+from dpltm.randomness.noise import RandomSource
 
 WHOLE = 1 << 64
 

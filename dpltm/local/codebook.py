@@ -22,11 +22,11 @@ from typing import Literal
 import numpy as np
 
 from dpltm.errors import InputError
-from dpltm.exact import bits_for, on_grid, whole_rows
 from dpltm.local.channels import MAX_EPSILON, WHOLE, chance, log_distance
 from dpltm.local.normal import portable_gaussian
 from dpltm.local.response import MAX_CATEGORIES, below, whole_numbers
-from dpltm.noise import FastSource, RandomSource
+from dpltm.randomness.exact import bits_for, on_grid, whole_rows
+from dpltm.randomness.noise import FastSource, RandomSource
 
 Labels = Literal["one-hot", "signed"]
 

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from dpltm.noise import RandomSource, uniform
+from dpltm.randomness.noise import RandomSource, uniform
 
 LOG_TERMS, TURN_TERMS = 10, 9
 """Of the power series: those that are left out are below 2^-53 of the sum."""
@@ -20,14 +20,14 @@ _COSINES, _SINES = np.array([1.0, 0.0, -1.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.0
 
 
 def portable_gaussian(source: RandomSource, count: int) -> np.ndarray:
-    """``count`` independent standard normal float64 values, by Box and Muller (1958), as ``dpltm.noise.gaussian``.
+    """``count`` independent standard normal float64 values, by Box and Muller (1958), as ``randomness.noise.gaussian``.
 
     Args:
         source: of public bits.
         count: how many.
 
     Guarantees:
-        The same bits on every machine with IEEE 754; those of ``dpltm.noise.gaussian`` but for the last few.
+        The same bits on every machine with IEEE 754; those of ``dpltm.randomness.noise.gaussian`` but for the last few.
     """
     half = (count + 1) // 2
     radius, angle = np.sqrt(-2.0 * _log(uniform(source, half))), uniform(source, half)

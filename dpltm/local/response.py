@@ -9,7 +9,7 @@ import numpy as np
 
 from dpltm.errors import InputError
 from dpltm.local.channels import MAX_EPSILON, WHOLE, chance, log_distance
-from dpltm.noise import RandomSource
+from dpltm.randomness.noise import RandomSource
 
 MAX_CATEGORIES = 1 << 16
 

@@ -17,8 +17,8 @@ import numpy as np
 from dpltm.errors import InputError
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook
-from dpltm.noise import RandomSource
 from dpltm.privacy.events import DatasetRef, Event
+from dpltm.randomness.noise import RandomSource
 
 VERSION = 1
 """Part of every id; raised when the same settings give other messages."""

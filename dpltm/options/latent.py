@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.features.registry import metavar
 from dpltm.local.protocols import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, UER, WITH_ALPHA
-from dpltm.models import network_metavar
+from dpltm.networks import network_metavar
 from dpltm.options import option
 from dpltm.options.data import DataOptions
 from dpltm.registry import listed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpltm.models import network_metavar
+from dpltm.networks import network_metavar
 from dpltm.options import option
 from dpltm.options.data import DataOptions
 from dpltm.options.features import FeatureOptions

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
-from dpltm.models import network_metavar
+from dpltm.networks import network_metavar
 from dpltm.options import option
 from dpltm.options.data import DataOptions, PersonOptions
 from dpltm.options.features import FeatureOptions

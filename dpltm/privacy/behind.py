@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from dpltm.data.schema import parse_schema
 from dpltm.errors import ArtifactError, DataError, InputError
 from dpltm.privacy.event_json import found_from_json
 from dpltm.privacy.events import (
@@ -24,10 +23,11 @@ from dpltm.privacy.events import (
     TrainingEvent,
 )
 from dpltm.privacy.ledger import merge
+from dpltm.records.schema import parse_schema
 
 if TYPE_CHECKING:
-    from dpltm.data.registry import RecordRegistry
-    from dpltm.ticket_set import TicketSet
+    from dpltm.pruning.ticket_set import TicketSet
+    from dpltm.records.registry import RecordRegistry
 
 FOUND = "found"
 """Setting of a ticket set: events, as JSON, that bounds and categories of its records were found by (``Dataset.found``)."""

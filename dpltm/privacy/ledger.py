@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NoReturn, Protocol
 
-from dpltm.data.registry import SESSION, RecordRegistry
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.budgets import check_budgets
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
 from dpltm.privacy.parts import stated_relations, touching
+from dpltm.records.registry import SESSION, RecordRegistry
 
 
 class Account(Protocol):

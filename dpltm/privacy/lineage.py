@@ -4,7 +4,7 @@ A ticket, a draw, a map in front of the network and settings all come from recor
 *those* records, whichever are used now; records that were declared public cannot become private, nor private ones public;
 and accuracy on a test split is told only where no release was made from its records (privacy-model.md 2).
 
-These are functions of events and references. A registry (``dpltm.data.registry``) says what references stand for.
+These are functions of events and references. A registry (``dpltm.records.registry``) says what references stand for.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from dpltm.data.registry import registry_of
-from dpltm.data.rows import Rows, count_shared
-from dpltm.data.subset import WHOLE
 from dpltm.errors import InputError
 from dpltm.privacy.behind import check_not_read_off, found_behind
 from dpltm.privacy.budgets import is_paid
@@ -30,12 +27,15 @@ from dpltm.privacy.events import (
 )
 from dpltm.privacy.ledger import Ledger, as_adaptive, merge, missing, of_draws
 from dpltm.privacy.parts import stated_relations, touching
+from dpltm.records.registry import registry_of
+from dpltm.records.rows import Rows, count_shared
+from dpltm.records.subset import WHOLE
 
 if TYPE_CHECKING:
-    from dpltm.data import Dataset
-    from dpltm.data.registry import RecordRegistry
-    from dpltm.run import Run
-    from dpltm.ticket_set import TicketSet, Winner
+    from dpltm.pruning.ticket_set import TicketSet, Winner
+    from dpltm.records import Dataset
+    from dpltm.records.registry import RecordRegistry
+    from dpltm.training.run import Run
 
 
 def source_relation(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from dpltm.masks import Mask
-    from dpltm.models import ModelSpec
+    from dpltm.networks import ModelSpec
+    from dpltm.networks.masks import Mask
 
 Scope = Literal["layer", "global"]
 """Whether the number of weights to keep holds layer by layer, or in sum."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from dpltm.pruning.criterion import Groups, PruningRound, Scope
 from dpltm.pruning.topk import keep_topk
 

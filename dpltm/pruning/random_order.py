@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from dpltm.pruning.criterion import PruningRound
 from dpltm.pruning.topk import keep_topk
 

@@ -1,6 +1,6 @@
 """Structured pruning: whole units (neurons, channels) are dropped, the least important first.
 
-What is left is a smaller dense network rather than a sparse one of the same size: ``dpltm.compaction`` makes it so, and
+What is left is a smaller dense network rather than a sparse one of the same size: ``networks.compaction`` makes it so, and
 training then costs less. Importance is the group magnitude of Fang et al. (2023, "DepGraph"), as in torch-pruning: a unit
 is judged by its incoming and its outgoing weights together.
 """
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError, first_line
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.models.mlp import PROJECTION
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.networks.mlp import PROJECTION
 from dpltm.pruning.criterion import PruningRound, Schedule
 from dpltm.pruning.unit_groups import UnitGroup, check_no_normalisation, positions, unit_groups
 
@@ -31,7 +31,7 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
     Args:
         model: the trained network; its pruned weights count as zero, whatever they hold.
         mask: the present mask.
-        live: how many weights are to stay; biases do not count. Weights of a layer ``project`` (see ``dpltm.models.mlp``)
+        live: how many weights are to stay; biases do not count. Weights of a layer ``project`` (see ``dpltm.networks.mlp``)
             do not count either, and are never pruned.
         example: one batch of any records of the right shape; only shape and dtype matter.
 

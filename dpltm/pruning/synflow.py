@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.pruning.criterion import PruningRound, Schedule, Scope
 from dpltm.pruning.topk import keep_topk
 

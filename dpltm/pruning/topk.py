@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from dpltm.pruning.criterion import Scope
 
 

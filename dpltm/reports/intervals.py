@@ -12,7 +12,7 @@ def interval(share: object, records: object) -> dict[str, float] | None:
     """Wilson's 95 % interval of a share of test records, as ``low`` and ``high``.
 
     It speaks of this one network on other records of the same kind. What another training would have given, with other
-    noise, it does not cover: several seeds do (``dpltm.replicates``).
+    noise, it does not cover: several seeds do (``dpltm.experiments.replicates``).
 
     Args:
         share: of the test records, such as accuracy.

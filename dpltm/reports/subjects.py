@@ -20,7 +20,7 @@ from dpltm.reports.statement import Subject, Terms
 from dpltm.reports.trainings import matching, rows_of
 
 if TYPE_CHECKING:
-    from dpltm.ticket_set import TicketSet
+    from dpltm.pruning.ticket_set import TicketSet
 
 WIDE_SUMS, CHUNKED_SUMS = "float64", "float64, or float32 in chunks of at most 100 records"
 """How sums over a batch may have been taken."""

@@ -8,8 +8,8 @@ from dpltm.audit.findings import Findings, examine
 from dpltm.errors import InputError
 from dpltm.privacy.events import TrainingEvent
 from dpltm.privacy.own_event import names, other_event
-from dpltm.run import Run, unfit
 from dpltm.stages.checks import check_delta_alone
+from dpltm.training.run import Run, unfit
 
 
 def audit(run: Run, *, confidence: float = 0.95, delta: float | None = None) -> Findings:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.audit.local import local_bound
-from dpltm.data import Dataset
-from dpltm.data.registry import RecordRegistry
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
-from dpltm.models import ModelSpec
-from dpltm.noise import SecureSource
+from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.ledger import Ledger
+from dpltm.randomness.noise import SecureSource
+from dpltm.records import Dataset
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.audit import audit
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import fresh

@@ -9,20 +9,20 @@ import torch
 
 from dpltm.audit.masks import MaskFindings, mask_findings, out_of_order, unset_features, with_canaries
 from dpltm.audit.one_run import check_confidence
-from dpltm.data import Dataset
 from dpltm.errors import InputError
-from dpltm.evaluation import accuracy
-from dpltm.generation import GenerationConfig, Tickets, generate
-from dpltm.models import build
-from dpltm.noise import RandomSource, SecureSource, uniform
+from dpltm.networks import build
 from dpltm.privacy.events import Event, ProvenanceEvent
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
+from dpltm.pruning.generation import GenerationConfig, Tickets, generate
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.pruning.ticket_transfer import transfer
+from dpltm.randomness.noise import RandomSource, SecureSource, uniform
+from dpltm.records import Dataset
 from dpltm.stages.checks import check_same_network
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
-from dpltm.ticket_set import TicketSet
-from dpltm.ticket_transfer import transfer
+from dpltm.training.evaluation import accuracy
 
 CONTROLS = 5
 """Shuffled masks that a mask is compared with."""

@@ -9,10 +9,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dpltm.data import Dataset
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.centre import SENSITIVITY
-from dpltm.noise import MIN_EPSILON
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.events import (
@@ -32,6 +30,8 @@ from dpltm.privacy.odometer import POINTS
 from dpltm.privacy.parts import OnRecord, other_users, total_epsilon, users_of
 from dpltm.privacy.privacy_unit import bounds_nothing
 from dpltm.privacy.report import as_claimed
+from dpltm.randomness.noise import MIN_EPSILON
+from dpltm.records import Dataset
 from dpltm.stages.front import check_quantities
 from dpltm.stages.progress import Progress
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from dpltm.errors import InputError
-from dpltm.models import ModelSpec, for_tables, resolve
+from dpltm.networks import ModelSpec, for_tables, resolve
 
 if TYPE_CHECKING:
-    from dpltm.data import Dataset
     from dpltm.privacy.ledger import Ledger
     from dpltm.privacy.mechanisms import Unit
-    from dpltm.ticket_set import TicketSet
+    from dpltm.pruning.ticket_set import TicketSet
+    from dpltm.records import Dataset
 
 MAX_EPSILON, MAX_NOISE, MAX_STEPS = 1e4, 1e6, 10**8
 """Beyond these a setting is taken for a slip of the finger."""

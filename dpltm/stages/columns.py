@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpltm.data.schema import Column, Schema, parse_schema
 from dpltm.errors import DataError
 from dpltm.pruning.criterion import Groups
+from dpltm.records.schema import Column, Schema, parse_schema
 
 if TYPE_CHECKING:
-    from dpltm.data import Dataset
     from dpltm.features.feature_map import FeatureMap
-    from dpltm.masks import Mask
+    from dpltm.networks.masks import Mask
+    from dpltm.records import Dataset
 
 
 UNIFORM = 1 / 12

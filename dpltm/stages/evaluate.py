@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from dpltm.data import Dataset, by_user, count_shared
-from dpltm.data.notes import bounds_notes, run_bounds_notes
-from dpltm.data.registry import registry_of
 from dpltm.errors import ArtifactError, InputError
-from dpltm.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error
 from dpltm.privacy.event_json import ref_from_json
 from dpltm.privacy.events import DatasetRef
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_test_apart, held_by
-from dpltm.run import Run
+from dpltm.records import Dataset, by_user, count_shared
+from dpltm.records.notes import bounds_notes, run_bounds_notes
+from dpltm.records.registry import registry_of
 from dpltm.stages.checks import check_tables
 from dpltm.stages.front import take_over_map
 from dpltm.stages.inputs import inputs
 from dpltm.stages.services import Services
+from dpltm.training.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error
+from dpltm.training.run import Run
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.data import Augmentation, Dataset, Split, catalogue, copies_of, load
-from dpltm.data.notes import bounds_notes
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.features import MAPS, Choice, NetworkRun, Takes, names_with_channels, parse
 from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, principal_components
 from dpltm.features.image import resized
 from dpltm.features.network import FrozenNetwork
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.options.features import FeatureOptions
 from dpltm.privacy.behind import check_not_read_off, is_behind
 from dpltm.privacy.budgets import is_paid
@@ -33,6 +30,9 @@ from dpltm.privacy.events import (
 from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import merge
 from dpltm.privacy.parts import total_epsilon, touching
+from dpltm.records import Augmentation, Dataset, Split, catalogue, copies_of, load
+from dpltm.records.notes import bounds_notes
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
 from dpltm.stages.synthetic_data import check_made_of_records, synthetic_events, synthetic_notes

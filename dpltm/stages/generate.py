@@ -6,13 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from dpltm import generation
-from dpltm.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, PartOf
-from dpltm.data import Dataset
-from dpltm.data.notes import public_input_notes, test_notes, unit_notes
 from dpltm.errors import InputError
-from dpltm.generation import GenerationConfig, Tickets, without_data
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, ProvenanceKind
@@ -22,8 +17,11 @@ from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
-from dpltm.pruning import CRITERIA, DP_CRITERIA
-from dpltm.ranks import Ranks
+from dpltm.pruning import CRITERIA, DP_CRITERIA, generation
+from dpltm.pruning.generation import GenerationConfig, Tickets, without_data
+from dpltm.pruning.ticket_set import TicketSet, found_setting
+from dpltm.records import Dataset
+from dpltm.records.notes import public_input_notes, test_notes, unit_notes
 from dpltm.stages.checks import LedgerState, check_delta, model_spec
 from dpltm.stages.front import feature_events, feature_notes
 from dpltm.stages.generate_dp import Payment, plan_release, release
@@ -32,7 +30,8 @@ from dpltm.stages.going_on import check_same_work, entered_for, records_of
 from dpltm.stages.inputs import inputs
 from dpltm.stages.progress import by_round
 from dpltm.stages.services import Services
-from dpltm.ticket_set import TicketSet, found_setting
+from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, PartOf
+from dpltm.training.ranks import Ranks
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
 """Where accuracies on private records are, if nobody writes them to a file of their own."""

@@ -9,17 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpltm.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf
-from dpltm.data import Dataset
 from dpltm.errors import ArtifactError, DpltmError
-from dpltm.evaluation import accuracy
 from dpltm.filters import make_filter
-from dpltm.generation import GenerationConfig, Tickets, generate, prune_once, weights_of
 from dpltm.gradients.choose import choices_made, repeat_choices
-from dpltm.keyed_source import KeyedSource, ResumableSource, source_of
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.options.generate import GenerateOptions
-from dpltm.plain_training import threads
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, TrainingEvent
 from dpltm.privacy.figures import figure
@@ -27,15 +21,21 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.pruning import CRITERIA
-from dpltm.ranks import Ranks
-from dpltm.sensitivity import sensitivity
+from dpltm.pruning.generation import GenerationConfig, Tickets, generate, prune_once, weights_of
+from dpltm.randomness.keyed_source import KeyedSource, ResumableSource, source_of
+from dpltm.records import Dataset
+from dpltm.records.synthetic import Moments, release_moments
 from dpltm.stages.generate_training import CLIP_NORM, begin, training_of
 from dpltm.stages.inputs import tensors
 from dpltm.stages.moments import RECORDS, check_moments, draw_records, plan_moments
 from dpltm.stages.progress import Progress, by_round
 from dpltm.stages.services import Services
-from dpltm.synthetic import Moments, release_moments
-from dpltm.training import Descent
+from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf
+from dpltm.training.descent import Descent
+from dpltm.training.evaluation import accuracy
+from dpltm.training.plain import threads
+from dpltm.training.ranks import Ranks
+from dpltm.training.sensitivity import sensitivity
 
 
 def plan_release(

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import torch
 
-from dpltm.data import Dataset
 from dpltm.errors import InputError
-from dpltm.generation import GenerationConfig, check_without_data, make_schedule, pruning_rates
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.parsing import parse_numbers
 from dpltm.options.sections import check_choices
 from dpltm.privacy.events import ProvenanceKind
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA
+from dpltm.pruning.generation import GenerationConfig, check_without_data, make_schedule, pruning_rates
+from dpltm.records import Dataset
 from dpltm.registry import listed
 from dpltm.stages.checks import check_count, check_epsilon
 from dpltm.stages.columns import input_groups

@@ -11,24 +11,24 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from dpltm.content import content_id
-from dpltm.data import Dataset
 from dpltm.filters import make_filter
-from dpltm.generation import GenerationConfig
-from dpltm.keyed_source import KeyedSource
-from dpltm.losses import cross_entropy
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import RandomSource
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.content import content_id
+from dpltm.networks.masks import Mask
 from dpltm.options.generate import GenerateOptions
-from dpltm.plain_training import threads
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.ranks import Ranks, in_turn, rows_digest
+from dpltm.pruning.generation import GenerationConfig
+from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import RandomSource
+from dpltm.records import Dataset
 from dpltm.stages.checks import model_spec
 from dpltm.stages.generate_settings import settle
 from dpltm.stages.inputs import batched_records
 from dpltm.stages.services import Services
-from dpltm.training import Descent, NoisyGradients, TrainingConfig
+from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
+from dpltm.training.losses import cross_entropy
+from dpltm.training.plain import threads
+from dpltm.training.ranks import Ranks, in_turn, rows_digest
 
 CLIP_NORM = 1.0
 """Of every record's gradient."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dpltm.checkpoint import AGAIN, Checkpoint, Checkpoints, check_same
-from dpltm.data import Dataset
 from dpltm.errors import InputError
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event
 from dpltm.privacy.ledger import Ledger
+from dpltm.records import Dataset
+from dpltm.training.checkpoint import AGAIN, Checkpoint, Checkpoints, check_same
 
 
 def planned_on(checkpoints: Checkpoints, ledger: Ledger) -> Ledger:

@@ -19,23 +19,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.data import Dataset
-from dpltm.data.mapped import pieces
-from dpltm.data.units import ABSENT
 from dpltm.errors import InputError
 from dpltm.features.conventions import NORM
 from dpltm.filters.descriptor import CLIP_NORM
-from dpltm.noise import RandomSource
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.events import GaussianEvent
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.privacy.parts import OnRecord
-from dpltm.second_moments import MAX_NOISE, SENSITIVITY, NewtonSteps, edge, release_second_moments
+from dpltm.randomness.noise import RandomSource
+from dpltm.records import Dataset
+from dpltm.records.mapped import pieces
+from dpltm.records.units import ABSENT
 from dpltm.stages.budget import NO_FEATURES, centre_release, noise_bits, whole_noise
 from dpltm.stages.front import check_quantities, network_inputs
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint
-from dpltm.training import TrainingConfig
+from dpltm.training.descent import TrainingConfig
+from dpltm.training.second_moments import MAX_NOISE, SENSITIVITY, NewtonSteps, edge, release_second_moments
 
 STEPS = 16
 """Newton steps. Eight lose half a point at most at epsilon 0.2 and 1."""

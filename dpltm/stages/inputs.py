@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.data import Augmentation, Dataset, Split, prepare
-from dpltm.data.mapped import LARGE
-from dpltm.plain_training import Inputs
-from dpltm.sampling import Records
+from dpltm.randomness.sampling import Records
+from dpltm.records import Augmentation, Dataset, Split, prepare
+from dpltm.records.mapped import LARGE
 from dpltm.stages.front import network_inputs
 from dpltm.stages.services import Services
+from dpltm.training.plain import Inputs
 
 
 def tensors(split: Split, dataset: Dataset, services: Services, device: str = "cpu") -> tuple[Tensor, Tensor]:

@@ -11,13 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpltm.data import Dataset
-from dpltm.data.notes import bounds_notes, unit_notes
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.scheme import Scheme
-from dpltm.noise import SecureSource
 from dpltm.options.latent import EncodeOptions
 from dpltm.privacy.behind import check_not_read_off
 from dpltm.privacy.budgets import is_paid
@@ -27,6 +23,10 @@ from dpltm.privacy.lineage import check_not_public, to_enter
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import as_replace_one
 from dpltm.privacy.statement import PrivacyReport
+from dpltm.randomness.noise import SecureSource
+from dpltm.records import Dataset
+from dpltm.records.notes import bounds_notes, unit_notes
+from dpltm.records.registry import RecordRegistry
 from dpltm.registry import Deferred
 from dpltm.stages.checks import LedgerState, check_delta
 from dpltm.stages.progress import SILENT, Progress

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from dpltm.data import Dataset
 from dpltm.errors import InputError
 from dpltm.features import Choice, parse
 from dpltm.local.bit_strings import BitStrings
@@ -19,6 +18,7 @@ from dpltm.local.scheme import ROWS, Scheme, no_statistics, public_statistics
 from dpltm.options.features import FeatureOptions
 from dpltm.options.latent import SchemeOptions
 from dpltm.options.parsing import parse_numbers
+from dpltm.records import Dataset
 from dpltm.stages.checks import check_epsilon
 from dpltm.stages.front import FeatureSources, with_feature_map
 from dpltm.stages.progress import SILENT, Progress

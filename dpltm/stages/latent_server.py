@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.checkpoint import NOT_KEPT, Checkpoints, PartOf, check_same
-from dpltm.data import Dataset, Split
-from dpltm.data.notes import bounds_notes
 from dpltm.errors import InputError
-from dpltm.evaluation import accuracy
-from dpltm.generation import GenerationConfig, Ticket, generate, prune_once, train_dense
 from dpltm.local.bit_strings import LABEL_BYTES, BitStrings
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import ROWS, Scheme
 from dpltm.local.server import Messages, nearest_mean
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build, for_inputs, kind_name
-from dpltm.noise import FastSource
+from dpltm.networks import ModelSpec, build, for_inputs, kind_name
+from dpltm.networks.masks import Mask
 from dpltm.options.latent import ServerOptions
 from dpltm.options.parsing import parse_numbers
-from dpltm.plain_training import Inputs
+from dpltm.pruning.generation import GenerationConfig, Ticket, generate, prune_once, train_dense
+from dpltm.randomness.noise import FastSource
+from dpltm.records import Dataset, Split
+from dpltm.records.notes import bounds_notes
 from dpltm.stages.latent_owner import check_fits, scheme_notes
 from dpltm.stages.progress import SILENT, Progress, by_round
+from dpltm.training.checkpoint import NOT_KEPT, Checkpoints, PartOf, check_same
+from dpltm.training.evaluation import accuracy
+from dpltm.training.plain import Inputs
 
 COMPARED_ROWS, MIN_COMPARED_BYTES = 100, 64
 """Messages that tell two files apart, where these have as many bytes: coins of so many are never the same."""

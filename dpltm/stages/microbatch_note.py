@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.sensitivity import nominal_sensitivity, sensitivity
-from dpltm.training import TrainingConfig
+from dpltm.training.descent import TrainingConfig
+from dpltm.training.sensitivity import nominal_sensitivity, sensitivity
 
 
 def noise_ratio(config: TrainingConfig, mechanism: NoisySgd, live: int, nominal: bool) -> float:

@@ -1,18 +1,18 @@
-"""The query for moments of private records, as stages plan it, and records drawn from the answer (``dpltm.synthetic``)."""
+"""The query for moments of private records, as stages plan it, and records drawn from the answer (``records.synthetic``)."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from dpltm.data import Dataset, unit_range
 from dpltm.errors import InputError
 from dpltm.features.conventions import NORM
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, NoisySgd
 from dpltm.privacy.parts import OnRecord, touching
+from dpltm.records import Dataset, unit_range
+from dpltm.records.synthetic import SENSITIVITY, Moments, synthetic_records
 from dpltm.stages.front import check_quantities
-from dpltm.synthetic import SENSITIVITY, Moments, synthetic_records
 
 MAX_FEATURES = 8_192
 """Of records whose second moments are released: half a gigabyte of them, several times over."""

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.data import Layout, count_outside, prepare
-from dpltm.data.notes import run_bounds_notes
 from dpltm.errors import InputError
-from dpltm.run import Run
+from dpltm.records import Layout, count_outside, prepare
+from dpltm.records.notes import run_bounds_notes
 from dpltm.stages.progress import SILENT, Progress
+from dpltm.training.run import Run
 
 ROWS = 512
 """Records in the network at once."""

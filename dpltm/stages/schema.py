@@ -1,6 +1,6 @@
 """Finding the private parts of a table's schema: planned, entered in the ledger, and only then released.
 
-The release is one Gaussian query over all columns (``dpltm.private_columns``). The finished schema holds its events, so that
+The release is one Gaussian query over columns (``records.private_columns``). The finished schema holds its events, so that
 they are entered wherever it is used.
 """
 
@@ -11,12 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from dpltm.data.notes import public_input_notes, unit_notes
-from dpltm.data.schema import MAX_BYTES, MAX_FEATURES, Column, Schema
-from dpltm.data.schema_text import schema_text
-from dpltm.data.unfinished import Unfinished
 from dpltm.errors import BudgetError, InputError
-from dpltm.noise import RandomSource, SecureSource
 from dpltm.options.datasets import FindOptions
 from dpltm.options.sections import check_choices
 from dpltm.privacy.behind import check_not_read_off
@@ -28,7 +23,12 @@ from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, Nois
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
-from dpltm.private_columns import LONGEST_NAME, MOST_NAMES, ColumnQuery, find_columns
+from dpltm.randomness.noise import RandomSource, SecureSource
+from dpltm.records.notes import public_input_notes, unit_notes
+from dpltm.records.private_columns import LONGEST_NAME, MOST_NAMES, ColumnQuery, find_columns
+from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, Column, Schema
+from dpltm.records.schema_text import schema_text
+from dpltm.records.unfinished import Unfinished
 from dpltm.stages.checks import LedgerState, check_delta, check_epsilon
 from dpltm.stages.progress import Progress
 

@@ -1,7 +1,7 @@
 """A private search: tries at settings drawn at random, of which the best alone is released, with its setting and score.
 
 How many tries there are is drawn first, and stays secret: what the search costs rests on that. It is in no artifact, and in
-no figure that a caller gets; the checkpoint of an interrupted search has it, beside the keys (``dpltm.checkpoint``). How
+no figure that a caller gets; the checkpoint of an interrupted search has it, beside the keys (``training.checkpoint``). How
 long a try takes is public, so whoever learns how long a search took learns of their number: the report says so.
 """
 
@@ -15,14 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
-from dpltm.data.notes import test_notes
 from dpltm.errors import ArtifactError, DpltmError
-from dpltm.evaluation import accuracy, count_correct
-from dpltm.gaussian_mechanism import gaussian_mechanism
 from dpltm.gradients.choose import choices_made, repeat_choices
-from dpltm.keyed_source import KEY, KeyedSource, source_of
-from dpltm.noise import RandomSource, uniform
 from dpltm.privacy.event_json import event_id, to_json
 from dpltm.privacy.events import Event, SearchEvent
 from dpltm.privacy.figures import figure
@@ -31,7 +25,10 @@ from dpltm.privacy.parts import touching
 from dpltm.privacy.private_search import tries
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport, json_figure
-from dpltm.run import Run
+from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
+from dpltm.randomness.keyed_source import KEY, KeyedSource, source_of
+from dpltm.randomness.noise import RandomSource, uniform
+from dpltm.records.notes import test_notes
 from dpltm.stages.going_on import check_same_work, entered_for, records_of
 from dpltm.stages.inputs import inputs
 from dpltm.stages.search_plan import PrivateSearchPlan
@@ -40,7 +37,10 @@ from dpltm.stages.services import Services
 from dpltm.stages.train import NO_NAMED_LEDGER, config_of, events_behind, prepare
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.stages.train_state import Sources
-from dpltm.training import Descent
+from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
+from dpltm.training.descent import Descent
+from dpltm.training.evaluation import accuracy, count_correct
+from dpltm.training.run import Run
 
 
 @dataclass(frozen=True)

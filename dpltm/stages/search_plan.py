@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpltm.data import Dataset
 from dpltm.errors import InputError
 from dpltm.options.sections import check_choices, check_required
 from dpltm.options.train import TrainOptions
@@ -22,6 +21,8 @@ from dpltm.privacy.mechanisms import PrivateSearch
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.privacy.private_search import SCORE_NOISE, gamma_for
 from dpltm.privacy.report import report
+from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.records import Dataset
 from dpltm.stages.budget import check_unit
 from dpltm.stages.checks import LedgerState
 from dpltm.stages.services import Services
@@ -29,7 +30,6 @@ from dpltm.stages.starting_point import StartingPoint, starting_point
 from dpltm.stages.train_lineage import sources_of
 from dpltm.stages.train_plan import Draft, TrainingPlan, draft
 from dpltm.stages.tune_settings import Setting, check_private, front_of, to_try
-from dpltm.ticket_set import TicketSet, Winner
 
 MOST = 200
 """Settings that a private search draws from, at most. More would be drawn from once in a while, and take long to price."""

@@ -6,14 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpltm.data import Dataset
-from dpltm.data.notes import bounds_notes, public_input_notes, unit_notes
-from dpltm.data.registry import SESSION
 from dpltm.errors import DpltmError, InputError
-from dpltm.evaluation import count_correct
-from dpltm.generation import Ticket
-from dpltm.models import build
-from dpltm.noise import SecureSource
+from dpltm.networks import build
 from dpltm.options.sections import check_choices
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
@@ -34,19 +28,25 @@ from dpltm.privacy.lineage import (
 from dpltm.privacy.mechanisms import Selection, Unprotected
 from dpltm.privacy.parts import stated_relations, total_epsilon, touching
 from dpltm.privacy.report import report
-from dpltm.privacy.statement import PrivacyReport
-from dpltm.selection import (
+from dpltm.privacy.selection import (
     SelectionPlan,
     draw,
     exponential_probabilities,
     permute_and_flip_probabilities,
     smallest_within,
 )
+from dpltm.privacy.statement import PrivacyReport
+from dpltm.pruning.generation import Ticket
+from dpltm.pruning.ticket_set import Candidate, Draw, TicketSet, Winner
+from dpltm.randomness.noise import SecureSource
+from dpltm.records import Dataset
+from dpltm.records.notes import bounds_notes, public_input_notes, unit_notes
+from dpltm.records.registry import SESSION
 from dpltm.stages.checks import LedgerState, check_delta, check_same_network
 from dpltm.stages.front import feature_events, feature_notes, network_inputs, take_over_map
 from dpltm.stages.inputs import inputs
 from dpltm.stages.services import Services
-from dpltm.ticket_set import Candidate, Draw, TicketSet, Winner
+from dpltm.training.evaluation import count_correct
 
 
 @dataclass(frozen=True, kw_only=True)

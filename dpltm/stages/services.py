@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.data import Augmentation, Dataset, Split, copies_of
-from dpltm.data.mapped import let_go, pieces, room_for
-from dpltm.data.units import ABSENT
 from dpltm.features.feature_map import FeatureMap
+from dpltm.records import Augmentation, Dataset, Split, copies_of
+from dpltm.records.mapped import let_go, pieces, room_for
+from dpltm.records.units import ABSENT
 from dpltm.stages.progress import SILENT, Progress, watched_by
 
 ROWS = 512

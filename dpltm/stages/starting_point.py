@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from dpltm.data import Dataset
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.events import Event
 from dpltm.privacy.lineage import draws_from
+from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.records import Dataset
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.checks import model_spec
-from dpltm.ticket_set import TicketSet, Winner
 
 DEFAULT_NETWORK = "mlp:300,100"
 

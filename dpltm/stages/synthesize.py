@@ -8,15 +8,8 @@ from typing import cast
 
 import numpy as np
 
-from dpltm.data import Dataset, from_arrays, unscale
-from dpltm.data.notes import public_input_notes, unit_notes
-from dpltm.data.settle import MAX_NAME
-from dpltm.data.synthetic_origin import SyntheticOrigin
 from dpltm.errors import InputError
-from dpltm.evaluation import accuracy
-from dpltm.generation import GenerationConfig, train_dense
-from dpltm.models import ModelSpec, build
-from dpltm.noise import SecureSource
+from dpltm.networks import ModelSpec, build
 from dpltm.options.sections import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy.events import Event, GaussianEvent
@@ -33,12 +26,19 @@ from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
+from dpltm.pruning.generation import GenerationConfig, train_dense
+from dpltm.randomness.noise import SecureSource
+from dpltm.records import Dataset, from_arrays, unscale
+from dpltm.records.notes import public_input_notes, unit_notes
+from dpltm.records.settle import MAX_NAME
+from dpltm.records.synthetic import release_moments
+from dpltm.records.synthetic_origin import SyntheticOrigin
 from dpltm.stages.checks import LedgerState, check_count, check_delta, check_epsilon, model_spec
 from dpltm.stages.front import feature_events, feature_notes
 from dpltm.stages.inputs import tensors
 from dpltm.stages.moments import check_moments, draw_records, plan_moments
 from dpltm.stages.services import Services
-from dpltm.synthetic import release_moments
+from dpltm.training.evaluation import accuracy
 
 MAX_VALUES = 2**28
 """Values of all synthetic records together: a gigabyte of them."""

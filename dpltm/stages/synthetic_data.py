@@ -5,12 +5,12 @@ They are nobody's, so nothing is spent on them. But what is made of them is made
 
 from __future__ import annotations
 
-from dpltm.data import Dataset
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.privacy.events import SYNTHETIC, Event, ProvenanceEvent
 from dpltm.privacy.figures import figure
 from dpltm.privacy.parts import total_epsilon
+from dpltm.records import Dataset
+from dpltm.records.registry import RecordRegistry
 
 
 def synthetic_events(dataset: Dataset, registry: RecordRegistry) -> tuple[Event, ...]:

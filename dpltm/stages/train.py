@@ -15,18 +15,10 @@ import numpy as np
 import torch
 
 from dpltm.audit.plant import plant
-from dpltm.checkpoint import NOT_KEPT, Checkpoints
-from dpltm.data import Split
-from dpltm.data.mapped import pieces
-from dpltm.data.notes import NO_TEST, test_notes
-from dpltm.data.units import ABSENT
 from dpltm.errors import DpltmError
-from dpltm.evaluation import DIVERGED, accuracy, count_correct, has_diverged, root_mean_squared_error
 from dpltm.features.centre import release_mean
 from dpltm.gradients.choose import repeat_choices
 from dpltm.gradients.fused import compiler_at_hand
-from dpltm.keyed_source import source_of
-from dpltm.noise import two_sided_geometric
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.best_of import alike, best_of_notes
 from dpltm.privacy.event_json import event_id, ref_to_json
@@ -36,8 +28,12 @@ from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport, json_figure
-from dpltm.ranks import Ranks, in_turn
-from dpltm.run import Run
+from dpltm.randomness.keyed_source import source_of
+from dpltm.randomness.noise import two_sided_geometric
+from dpltm.records import Split
+from dpltm.records.mapped import pieces
+from dpltm.records.notes import NO_TEST, test_notes
+from dpltm.records.units import ABSENT
 from dpltm.stages.columns import columns_read
 from dpltm.stages.front import is_origin_event, network_inputs
 from dpltm.stages.head import head_facts, is_least_squares, newton, releases_note, second_moments, shrunk
@@ -49,7 +45,11 @@ from dpltm.stages.train_plan import TrainingPlan
 from dpltm.stages.train_plan import plan as plan
 from dpltm.stages.train_ranks import begin, call
 from dpltm.stages.train_state import CENTRE, SECOND, Passed, Sources, checkpoint_of, go_on, released_in
-from dpltm.training import Descent, NoisyGradients
+from dpltm.training.checkpoint import NOT_KEPT, Checkpoints
+from dpltm.training.descent import Descent, NoisyGradients
+from dpltm.training.evaluation import DIVERGED, accuracy, count_correct, has_diverged, root_mean_squared_error
+from dpltm.training.ranks import Ranks, in_turn
+from dpltm.training.run import Run
 
 MEAN_ROWS = 1000
 """Records at a time when their mean is taken."""
@@ -78,7 +78,7 @@ def train(
 
     Guarantees:
         Every event is on record before the noisy value that it pays for is drawn. Whatever ends the training after that,
-        the events stay. A step is noised once, whoever computes it how often (``dpltm.checkpoint``).
+        the events stay. A step is noised once, whoever computes it how often (``dpltm.training.checkpoint``).
     """
     ledger, held = plan.ledger, checkpoints.held
     if plan.options.compile and compiler_at_hand():

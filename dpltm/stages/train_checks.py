@@ -6,11 +6,11 @@ import math
 
 import torch
 
-from dpltm.data.at_unit import check_per_unit
 from dpltm.errors import InputError
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.options.train import TrainOptions, TrainRequest
 from dpltm.privacy.accountants import check_certifies
+from dpltm.records.at_unit import check_per_unit
 from dpltm.registry import changed
 from dpltm.stages.checks import check_epsilon, check_noise
 from dpltm.stages.head import NO_TICKET, check_head, is_least_squares

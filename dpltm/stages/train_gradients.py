@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import cast
 
-from dpltm.data import Augmentation, Dataset
-from dpltm.losses import cross_entropy, mean_cross_entropy, user_cross_entropy
 from dpltm.options.train import TrainOptions
-from dpltm.ranks import Ranks
+from dpltm.records import Augmentation, Dataset
 from dpltm.stages.inputs import batched_records
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint
 from dpltm.stages.train_state import Sources
-from dpltm.training import NoisyGradients, TrainingConfig
+from dpltm.training.descent import NoisyGradients, TrainingConfig
+from dpltm.training.losses import cross_entropy, mean_cross_entropy, user_cross_entropy
+from dpltm.training.ranks import Ranks
 
 
 def noisy_gradients(

@@ -9,13 +9,11 @@ from typing import cast
 import torch
 
 from dpltm.audit.canaries import check_canaries
-from dpltm.data import Augmentation, Dataset, at_unit, copies_of, held_out_users
 from dpltm.errors import InputError
 from dpltm.filters import Filter
 from dpltm.gradients.fused import compiler_at_hand
-from dpltm.masks import Mask
-from dpltm.models import for_inputs
-from dpltm.optimizers import DECAY
+from dpltm.networks import for_inputs
+from dpltm.networks.masks import Mask
 from dpltm.options.sections import check_choices
 from dpltm.options.train import PER_UNIT, TrainOptions
 from dpltm.privacy.events import (
@@ -37,8 +35,8 @@ from dpltm.privacy.lineage import (
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
+from dpltm.records import Augmentation, Dataset, at_unit, copies_of, held_out_users
 from dpltm.registry import listed
-from dpltm.sensitivity import nominal_sensitivity, sensitivity
 from dpltm.stages.budget import check_unit, evaluation_releases, noise_bits, with_noise
 from dpltm.stages.checks import MAX_STEPS, LedgerState, check_delta, default_batch, steps_of
 from dpltm.stages.front import check_kind, take_over_map
@@ -47,7 +45,9 @@ from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint
 from dpltm.stages.train_checks import check_filter, check_options
 from dpltm.stages.train_lineage import lineage_of, sources_of
-from dpltm.training import TrainingConfig
+from dpltm.training.descent import TrainingConfig
+from dpltm.training.optimizers import DECAY
+from dpltm.training.sensitivity import nominal_sensitivity, sensitivity
 
 LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
 """Default step sizes, for clip norm 1."""

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from dpltm.content import content_id
-from dpltm.data import Dataset
-from dpltm.data.registry import RecordRegistry
+from dpltm.networks.content import content_id
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.ledger import Ledger
-from dpltm.ranks import Ranks, rows_digest
+from dpltm.records import Dataset
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint
 from dpltm.stages.train_gradients import noisy_gradients
 from dpltm.stages.train_plan import Draft, TrainingPlan, draft
 from dpltm.stages.train_state import Sources
-from dpltm.training import Descent
+from dpltm.training.descent import Descent
+from dpltm.training.ranks import Ranks, rows_digest
 
 # rank 0
 

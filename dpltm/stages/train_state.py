@@ -1,4 +1,4 @@
-"""Where a training under differential privacy is: kept on the way, and gone on from (``dpltm.checkpoint`` says why that is
+"""Where a training under differential privacy is: kept on the way, gone on from (``training.checkpoint`` says why that is
 sound)."""
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm import keyed_source
-from dpltm.checkpoint import AGAIN, Checkpoint
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.gradients.choose import choices_made
-from dpltm.keyed_source import KeyedSource, ResumableSource, source_of
-from dpltm.noise import FastSource
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.ledger import Ledger
+from dpltm.randomness import keyed_source
+from dpltm.randomness.keyed_source import KeyedSource, ResumableSource, source_of
+from dpltm.randomness.noise import FastSource
 from dpltm.stages.going_on import check_same_work, entered_for, records_of
 from dpltm.stages.train_plan import TrainingPlan
-from dpltm.training import Descent
+from dpltm.training.checkpoint import AGAIN, Checkpoint
+from dpltm.training.descent import Descent
 
 CENTRE, SECOND, AUDIT = "centre", "second_moments", "audit/"
 """Tensors of a checkpoint: the mean that features are centred at, and the second moments that steps divide by; those of

@@ -10,13 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Protocol, cast
 
-from dpltm.data import Dataset
-from dpltm.data.notes import public_input_notes
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.features.feature_map import FeatureMap
-from dpltm.generation import Tickets
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.options.features import FeatureOptions
 from dpltm.options.tickets import ImportOptions
 from dpltm.options.transfer import TransferOptions
@@ -24,12 +20,16 @@ from dpltm.privacy.behind import found_behind
 from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
 from dpltm.privacy.ledger import merge
 from dpltm.privacy.lineage import draws_behind
+from dpltm.pruning.generation import Tickets
+from dpltm.pruning.ticket_set import Parent, TicketSet, Winner, found_setting, schema_of
+from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget
+from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
+from dpltm.records import Dataset
+from dpltm.records.notes import public_input_notes
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.checks import check_tables
 from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map
 from dpltm.stages.progress import SILENT, Progress
-from dpltm.ticket_set import Parent, TicketSet, Winner, found_setting, schema_of
-from dpltm.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget
-from dpltm.ticket_transfer import transfer as transfer_tickets
 
 
 @dataclass(frozen=True)

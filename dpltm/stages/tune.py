@@ -14,17 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpltm import keyed_source
-from dpltm.checkpoint import NOT_KEPT, Checkpoint, Checkpoints
-from dpltm.data import Dataset
-from dpltm.data.notes import bounds_notes
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
-from dpltm.evaluation import accuracy
 from dpltm.filters import make_filter
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.options.sections import check_choices, check_required
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.behind import found_behind
@@ -44,7 +37,13 @@ from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
-from dpltm.sampling import Records
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.randomness import keyed_source
+from dpltm.randomness.noise import FastSource
+from dpltm.randomness.sampling import Records
+from dpltm.records import Dataset
+from dpltm.records.notes import bounds_notes
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.checks import MAX_STEPS, check_same_network, steps_of
 from dpltm.stages.front import feature_events, take_over_map
 from dpltm.stages.going_on import check_same_work, records_of
@@ -52,8 +51,9 @@ from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
 from dpltm.stages.synthetic_data import synthetic_notes
 from dpltm.stages.tune_settings import Setting, check_for_records, front_of, settings, to_try
-from dpltm.ticket_set import TicketSet
-from dpltm.training import TrainingConfig, train
+from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints
+from dpltm.training.descent import TrainingConfig, train
+from dpltm.training.evaluation import accuracy
 
 HELD_OUT = 5
 """Where the public dataset has no test split, a fifth of its records, drawn by ``seed``, is held out to score on."""

@@ -7,15 +7,15 @@ import math
 import random
 from dataclasses import dataclass, replace
 
-from dpltm.data import Dataset
 from dpltm.errors import InputError
 from dpltm.filters import make_filter
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.options.features import FeatureOptions, MapOptions
 from dpltm.options.parsing import parse_numbers
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.records import Dataset
 from dpltm.stages.checks import check_count, check_delta_alone, check_epsilon, default_batch, model_spec
-from dpltm.ticket_set import TicketSet
 
 MAX_TRIALS = 10_000
 """Most settings that a search tries."""

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from adversary import KINDS, Case, examine
-from dpltm import training
-from dpltm.noise import SecureSource
 from dpltm.privacy.ledger import Ledger
+from dpltm.randomness.noise import SecureSource
+from dpltm.training.descent import descent as training
 from planted import BUGS, BUGS_ON_DEVICE, Bug
 from recorder import Recorder
 

@@ -28,9 +28,9 @@ from typing import Any
 from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.network import FrozenNetwork
-from dpltm.generation import GenerationConfig, Tickets, generate
-from dpltm.models import ModelSpec, build
-from dpltm.ticket_set import TicketSet
+from dpltm.networks import ModelSpec, build
+from dpltm.pruning.generation import GenerationConfig, Tickets, generate
+from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.remote import Folder
 from dpltm.tickets.sharing import pull

@@ -24,7 +24,7 @@ from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.workbench.baselines import with_baselines
 from dpltm.tickets.workbench.trial import STAGES
-from dpltm.training import NoisyGradients
+from dpltm.training.descent import NoisyGradients
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 STEPS = ("--steps", "3", "--batch-size", "100", "--epsilon", "1")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from dpltm.data import load
 from dpltm.features.feature_map import make_feature_map
 from dpltm.privacy.event_json import from_json
 from dpltm.privacy.parts import total_epsilon
+from dpltm.records import load
 
 DIGITS = ("--dataset", "digits", "--delta", "1e-4")
 LINEAR = ("train", "--dense", "--model", "mlp", "--batch-size", "400", "--steps", "6", *DIGITS, "--features", "unit")

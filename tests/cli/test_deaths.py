@@ -16,7 +16,7 @@ import dpltm
 import dpltm.tickets
 from deaths import dies_at
 from dpltm.cli.main import run
-from dpltm.ticket_set import Winner
+from dpltm.pruning.ticket_set import Winner
 from dpltm.tickets.store import problems
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")

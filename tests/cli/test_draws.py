@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dpltm.data import load
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
+from dpltm.records import load
 from dpltm.tickets.ticket_set import load_ticket_set
 from refs import reference
 from sets import store_set

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from dpltm import noise
 from dpltm.cli.main import run as dpltm
-from dpltm.data import key_id, load
-from dpltm.data.registry import PUBLIC_KEY
 from dpltm.features.feature_map import make_feature_map
 from dpltm.privacy.event_json import from_json, ref_from_json
 from dpltm.privacy.events import TrainingEvent
 from dpltm.privacy.figures import figure
 from dpltm.privacy.parts import total_epsilon
+from dpltm.randomness import noise
+from dpltm.records import key_id, load
+from dpltm.records.registry import PUBLIC_KEY
 from refs import reference
 
 A, B = (("--dataset", "digits", "--subset", part) for part in ("0.0:0.5", "0.5:1.0"))

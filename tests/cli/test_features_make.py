@@ -8,9 +8,9 @@ import json
 import pytest
 from safetensors import safe_open
 
-from dpltm.drawings import learning
-from dpltm.drawings.encoder import UNITS
-from dpltm.photographs import learning as photographs
+from dpltm.features.drawings import learning
+from dpltm.features.drawings.encoder import UNITS
+from dpltm.features.photographs import learning as photographs
 
 MAKE = ("features", "make", "drawings")
 

@@ -190,7 +190,7 @@ def interrupted(cli, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpltm.training.Descent.run", stop)
+        patch.setattr("dpltm.training.descent.Descent.run", stop)
         assert cli(*DP_TRAIN, "--epsilon", "1").code == 130
     assert not Path("new").exists()
     assert Path("new.ledger.jsonl").exists()
@@ -228,7 +228,7 @@ def test_another_place_knows_nothing_of_an_interrupted_run_and_damage_to_its_led
 def test_dp_train_honours_threads(cli, monkeypatch):
     import torch
 
-    from dpltm.training import Descent
+    from dpltm.training.descent import Descent
 
     seen, run, before = [], Descent.run, torch.get_num_threads()
 

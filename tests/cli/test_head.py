@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm import keyed_source
 from dpltm.privacy.event_json import from_json
 from dpltm.privacy.parts import total_epsilon
+from dpltm.randomness import keyed_source
 from dpltm.stages import train as train_stage
 from dpltm.stages.head import shrunk
 from dpltm.tickets import checkpoint_files
-from dpltm.training import NoisyGradients
+from dpltm.training.descent import NoisyGradients
 
 BARE = ("train", "--dense", "--head", "least-squares", "--dataset", "digits", "--delta", "1e-4", "--out", "r")
 UNIT = (*BARE, "--features", "unit")

@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from dpltm.cli.main import run
 from dpltm.features.feature_map import make_feature_map
 from dpltm.local.scheme import Scheme
-from dpltm.noise import SecureSource
+from dpltm.randomness.noise import SecureSource
 
 SCHEME = ("latent", "scheme", "--public", "pub.npz", "--features", "unit", "--protocol", "rappor", "--epsilon", "192")
 LABELS = ("--label-epsilon", "5")

@@ -16,7 +16,7 @@ import pytest
 
 from child_processes import PATIENCE
 from dpltm.cli.main import run
-from dpltm.noise import FastSource
+from dpltm.randomness.noise import FastSource
 
 SCHEMES = {
     "drawn": ("--features", "drawings:30", "--epsilon", "2"),
@@ -32,9 +32,9 @@ WITH_COINS = """
 import ssl, sys
 assert not [name for name in sys.modules if name.partition(".")[0] in ("dpltm", "numpy")]
 sys.path.insert(0, sys.argv[1])
-import dpltm.noise
+import dpltm.randomness.noise
 assert dpltm.__file__.startswith(sys.argv[1])
-ssl.RAND_bytes = dpltm.noise.FastSource(3).random_bytes
+ssl.RAND_bytes = dpltm.randomness.noise.FastSource(3).random_bytes
 from dpltm.cli.owner import main
 sys.argv = sys.argv[1:]
 main()

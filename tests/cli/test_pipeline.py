@@ -12,9 +12,9 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
-from dpltm.data import load
 from dpltm.privacy.figures import percent
 from dpltm.privacy.parts import total_epsilon
+from dpltm.records import load
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set
 

@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpltm import private_columns
-from dpltm.data import load
-from dpltm.data.schema import Column, parse_schema, read_schema
-from dpltm.data.schema_text import schema_text
-from dpltm.data.unfinished import load_unfinished
 from dpltm.errors import InputError
 from dpltm.options.latent import EncodeOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
+from dpltm.records import load, private_columns
+from dpltm.records.schema import Column, parse_schema, read_schema
+from dpltm.records.schema_text import schema_text
+from dpltm.records.unfinished import load_unfinished
 from dpltm.stages import schema as stage
 from dpltm.stages.latent_owner import plan_encoding
 from dpltm.tickets.scheme_files import load_scheme
@@ -272,7 +271,7 @@ def test_columns_that_are_named_as_features_are_told_apart(tmp_path, monkeypatch
     """Codes are of the column itself: a lone name behind a full cell of another column does not come out."""
     (tmp_path / "d.csv").write_text("age,age missing,ill\n" + "".join(f"{n},cell {n},no\n" for n in range(40)))
     with monkeypatch.context() as patched:
-        patched.setattr("dpltm.data.schema._check_told_apart", lambda *_: None)
+        patched.setattr("dpltm.records.schema._check_told_apart", lambda *_: None)
         schema = parse_schema(LEAK, "here")
     coder = private_columns.Coder()
     codes = load_unfinished(tmp_path / "d.csv", schema, coder).codes

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.data import held_out_users, load
-from dpltm.data.ratings import made_up
+from dpltm.records import held_out_users, load
+from dpltm.records.ratings import made_up
 from dpltm.tickets.run import load_run
 
 SMALL = ("--dataset", "movielens-small")

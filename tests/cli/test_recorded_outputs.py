@@ -21,7 +21,7 @@ import torch
 import typer.core
 
 from dpltm.cli.main import app, run
-from dpltm.drawings import learning
+from dpltm.features.drawings import learning
 from dpltm.gradients import linear_layer
 from gradient_cases import always
 from transcripts import Normal, Transcript, difference, fixed_randomness, listed, marked, printed, same, shown
@@ -193,8 +193,8 @@ def test_what_counts_as_the_same(recorded: str, found: str, alike: bool) -> None
 
 
 def test_random_bytes_are_those_of_the_command() -> None:
-    from dpltm.noise import FastSource, SecureSource
     from dpltm.privacy.events import now
+    from dpltm.randomness.noise import FastSource, SecureSource
 
     def drawn(key: str) -> tuple[bytes, bytes, str]:
         with fixed_randomness(key):

@@ -18,13 +18,13 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from dpltm import keyed_source
 from dpltm.privacy.event_json import event_id, from_json
+from dpltm.randomness import keyed_source
 from dpltm.tickets import checkpoint_files
 from dpltm.tickets.journal import Journal, journal_path
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.trial import STAGES
-from dpltm.training import NoisyGradients
+from dpltm.training.descent import NoisyGradients
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 SMALL = ("--dense", *PRIVATE, "--model", "mlp:4", "--batch-size", "64", "--delta", "1e-4", "--out", "r")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpltm.data import load
+from dpltm.records import load
 
 SCHEMA = """
 missing = ["?"]

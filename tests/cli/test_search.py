@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dpltm import keyed_source
 from dpltm.gradients import choose
-from dpltm.keyed_source import KeyedSource
 from dpltm.privacy.private_search import gamma_for, tries
+from dpltm.randomness import keyed_source
+from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.stages.search import secret_draws
 from dpltm.tickets import checkpoint_files
-from dpltm.training import NoisyGradients
+from dpltm.training.descent import NoisyGradients
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0", "--epsilon", "4", "--delta", "1e-4", "--accountant", "rdp")
 SEARCH = ("tune", "--private", *PRIVATE, "--model", "mlp:4", "--lr", "0.5,1,2", "--batch-size", "100", "--epochs", "1")

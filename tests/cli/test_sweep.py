@@ -18,7 +18,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from child_processes import PATIENCE, interruptible
-from dpltm.replicates import paired, summary
+from dpltm.experiments.replicates import paired, summary
 from dpltm.tickets.journal import journal_path
 from dpltm.tickets.sweep_files import SweepFolder
 from recipes import read_recipe

@@ -13,8 +13,8 @@ import torch
 
 from child_processes import PATIENCE
 from dpltm.cli.main import run
-from dpltm.data import Layout, load_records
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
+from dpltm.records import Layout, load_records
 from dpltm.tickets.run import load_run
 from dpltm.tickets.ticket_set import load_ticket_set
 

@@ -13,12 +13,12 @@ from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from safetensors.torch import load_file
 
-from dpltm.data import load
-from dpltm.generation import Tickets
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from dpltm.privacy.events import DatasetRef, GaussianEvent
 from dpltm.privacy.mechanisms import GaussianRelease
-from dpltm.ticket_set import TicketSet
+from dpltm.pruning.generation import Tickets
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.records import load
 from dpltm.tickets.ticket_set import load_ticket_set
 from refs import reference
 from sets import store_set

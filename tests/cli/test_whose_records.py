@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpltm.data import load
+from dpltm.records import load
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 TINY = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "5", "--batch-size", "32")

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 import dpltm
-import dpltm.data
+import dpltm.records
 import dpltm.tickets
 from dpltm.calls import FACTS
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS
 from dpltm.options.features import FeatureOptions, MapOptions
@@ -24,6 +23,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.transfer import TransferOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger
+from dpltm.records.registry import RecordRegistry
 from refusals import refused
 from stage_cases import CLASSES, records, ticket_set
 
@@ -157,9 +157,9 @@ def masked():
         (lambda: dpltm.tickets.load(3), "`path`: 3 is not a path"),
         (lambda: dpltm.tickets.save(a_set(), "/"), "`path`: / exists already; choose another name or remove it first"),
         (lambda: dpltm.tickets.load("a" * 5000), "`path`: File name too long"),
-        (lambda: dpltm.data.load(3), "`dataset`: 3 is not a name or a path"),
-        (lambda: dpltm.data.load("digits", subset=0.5), "`subset`: 0.5 is not a text, as the command line takes it"),
-        (lambda: dpltm.data.load("digits", words="9"), "`words`: '9' is not a whole number of 64 bits"),
+        (lambda: dpltm.records.load(3), "`dataset`: 3 is not a name or a path"),
+        (lambda: dpltm.records.load("digits", subset=0.5), "`subset`: 0.5 is not a text, as the command line takes it"),
+        (lambda: dpltm.records.load("digits", words="9"), "`words`: '9' is not a whole number of 64 bits"),
         (lambda: dpltm.tickets.load("none"), "none: no ticket set there; name a folder that"),
         (lambda: FILTERS.register("clip"), "`entry`: 'clip' is not a descriptor; give an object with"),
         (lambda: FILTERS.unregister("clap"), "`filter`: unknown filter 'clap'; known: clip, "),
@@ -184,7 +184,7 @@ def test_the_name_of_arrays():
 def test_nothing_prints_a_record():
     """A log of what a call was given or gave holds no value of a record, and is short."""
     x = (X + 0.123456789).astype(np.float64)
-    shown = dpltm.data.from_arrays(x, Y, classes=CLASSES, bounds=(0, 256), test=(x + 0.5, Y))
+    shown = dpltm.records.from_arrays(x, Y, classes=CLASSES, bounds=(0, 256), test=(x + 0.5, Y))
     tickets, winner, run = made()
     for value in (shown, shown.train, shown.test, shown.rows, tickets, winner, run, tickets.ledger):
         text = repr(value)

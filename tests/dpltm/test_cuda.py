@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpltm.compaction import compact
 from dpltm.filters import Clip, Filter, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource
-from dpltm.private_loop import PrivateLoop
-from dpltm.sampling import Records
-from dpltm.training import TrainingConfig, cross_entropy, train
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.compaction import compact
+from dpltm.networks.masks import Mask
+from dpltm.randomness.noise import FastSource
+from dpltm.randomness.sampling import Records
+from dpltm.training.descent import TrainingConfig, cross_entropy, train
+from dpltm.training.private_loop import PrivateLoop
 from gradient_cases import filters, filters_for, naive_gradients, norm, prepared, random_mask
 from gradient_networks import EVERY_FILTER, KINDS, attacks, network
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import dpltm
-from dpltm import data, face
+from dpltm import face
+from dpltm import records as data
 from dpltm.errors import DpltmError
 from refusals import refused
 from stage_cases import kinds

@@ -10,14 +10,14 @@ import torch
 
 import dpltm
 from dpltm.calls import as_dataset
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError, InputError
 from dpltm.privacy.events import ProvenanceEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
+from dpltm.pruning.ticket_set import Winner
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.progress import Silent
 from dpltm.stages.train import NO_NAMED_LEDGER
-from dpltm.ticket_set import Winner
 from refusals import refused
 from stage_cases import CLASSES, a_draw, records, ticket_set
 

@@ -16,13 +16,13 @@ import torch
 from child_processes import PATIENCE
 from dpltm.cli.main import run
 from dpltm.cli.options import read_section, resolve
-from dpltm.noise import FastSource
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import TrainingEvent
 from dpltm.privacy.report import report
-from dpltm.private_loop import PrivateLoop
+from dpltm.randomness.noise import FastSource
 from dpltm.stages.train_checks import check_request
 from dpltm.tickets.ticket_set import load_ticket_set
+from dpltm.training.private_loop import PrivateLoop
 from programs import program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

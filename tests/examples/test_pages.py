@@ -30,7 +30,7 @@ from torch import nn
 
 from dpltm import PrivateLoop
 from dpltm.cli.main import run
-from dpltm.drawings import learning
+from dpltm.features.drawings import learning
 from dpltm.filters import FILTERS
 from dpltm.privacy.ledger import Ledger
 from hub import FakeHub

@@ -1,6 +1,6 @@
 """What the design promises about the source, read off the syntax trees.
 
-Imports point one way, ``cli -> tickets -> dpltm``; only ``cli`` prints; only ``dpltm/data`` opens files within
+Imports point one way, ``cli -> tickets -> dpltm``; only ``cli`` prints; only ``dpltm/records`` opens files within
 ``dpltm``; and nothing unpickles or runs text as code.
 """
 
@@ -154,10 +154,10 @@ class Checker(ast.NodeVisitor):
                 isinstance(keyword.value, ast.Constant) and keyword.value.value is False
             ):
                 self.flag(node, "allow_pickle is not False")
-        if self.layer == 0 and not f"{self.module}.".startswith("dpltm.data."):
+        if self.layer == 0 and not f"{self.module}.".startswith("dpltm.records."):
             method = node.func.attr if isinstance(node.func, ast.Attribute) else None
             if name in OPENERS or method in OPENING_METHODS:
-                self.flag(node, f"opens a file ({name or method}), but within dpltm only data does")
+                self.flag(node, f"opens a file ({name or method}), but within dpltm only records does")
 
 
 def check(source: str, module: str, *, is_package: bool = False) -> list[str]:
@@ -188,20 +188,20 @@ def test_source(folder: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source", "what"),
     [
-        ("dpltm.masks", "import dpltm.tickets", "imports dpltm.tickets, but"),
-        ("dpltm.masks", "from dpltm.tickets.store import save", "imports dpltm.tickets.store.save, but"),
-        ("dpltm.masks", "from dpltm import cli", "imports dpltm.cli, but"),
-        ("dpltm.masks", "from . import tickets", "imports dpltm.tickets, but"),
-        ("dpltm.models.mlp", "from ..cli.main import main", "imports dpltm.cli.main.main, but"),
-        ("dpltm.masks", "def f():\n    from .tickets import store", "imports dpltm.tickets.store, but"),
-        ("dpltm.masks", "import dpltm\ndpltm.tickets.store.save()", "imports dpltm.tickets, but"),
-        ("dpltm.masks", "import importlib\nimportlib.import_module('dpltm.cli')", "imports dpltm.cli, but"),
+        ("dpltm.networks.masks", "import dpltm.tickets", "imports dpltm.tickets, but"),
+        ("dpltm.networks.masks", "from dpltm.tickets.store import save", "imports dpltm.tickets.store.save, but"),
+        ("dpltm.networks.masks", "from dpltm import cli", "imports dpltm.cli, but"),
+        ("dpltm.networks.masks", "from . import tickets", "imports dpltm.tickets, but"),
+        ("dpltm.networks.mlp", "from ..cli.main import main", "imports dpltm.cli.main.main, but"),
+        ("dpltm.networks.masks", "def f():\n    from .tickets import store", "imports dpltm.tickets.store, but"),
+        ("dpltm.networks.masks", "import dpltm\ndpltm.tickets.store.save()", "imports dpltm.tickets, but"),
+        ("dpltm.networks.masks", "import importlib\nimportlib.import_module('dpltm.cli')", "imports dpltm.cli, but"),
         ("dpltm.tickets.store", "import dpltm.cli.main as m", "imports dpltm.cli.main, but"),
         ("dpltm.tickets.store", "from .. import cli", "imports dpltm.cli, but"),
         ("dpltm.tickets.store", "from .... import cli", "beyond the top"),
         ("dpltm.cli.main", "import tickets", "bare name tickets"),
         ("dpltm.cli.main", "from cli.main import main", "bare name cli"),
-        ("dpltm.masks", "print(1)", "only cli prints"),
+        ("dpltm.networks.masks", "print(1)", "only cli prints"),
         ("dpltm.tickets.store", "emit = print", "only cli prints"),
         ("dpltm.tickets.store", "import sys\nsys.stdout.write('')", "only cli prints"),
         ("dpltm.cli.main", "import pickle", "uses pickle"),
@@ -221,15 +221,15 @@ def test_source(folder: str) -> None:
         ("dpltm.tickets.store", "import torch\ntorch.save({}, 'x')", "uses torch.save"),
         ("dpltm.cli.main", "import importlib\nimportlib.import_module(name)", "not a literal"),
         ("dpltm.cli.main", "from importlib import import_module as m\nm(f'{x}')", "not a literal"),
-        ("dpltm.models", "from dpltm.registry import Deferred\nDeferred(place)", "not a literal"),
+        ("dpltm.networks", "from dpltm.registry import Deferred\nDeferred(place)", "not a literal"),
         ("dpltm.cli.main", "from dpltm.cli.commands import Later\nLater('x', 'y', place)", "not a literal"),
-        ("dpltm.models", "from dpltm.registry import Deferred\nDeferred('dpltm.cli.main:run')", "imports dpltm.cli"),
+        ("dpltm.networks", "from dpltm.registry import Deferred\nDeferred('dpltm.cli.main:run')", "imports dpltm.cli"),
         ("dpltm.registry", "import importlib\ndef find():\n    importlib.import_module(name)", "not a literal"),
-        ("dpltm.data.npz", "import numpy as np\nnp.load('x', allow_pickle=True)", "allow_pickle is not False"),
-        ("dpltm.data.npz", "import numpy as np\nnp.load('x', allow_pickle=flag)", "allow_pickle is not False"),
-        ("dpltm.masks", "open('x')", "opens a file (open)"),
-        ("dpltm.masks", "from pathlib import Path\nPath('x').read_text()", "opens a file (read_text)"),
-        ("dpltm.masks", "import numpy as np\nnp.load('x')", "opens a file (numpy.load)"),
+        ("dpltm.records.npz", "import numpy as np\nnp.load('x', allow_pickle=True)", "allow_pickle is not False"),
+        ("dpltm.records.npz", "import numpy as np\nnp.load('x', allow_pickle=flag)", "allow_pickle is not False"),
+        ("dpltm.networks.masks", "open('x')", "opens a file (open)"),
+        ("dpltm.networks.masks", "from pathlib import Path\nPath('x').read_text()", "opens a file (read_text)"),
+        ("dpltm.networks.masks", "import numpy as np\nnp.load('x')", "opens a file (numpy.load)"),
         ("dpltm.database", "open('x')", "opens a file (open)"),
     ],
 )
@@ -242,21 +242,21 @@ def test_checker_flags(module: str, source: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("dpltm.cli.main", "from dpltm.tickets import store\nimport dpltm.masks\nprint(store)"),
+        ("dpltm.cli.main", "from dpltm.tickets import store\nimport dpltm.networks.masks\nprint(store)"),
         (
             "dpltm.tickets.store",
-            "from dpltm.masks import density\nfrom . import card\nfrom ..errors import DpltmError",
+            "from dpltm.networks.masks import density\nfrom . import card\nfrom ..errors import DpltmError",
         ),
         ("dpltm.tickets.store", "open('x', 'w')"),
         ("dpltm.tickets.store", "from joblib.externals.loky import get_reusable_executor"),
-        ("dpltm.data", "from .npz import read\nopen('x')"),
-        ("dpltm.data.npz", "import numpy as np\nnp.load('x', allow_pickle=False)"),
-        ("dpltm.masks", "import torch\nmodel.eval()\nmodel.load_state_dict({})\ntorch.exp"),
-        ("dpltm.models", "import importlib\nimportlib.import_module('torch.func')"),
+        ("dpltm.records", "from .npz import read\nopen('x')"),
+        ("dpltm.records.npz", "import numpy as np\nnp.load('x', allow_pickle=False)"),
+        ("dpltm.networks.masks", "import torch\nmodel.eval()\nmodel.load_state_dict({})\ntorch.exp"),
+        ("dpltm.networks", "import importlib\nimportlib.import_module('torch.func')"),
     ],
 )
 def test_checker_lets_pass(module: str, source: str) -> None:
-    assert check(source, module, is_package=module == "dpltm.data") == []
+    assert check(source, module, is_package=module == "dpltm.records") == []
 
 
 def test_checker_resolves_relative_imports_of_a_package() -> None:

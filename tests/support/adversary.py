@@ -599,7 +599,7 @@ def _inside(sample: Sample, place: int) -> bool:
 
 def _told_by_draw(left: Release, right: Release) -> float:
     """Largest log ratio of a winner's chances."""
-    from dpltm.selection import exponential_probabilities, permute_and_flip_probabilities
+    from dpltm.privacy.selection import exponential_probabilities, permute_and_flip_probabilities
 
     exact = exponential_probabilities if left.mechanism == "exponential" else permute_and_flip_probabilities
     one, two = (exact(release.query, release.facts["exponent"]) for release in (left, right))

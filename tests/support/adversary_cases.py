@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from adversary import Case, Command
-from dpltm.estimator import TicketClassifier, TicketRegressor
+from dpltm.estimators.classifier import TicketClassifier, TicketRegressor
 from dpltm.filters import Automatic, Clip, Tanh
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
 from dpltm.privacy.events import UNKNOWN_RECORDS
-from dpltm.private_loop import PrivateLoop
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.training import cross_entropy
+from dpltm.training.descent import cross_entropy
+from dpltm.training.private_loop import PrivateLoop
 from neighbours import CLASSES, FLAT, ITEMS, LABELLED, LOUD, RECORDS, TWIN, USERS, WILD, WORDS, Adjacency, Kind
 
 TABLE: Command = ("--dataset", "d.npz", "--records", str(RECORDS), "--classes", str(CLASSES))

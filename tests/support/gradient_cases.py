@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from dpltm.filters import Automatic, Clip, DpsrCg, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from refusals import refused
 
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -96,7 +96,7 @@ def table(kind: Kind, adjacency: Adjacency, which: str | None) -> Records:
 
 def ratings(kind: Kind, adjacency: Adjacency, which: str | None) -> str:
     """The same of ratings, one of which, or one of whose users, is in question; both are known to be trained on."""
-    from dpltm.data.ratings import held_out
+    from dpltm.records.ratings import held_out
 
     draws = np.random.default_rng(7)
     pairs = [(user, item) for user in range(USERS) if user != ODD_USER for item in range(ITEMS)]
@@ -121,7 +121,7 @@ def place(kind: Kind) -> int:
     if kind == "users":  # those of every fifth id are held out
         return len([user for user in range(ODD_USER) if user % 5 != 4])
     if kind == "ratings":
-        from dpltm.data.ratings import held_out
+        from dpltm.records.ratings import held_out
 
         one, other = (ratings(kind, "replace-one", which).splitlines() for which in (None, LOUD))
         at = next(number for number, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)

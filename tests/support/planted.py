@@ -17,17 +17,22 @@ import torch
 
 import adversary_cases as cases
 from adversary import Case
-from dpltm import data, models, sampling, second_moments, selection, sensitivity, synthetic, training
-from dpltm.data import units
+from dpltm import networks as models
+from dpltm import records as data
 from dpltm.features import centre
 from dpltm.filters import Clip, Tanh
 from dpltm.local.channels import Channel
-from dpltm.noise import FastSource
+from dpltm.privacy import selection
 from dpltm.privacy.events import UNKNOWN_RECORDS, Event, TrainingEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.randomness import sampling
+from dpltm.randomness.noise import FastSource
+from dpltm.records import synthetic, units
 from dpltm.stages import search
 from dpltm.stages import train as train_stage
 from dpltm.tickets.workbench import tune
+from dpltm.training.descent import descent as training
+from dpltm.training.descent import second_moments, sensitivity
 from entries import having
 from neighbours import LABELLED, LOUD
 

@@ -15,25 +15,25 @@ import torch
 from torch import nn
 
 import dpltm
-from dpltm import keyed_source, launcher
 from dpltm.cli import main
 from dpltm.errors import InputError
 from dpltm.filters import make_filter
 from dpltm.gradients import choose
-from dpltm.launcher import launched
-from dpltm.losses import cross_entropy
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.events import UNKNOWN_RECORDS, GuaranteeEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.private_loop import PrivateLoop
-from dpltm.ranks import Ranks
-from dpltm.sampling import Records
+from dpltm.randomness import keyed_source
+from dpltm.randomness.noise import FastSource
+from dpltm.randomness.sampling import Records
 from dpltm.tickets import checkpoint_files
 from dpltm.tickets.workbench import ranks as _  # noqa: F401 - imported before the fork
-from dpltm.training import Descent, NoisyGradients, TrainingConfig
+from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig, launcher
+from dpltm.training.launcher import launched
+from dpltm.training.losses import cross_entropy
+from dpltm.training.private_loop import PrivateLoop
+from dpltm.training.ranks import Ranks
 
 
 def warm() -> None:

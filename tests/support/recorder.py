@@ -32,23 +32,25 @@ import torch
 
 import dpltm
 import dpltm.cli
-import dpltm.data
+import dpltm.records
 import dpltm.tickets
-from dpltm import evaluation, noise, private_columns, second_moments, selection, synthetic, training
-from dpltm.data import Dataset, unfinished
 from dpltm.features import centre
-from dpltm.gaussian_mechanism import SEED, grid_step
-from dpltm.keyed_source import KeyedSource
 from dpltm.local import bit_strings, channels, codebook, response
-from dpltm.noise import FastSource, SecureSource
 from dpltm.privacy import events as events_module
+from dpltm.privacy import selection
 from dpltm.privacy.events import DatasetRef, Event, SearchEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.sampling import Records
+from dpltm.randomness import noise
+from dpltm.randomness.gaussian_mechanism import SEED, grid_step
+from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import FastSource, SecureSource
+from dpltm.randomness.sampling import Records
+from dpltm.records import Dataset, private_columns, synthetic, unfinished
 from dpltm.stages import search
 from dpltm.tickets.journal import journal_path
 from dpltm.tickets.ledger_file import _Unnamed
-from dpltm.training import NoisyGradients
+from dpltm.training.descent import NoisyGradients, evaluation, second_moments
+from dpltm.training.descent import descent as training
 from refs import reference as reference_of
 
 # A module that is first imported while a recorder is at work binds the recorder's functions by name, and keeps them. In an
@@ -361,8 +363,8 @@ class Recorder:
                 self.reference, self._size = reference_of(found), found.records
             return found
 
-        self._around(dpltm.data, "load", told)
-        self._around(dpltm.data, "at_unit", told)
+        self._around(dpltm.records, "load", told)
+        self._around(dpltm.records, "at_unit", told)
 
         def drafted(original: Any, *arguments: Any, **named: Any) -> Any:
             found = original(*arguments, **named)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpltm.data.dataset import Dataset
 from dpltm.privacy.events import DatasetRef, Event
+from dpltm.records.dataset import Dataset
 from dpltm.tickets.identity import UserRegistry
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dpltm.generation import Tickets
-from dpltm.ticket_set import TicketSet
+from dpltm.pruning.generation import Tickets
+from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.ticket_set import save_ticket_set
 
 

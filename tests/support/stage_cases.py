@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.data import Dataset, from_arrays, prepare
-from dpltm.data.registry import RecordRegistry
-from dpltm.generation import GenerationConfig, Tickets, generate
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.events import DatasetRef, ProvenanceEvent, SelectionEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Selection
+from dpltm.pruning.generation import GenerationConfig, Tickets, generate
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.records import Dataset, from_arrays, prepare
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import StartingPoint, from_round
 from dpltm.stages.train_plan import TrainingPlan, plan
-from dpltm.ticket_set import TicketSet
 
 FEATURES, CLASSES, RECORDS = 6, 3, 200
 SPEC = ModelSpec("mlp:8", FEATURES, CLASSES)

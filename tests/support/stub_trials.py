@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from dpltm.data import DatasetCache
 from dpltm.errors import InputError
 from dpltm.experiments.recipe import Recipe
 from dpltm.experiments.shared import Task, name_of
-from dpltm.generation import GenerationConfig, generate
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.privacy.events import DatasetRef
+from dpltm.pruning.generation import GenerationConfig, generate
+from dpltm.records import DatasetCache
 from dpltm.stages.progress import Progress
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.engines import Engine, Processes

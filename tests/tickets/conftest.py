@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.data import load, scale
-from dpltm.generation import GenerationConfig, Tickets, generate
-from dpltm.models import ModelSpec
-from dpltm.ticket_set import TicketSet
+from dpltm.networks import ModelSpec
+from dpltm.pruning.generation import GenerationConfig, Tickets, generate
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.records import load, scale
 from set_events import SOURCE
 from sets import store_set
 

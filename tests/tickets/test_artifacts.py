@@ -9,11 +9,11 @@ import pytest
 
 import dpltm
 import dpltm.tickets
-from dpltm.data import from_arrays, load
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import SelectionEvent
-from dpltm.ticket_set import TicketSet, Winner
+from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.records import from_arrays, load
+from dpltm.records.registry import RecordRegistry
 from dpltm.tickets.ledger_file import open_ledger
 
 TINY = {"model": "mlp:8", "rounds": 2, "iterations": 5, "batch_size": 32}
@@ -89,7 +89,7 @@ def test_a_saved_run_knows_its_records(tickets, path, monkeypatch):
     for each in (read, run):
         (note,) = dpltm.evaluate(each, *arrays(3)).notes
         assert note.startswith("nobody gave the bounds of the records that ")
-    monkeypatch.setattr("dpltm.data.registry.SESSION", RecordRegistry())  # as in another process
+    monkeypatch.setattr("dpltm.records.registry.SESSION", RecordRegistry())  # as in another process
     notes = dpltm.evaluate(read, *arrays(2)).notes
     assert any(note.startswith("whether these records were trained on cannot be checked") for note in notes)
 

@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.generation import Ticket, Tickets
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.ticket_set import Parent
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.pruning.generation import Ticket, Tickets
+from dpltm.pruning.ticket_set import Parent
 from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.files import new_folder, write_json
 from dpltm.tickets.ledger_file import open_ledger

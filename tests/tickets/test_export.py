@@ -15,10 +15,10 @@ from torch.nn.utils import prune
 
 from dpltm.errors import InputError
 from dpltm.features.feature_map import make_feature_map
-from dpltm.generation import GenerationConfig, weights_of, without_data
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.figures import percent
+from dpltm.pruning.generation import GenerationConfig, weights_of, without_data
 from dpltm.tickets.export import (
     export_onnx,
     export_set,

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpltm.data import load
 from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.records import load
 from dpltm.stages.progress import Silent
 from dpltm.tickets.feature_cache import FeatureCache, _opened, cache_path
 

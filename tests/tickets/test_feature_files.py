@@ -14,10 +14,10 @@ import torch
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import ChannelStatistics, Projection
-from dpltm.generation import GenerationConfig, weights_of, without_data
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.event_json import to_json
+from dpltm.pruning.generation import GenerationConfig, weights_of, without_data
 from dpltm.tickets.feature_files import NAME, read_map, write_map
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.ticket_set import load_ticket_set

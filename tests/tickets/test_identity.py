@@ -17,8 +17,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpltm.data import key_id, load, registry
-from dpltm.data.registry import PUBLIC_KEY, RecordRegistry
 from dpltm.errors import InputError
 from dpltm.privacy.event_json import ref_from_json, ref_from_text, ref_to_json, ref_to_text, to_json
 from dpltm.privacy.events import UNKNOWN, DatasetRef, GuaranteeEvent, ProvenanceEvent
@@ -26,6 +24,8 @@ from dpltm.privacy.ledger import merge
 from dpltm.privacy.lineage import check_not_public
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.parts import total_epsilon
+from dpltm.records import key_id, load, registry
+from dpltm.records.registry import PUBLIC_KEY, RecordRegistry
 from dpltm.tickets import identity
 from dpltm.tickets.identity import UserRegistry, key_path, load_key, read_event, read_ref
 from dpltm.tickets.ledger_file import open_ledger

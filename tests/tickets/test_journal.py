@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from dpltm.data import load
 from dpltm.errors import BudgetError
 from dpltm.privacy import budgets
 from dpltm.privacy.events import BudgetEvent, DatasetRef, GuaranteeEvent, ProvenanceEvent
 from dpltm.privacy.mechanisms import Guarantee
+from dpltm.records import load
 from dpltm.tickets import journal
 from dpltm.tickets.journal import journal_path
 from dpltm.tickets.ledger_file import enrol, open_ledger, remove_ledger, restore, write_events

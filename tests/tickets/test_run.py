@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from dpltm.models import build
+from dpltm.networks import build
 from dpltm.tickets.files import new_folder
 from dpltm.tickets.run import load_run, write_run
 from refusals import told

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from dpltm.errors import ArtifactError
-from dpltm.generation import GenerationConfig, without_data
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.privacy.event_json import KINDS, to_json
 from dpltm.privacy.events import OPEN_END
-from dpltm.ticket_set import Parent
+from dpltm.pruning.generation import GenerationConfig, without_data
+from dpltm.pruning.ticket_set import Parent
 from dpltm.tickets.origin import check_text, origin_of
 from dpltm.tickets.ticket_set import card_is_as_written, load_ticket_set
 from entries import SEARCH

@@ -15,13 +15,13 @@ import torch
 
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import ChannelStatistics
-from dpltm.generation import Ticket
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.scheme import Scheme
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.noise import FastSource
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.pruning.generation import Ticket
+from dpltm.randomness.noise import FastSource
 from dpltm.tickets.message_files import open_messages, write_messages
 from dpltm.tickets.scheme_files import load_scheme, save_learned, save_scheme
 from refusals import told

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dpltm.data import key_id
-from dpltm.data.registry import PUBLIC_KEY
 from dpltm.errors import InputError
+from dpltm.records import key_id
+from dpltm.records.registry import PUBLIC_KEY
 from dpltm.tickets import store, ticket_set
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.store import bundled_names, find_set, is_bundled, listing, problems, set_path, split_round

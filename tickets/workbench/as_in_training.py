@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.data.files import TABLES, kind_of
-from dpltm.data.schema import Schema, parse_schema
 from dpltm.options.evaluate import EvaluateRequest
-from dpltm.run import Run
+from dpltm.records.files import TABLES, kind_of
+from dpltm.records.schema import Schema, parse_schema
+from dpltm.training.run import Run
 
 
 def said_in_training(run: Run) -> dict[str, str | None]:

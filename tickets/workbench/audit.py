@@ -8,9 +8,9 @@ from typing import Any
 
 from dpltm.audit.one_run import check_confidence
 from dpltm.errors import ArtifactError, InputError, as_flags
-from dpltm.noise import SecureSource
 from dpltm.options.audit import AuditRequest
 from dpltm.privacy.statement import json_figure
+from dpltm.randomness.noise import SecureSource
 from dpltm.registry import Deferred
 from dpltm.stages.progress import Progress
 from dpltm.tickets.audit_plot import write_audit_plot

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import DatasetCache
 from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.account import total_privacy
 from dpltm.experiments.baselines import TITLE, Base, Baseline, base_of, baselines, kinds_of
@@ -23,6 +22,8 @@ from dpltm.privacy.behind import drawn_with
 from dpltm.privacy.events import Event, SelectionEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger, merge
 from dpltm.privacy.parts import touching
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.records import DatasetCache
 from dpltm.reports.comparison import Candidate, compare, unlike
 from dpltm.reports.subjects import section
 from dpltm.stages import generate as generation
@@ -32,7 +33,6 @@ from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.starting_point import from_round
 from dpltm.stages.train_checks import check_request
 from dpltm.stages.train_plan import TrainingPlan
-from dpltm.ticket_set import TicketSet
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.comparison_files import baseline_lines, together
 from dpltm.tickets.found import FoundRun, candidate_of, find_run, privacy_of

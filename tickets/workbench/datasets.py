@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import Description, catalogue, data_home
-from dpltm.data.files import TABLES, reading
-from dpltm.data.notes import bounds_notes
-from dpltm.data.rating_sets import at_hand
-from dpltm.data.schema_draft import draft, public_records
 from dpltm.errors import InputError, as_flags
 from dpltm.options.datasets import InfoRequest, ListRequest, SchemaRequest
 from dpltm.privacy.behind import READ_OFF
 from dpltm.privacy.events import Event, ProvenanceEvent
+from dpltm.records import Description, catalogue, data_home
+from dpltm.records.files import TABLES, reading
+from dpltm.records.notes import bounds_notes
+from dpltm.records.rating_sets import at_hand
+from dpltm.records.schema_draft import draft, public_records
 from dpltm.registry import Deferred
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_writable, new_file

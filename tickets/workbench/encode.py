@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import DatasetCache, catalogue
 from dpltm.errors import InputError, as_flags
 from dpltm.local.scheme import Scheme
 from dpltm.options.latent import EncodeRequest
+from dpltm.records import DatasetCache, catalogue
 from dpltm.stages.latent_owner import FULL_REPORT, Price, encode, plan_encoding
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_writable

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dpltm.data.files import TABLES
 from dpltm.errors import as_flags
 from dpltm.options.evaluate import EvaluateRequest
 from dpltm.privacy.statement import json_figure
+from dpltm.records.files import TABLES
 from dpltm.stages import evaluate as stage
 from dpltm.stages.progress import Progress
 from dpltm.tickets.ledger_file import open_ledger

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.drawings import learning as drawings
 from dpltm.errors import InputError
 from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE, PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
+from dpltm.features.drawings import learning as drawings
+from dpltm.features.photographs import learning as photographs
 from dpltm.options.features import MakeRequest
-from dpltm.photographs import learning as photographs
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, new_file
 from dpltm.tickets.room import check_room

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dpltm.data.schema import MAX_BYTES, read_schema
-from dpltm.data.unfinished import load_unfinished
 from dpltm.errors import InputError, as_flags
 from dpltm.options.datasets import SchemaRequest
-from dpltm.private_columns import Coder
+from dpltm.records.private_columns import Coder
+from dpltm.records.schema import MAX_BYTES, read_schema
+from dpltm.records.unfinished import load_unfinished
 from dpltm.stages import schema as stage
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import new_file

@@ -7,19 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import DatasetCache
 from dpltm.errors import as_flags
 from dpltm.options.generate import GenerateRequest
 from dpltm.privacy.events import Event
 from dpltm.privacy.ledger import Ledger
 from dpltm.pruning import DP_CRITERIA
-from dpltm.ranks import Ranks
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.records import DatasetCache
 from dpltm.stages.generate import GenerationPlan, plan, planned_report, resumed
 from dpltm.stages.generate import generate as generate_set
 from dpltm.stages.generate_settings import check_options
 from dpltm.stages.going_on import planned_on
 from dpltm.stages.progress import Progress
-from dpltm.ticket_set import TicketSet
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import enrol, open_ledger, remove_ledger, unnamed_ledger, write_events
@@ -28,6 +27,7 @@ from dpltm.tickets.room import check_room
 from dpltm.tickets.ticket_set import check_size, ledger_path, new_ticket_set, private_path, ticket_rows
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.training.ranks import Ranks
 
 
 def generate(

@@ -7,12 +7,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import DatasetCache, catalogue
-from dpltm.data.notes import bounds_notes
 from dpltm.errors import InputError, as_flags
 from dpltm.local.scheme import Scheme
 from dpltm.options.data import DataOptions
 from dpltm.options.latent import EncodeRequest, EpsilonOptions, OwnerRequest, SchemeRequest, TrainRequest
+from dpltm.records import DatasetCache, catalogue
+from dpltm.records.notes import bounds_notes
 from dpltm.stages.latent_claim import local_claim
 from dpltm.stages.latent_owner import scheme_notes
 from dpltm.stages.latent_scheme import check_scheme_options, make_scheme

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpltm.data import Dataset
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError
 from dpltm.options.features import FeatureOptions
-from dpltm.run import check_fits
+from dpltm.records import Dataset
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.front import FeatureSources, TrainedNetwork, with_feature_map
 from dpltm.stages.progress import Progress
 from dpltm.stages.services import Services
@@ -16,6 +15,7 @@ from dpltm.tickets.feature_cache import FeatureCache
 from dpltm.tickets.identity import read_ref
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.run import load_run
+from dpltm.training.run import check_fits
 
 
 def open_features(dataset: Dataset, request: FeatureOptions, registry: RecordRegistry, progress: Progress) -> Dataset:

@@ -9,9 +9,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dpltm.data import load_records
 from dpltm.errors import InputError, as_flags
 from dpltm.options.predict import PredictRequest
+from dpltm.records import load_records
 from dpltm.stages import predict as stage
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_writable, new_file

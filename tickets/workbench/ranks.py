@@ -8,12 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from dpltm import __version__
-from dpltm.data import Dataset, DatasetCache
 from dpltm.errors import RankError
-from dpltm.launcher import Place, check_alone, launched
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.train import TrainRequest
-from dpltm.ranks import Ranks, environment
+from dpltm.records import Dataset, DatasetCache
 from dpltm.stages.generate_settings import check_options
 from dpltm.stages.generate_training import follow as follow_generation
 from dpltm.stages.head import is_least_squares
@@ -27,6 +25,8 @@ from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.train import open_records, open_start
 from dpltm.tickets.workbench.train import train as train_alone
+from dpltm.training.launcher import Place, check_alone, launched
+from dpltm.training.ranks import Ranks, environment
 
 
 def train(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dpltm.data import Dataset, DatasetCache, at_unit, load
-from dpltm.data.schema import Schema
 from dpltm.errors import InputError
-from dpltm.launcher import launched
 from dpltm.options.data import DataOptions
 from dpltm.options.parsing import parse_pair
 from dpltm.options.train import PER_UNIT
+from dpltm.records import Dataset, DatasetCache, at_unit, load
+from dpltm.records.schema import Schema
+from dpltm.training.launcher import launched
 
 
 def read_first(request: DataOptions) -> DatasetCache | None:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.data.catalogue import catalogue
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from dpltm.options.report import ReportRequest
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.events import Event
 from dpltm.privacy.figures import figure
 from dpltm.privacy.report import costs_alone
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.records.catalogue import catalogue
 from dpltm.reports import fields
 from dpltm.reports.fields import Field
 from dpltm.reports.statement import Subject, Terms, pieces_curves, pieces_of, statement
@@ -31,7 +32,6 @@ from dpltm.reports.subjects import (
 from dpltm.reports.words import in_plain_words
 from dpltm.stages.audit import audit
 from dpltm.stages.progress import Progress
-from dpltm.ticket_set import TicketSet
 from dpltm.tickets import report_charts as charts
 from dpltm.tickets.curve_files import check_plot
 from dpltm.tickets.files import check_free, check_writable, new_file

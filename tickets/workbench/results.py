@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import DatasetCache
 from dpltm.errors import ArtifactError
 from dpltm.experiments.markdown import markdown
 from dpltm.experiments.recipe import Arm, Recipe, grouped
@@ -16,6 +15,7 @@ from dpltm.options.sections import resolve
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import Event
 from dpltm.privacy.figures import figure
+from dpltm.records import DatasetCache
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.published import published

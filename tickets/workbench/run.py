@@ -8,11 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpltm.checkpoint import begun_again_by, check_same
-from dpltm.data import DatasetCache
 from dpltm.errors import as_flags
 from dpltm.experiments.pipeline import Means, Pipeline, plan, read_pipeline
 from dpltm.options.run import RunRequest
+from dpltm.records import DatasetCache
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.files import check_free, only_being_written, read_json, read_toml, write_json
@@ -24,6 +23,7 @@ from dpltm.tickets.workbench.opening import feature_sources, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.train import train
+from dpltm.training.checkpoint import begun_again_by, check_same
 
 ROOM = 2**22
 """Bytes that the three stages take together at least; each asks for its own before it begins."""

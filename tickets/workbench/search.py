@@ -8,16 +8,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import Dataset, DatasetCache
 from dpltm.errors import as_flags
 from dpltm.options.tune import PrivateTuneOptions, TuneRequest
+from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.records import Dataset, DatasetCache
 from dpltm.stages import search as stage
 from dpltm.stages.front import take_over_map
 from dpltm.stages.going_on import planned_on
 from dpltm.stages.progress import Progress
 from dpltm.stages.starting_point import default_network
 from dpltm.stages.tune_settings import widest_front
-from dpltm.ticket_set import TicketSet, Winner
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import new_folder
 from dpltm.tickets.identity import UserRegistry

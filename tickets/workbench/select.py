@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import DatasetCache
 from dpltm.errors import InputError, as_flags
 from dpltm.options.select import SelectRequest
+from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.records import DatasetCache
 from dpltm.stages.progress import Progress
 from dpltm.stages.select import DrawPlan, check_options, check_scored, plan, planned_report, select_public
 from dpltm.stages.select import select as draw_winner
-from dpltm.ticket_set import TicketSet, Winner
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.room import SMALL, check_room
 from dpltm.tickets.store import find_set, is_bundled

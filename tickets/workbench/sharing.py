@@ -8,8 +8,8 @@ from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.options.tickets import PullRequest, PushRequest
+from dpltm.pruning.ticket_set import TicketSet
 from dpltm.stages.progress import Progress
-from dpltm.ticket_set import TicketSet
 from dpltm.tickets import export
 from dpltm.tickets.remote import destination_of, place_of
 from dpltm.tickets.sharing import pull, push

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
-from dpltm.generation import Ticket
 from dpltm.options.tickets import ExportRequest, ListRequest, ShowRequest, VerifyRequest
 from dpltm.privacy.event_json import ref_to_json, to_json
 from dpltm.privacy.lineage import draws_behind
+from dpltm.pruning.generation import Ticket
+from dpltm.pruning.ticket_set import TicketSet
 from dpltm.stages.columns import columns_read
 from dpltm.stages.progress import Progress
-from dpltm.ticket_set import TicketSet
 from dpltm.tickets import export
 from dpltm.tickets.curve_files import new_picture
 from dpltm.tickets.feature_files import map_json

@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import Dataset, DatasetCache
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError, as_flags
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import Event
-from dpltm.ranks import Ranks
-from dpltm.run import Run
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.records import Dataset, DatasetCache
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages import train as stage
 from dpltm.stages.checks import model_spec
 from dpltm.stages.front import take_over_map
@@ -24,7 +23,6 @@ from dpltm.stages.starting_point import StartingPoint, default_network, fresh, f
 from dpltm.stages.train_checks import check_request
 from dpltm.stages.train_plan import TrainingPlan
 from dpltm.stages.train_state import resumed
-from dpltm.ticket_set import TicketSet
 from dpltm.tickets.audit_files import BYTES
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.curve_files import new_picture
@@ -42,6 +40,8 @@ from dpltm.tickets.winner import drawn_from, load_winner
 from dpltm.tickets.workbench.ledgers import note_all_ledgers
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.training.ranks import Ranks
+from dpltm.training.run import Run
 
 
 def train(

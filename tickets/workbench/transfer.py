@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import DatasetCache
-from dpltm.data.notes import bounds_notes
 from dpltm.errors import InputError, as_flags
 from dpltm.options.tickets import CompactRequest, ImportRequest
 from dpltm.options.transfer import TransferRequest
+from dpltm.records import DatasetCache
+from dpltm.records.notes import bounds_notes
 from dpltm.stages import transfer as stage
 from dpltm.stages.checks import model_spec
 from dpltm.stages.progress import Progress

@@ -16,8 +16,6 @@ from typing import Any
 
 import torch
 
-from dpltm.checkpoint import begun_again_by
-from dpltm.data import DatasetCache
 from dpltm.errors import ArtifactError, DpltmError, InputError, in_flags
 from dpltm.experiments.commands import COMMANDS
 from dpltm.experiments.ready import dataset_options
@@ -39,6 +37,7 @@ from dpltm.experiments.shared import (
 from dpltm.experiments.table import DIED
 from dpltm.options.sections import resolve
 from dpltm.privacy.lineage import origin_events
+from dpltm.records import DatasetCache
 from dpltm.stages.progress import SILENT
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.files import read_json, read_section, write_json
@@ -55,6 +54,7 @@ from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.train import train
 from dpltm.tickets.workbench.transfer import transfer
 from dpltm.tickets.workbench.tune import tune
+from dpltm.training.checkpoint import begun_again_by
 
 Stage = Callable[..., dict[str, Any]]
 """A stage on files: takes a request and who watches, and datasets that were read already; gives the answer."""

@@ -8,16 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dpltm.data import Dataset, DatasetCache
 from dpltm.errors import InputError, as_flags
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.ledger import Ledger
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.records import Dataset, DatasetCache
 from dpltm.stages import tune as stage
 from dpltm.stages.front import take_over_map
 from dpltm.stages.progress import Progress
 from dpltm.stages.starting_point import default_network
 from dpltm.stages.tune_settings import check_request, widest_front
-from dpltm.ticket_set import TicketSet
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.identity import UserRegistry

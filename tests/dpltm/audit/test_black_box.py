@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from dpltm import PrivateLoop, noise
+from dpltm import PrivateLoop
 from dpltm.audit import noise_family
 from dpltm.audit.black_box import LEAST, Trials, examine_membership, mislabelled, repeat
 from dpltm.audit.f_dp import TradeOff
@@ -15,6 +15,7 @@ from dpltm.errors import InputError
 from dpltm.privacy import gdp
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.randomness import noise
 
 X, Y = np.zeros((5, 1)), np.zeros(5, dtype=int)
 TARGET = np.ones(1), 1

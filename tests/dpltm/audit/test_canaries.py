@@ -10,14 +10,15 @@ import torch
 from scipy.stats import norm
 from torch import nn
 
-from dpltm import PrivateLoop, training
+from dpltm import PrivateLoop
 from dpltm.audit.canaries import LEAST, Canaries
 from dpltm.audit.guessing import PLANNED
 from dpltm.audit.one_run import least_canaries
 from dpltm.errors import InputError
 from dpltm.filters import FILTERS, Clip, make_filter
-from dpltm.masks import Mask
-from dpltm.noise import FastSource
+from dpltm.networks.masks import Mask
+from dpltm.randomness.noise import FastSource
+from dpltm.training.descent import descent as training
 
 LAYERS = torch.tensor([0] * 70 + [1] * 30)
 

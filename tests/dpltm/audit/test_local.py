@@ -10,7 +10,7 @@ from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.response import Response
-from dpltm.noise import FastSource
+from dpltm.randomness.noise import FastSource
 from refusals import refused
 
 BITS = BitStrings(20, 5, FixedPoint(4, 5), "uer", 0.5, 7.0, 1.0)

@@ -5,10 +5,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpltm import selection
 from dpltm.audit.selection import chances, drawn_bound, worst_neighbour
-from dpltm.noise import FastSource
-from dpltm.selection import SelectionPlan
+from dpltm.privacy import selection
+from dpltm.privacy.selection import SelectionPlan
+from dpltm.randomness.noise import FastSource
 from refusals import refused
 
 DENSITIES = (0.7, 0.5, 0.35, 0.2)

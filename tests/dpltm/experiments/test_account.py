@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpltm.data import from_arrays
-from dpltm.data.registry import RecordRegistry
 from dpltm.experiments.account import total_privacy
 from dpltm.experiments.recipe import Recipe
 from dpltm.privacy.events import DatasetRef, Event, GuaranteeEvent, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd
 from dpltm.privacy.report import report
+from dpltm.records import from_arrays
+from dpltm.records.registry import RecordRegistry
 
 RECIPE = Recipe(Path("r.toml"), "Mine", "", (), 1, "accuracy", {}, (), None, False)
 

@@ -10,9 +10,9 @@ import torch
 
 import refusals
 from dpltm.experiments.baselines import base_of, baselines, kinds_of, random_rate
-from dpltm.generation import GenerationConfig, without_data
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
+from dpltm.networks.masks import Mask
+from dpltm.pruning.generation import GenerationConfig, without_data
 
 OPTIONS: dict[str, Any] = {
     "dataset": "digits", "ticket": "set@3", "dense": False, "out": "r", "ledger": "l", "seed": 4, "fresh": False,

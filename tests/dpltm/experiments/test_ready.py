@@ -11,12 +11,12 @@ import pytest
 from sklearn.datasets import load_digits
 
 import refusals
-from dpltm.data import Dataset, load
-from dpltm.data.registry import RecordRegistry
 from dpltm.experiments.reader import recipe_and_problems
 from dpltm.experiments.ready import check_ready
 from dpltm.options.data import DataOptions
 from dpltm.privacy.events import DatasetRef
+from dpltm.records import Dataset, load
+from dpltm.records.registry import RecordRegistry
 from recipes import DENSE, HEAD, SETS
 
 

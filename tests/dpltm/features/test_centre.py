@@ -15,7 +15,7 @@ from dpltm.features import centre
 from dpltm.features.centre import SENSITIVITY, release_mean
 from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import make_feature_map
-from dpltm.noise import FastSource
+from dpltm.randomness.noise import FastSource
 
 HOSTILE = [0.0, 1.0, -1.0, 1e-30, 1e30, 65504.0, math.inf, -math.inf, math.nan]
 

@@ -14,7 +14,7 @@ from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feat
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import ChannelStatistics
 from dpltm.features.scattering import Scattering
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
 from dpltm.privacy.events import DatasetRef, TrainingEvent
 from dpltm.privacy.mechanisms import NoisySgd
 from refusals import refused

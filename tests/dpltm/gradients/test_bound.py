@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dpltm.filters import Automatic, Clip, Filter, Tanh
 from dpltm.gradients import RecordGradients, rules
 from dpltm.gradients.engine import NARROW
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from gradient_cases import dot, norm, random_mask
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dpltm.filters import Automatic, Clip, PerLayerClip, Tanh
 from dpltm.gradients import RecordGradients
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from gradient_cases import Applied, dot, filters, norm, random_mask, tied
 from gradient_networks import EVERY_FILTER, KINDS, Kind, Network, attacks, network, recurrent, scaled, unrolled
 

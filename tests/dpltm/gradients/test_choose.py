@@ -11,7 +11,7 @@ from dpltm.gradients import RecordGradients, choose, linear_layer
 from dpltm.gradients.kernels import FLOAT64, KERNELS
 from dpltm.gradients.kernels.choice import CHOICES, kernel_for
 from dpltm.gradients.kernels.operands import Operands
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from dpltm.options import train as options
 from gradient_cases import dot
 from refusals import refused

@@ -16,10 +16,10 @@ from dpltm.gradients.chunks import LIMIT, ROUNDING, others, scale_of
 from dpltm.gradients.kernels import KERNELS
 from dpltm.gradients.kernels.operands import Operands
 from dpltm.gradients.kernels.sums import add_weighted_sum
-from dpltm.masks import Mask
-from dpltm.noise import FastSource
-from dpltm.sampling import Records
-from dpltm.training import NoisyGradients, TrainingConfig, cross_entropy
+from dpltm.networks.masks import Mask
+from dpltm.randomness.noise import FastSource
+from dpltm.randomness.sampling import Records
+from dpltm.training.descent import NoisyGradients, TrainingConfig, cross_entropy
 from gradient_cases import always, dot, norm, random_mask
 from refusals import refused
 

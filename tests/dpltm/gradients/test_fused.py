@@ -12,10 +12,10 @@ from torch import nn
 import dpltm
 from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
-from dpltm.masks import Mask
-from dpltm.noise import FastSource
-from dpltm.sampling import Records
-from dpltm.training import NoisyGradients, TrainingConfig, cross_entropy
+from dpltm.networks.masks import Mask
+from dpltm.randomness.noise import FastSource
+from dpltm.randomness.sampling import Records
+from dpltm.training.descent import NoisyGradients, TrainingConfig, cross_entropy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method"),  # torch's own, when it loads its compiler

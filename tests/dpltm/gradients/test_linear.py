@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from dpltm.errors import InputError
 from dpltm.filters import Clip, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from gradient_cases import cross_entropy, dot, random_mask
 
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
-from dpltm.masks import Mask
-from dpltm.training import cross_entropy
+from dpltm.networks.masks import Mask
+from dpltm.training.descent import cross_entropy
 from refusals import refused
 
 X, Y = torch.linspace(-1, 1, 24).view(6, 4), torch.arange(6) % 3

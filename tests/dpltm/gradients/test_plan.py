@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from gradient_cases import MIXED, Applied, checked, cross_entropy, refusal, right, squared_error
 from refusals import refused
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpltm.data.units import ABSENT
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
-from dpltm.losses import cross_entropy, user_cross_entropy
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.records.units import ABSENT
+from dpltm.training.losses import cross_entropy, user_cross_entropy
 from gradient_cases import filters, filters_for, gradients_of, naive_sum, own_layers, prepared
 
 pytestmark = pytest.mark.parametrize("_products", ["dense"], indirect=True)  # embeddings have no other

@@ -14,7 +14,7 @@ from dpltm.local.bit_inputs import network_inputs
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.protocols import BIT_PROTOCOLS, WITH_ALPHA
-from dpltm.noise import FastSource, SecureSource
+from dpltm.randomness.noise import FastSource, SecureSource
 from refusals import refused
 
 ALPHA = 7.0

@@ -13,7 +13,7 @@ from scipy import stats
 
 from dpltm.local.channels import WHOLE, Bit, Channel, channel, log_ratio
 from dpltm.local.protocols import BIT_PROTOCOLS, ONE_HOT, WITH_ALPHA
-from dpltm.noise import FastSource
+from dpltm.randomness.noise import FastSource
 from local_channels import Words
 from refusals import refused
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from dpltm.exact import bits_for, on_grid, whole_rows
 from dpltm.local import codebook
 from dpltm.local.class_means import best_codebook, estimates
 from dpltm.local.codebook import PAIRS, WHOLE, Codebook, codewords
 from dpltm.local.server import metric, nearest_mean
-from dpltm.noise import FastSource
+from dpltm.randomness.exact import bits_for, on_grid, whole_rows
+from dpltm.randomness.noise import FastSource
 from refusals import refused
 
 SIGNED, ONE_HOT = Codebook(6, 3, 1.0, "signed", 40), Codebook(6, 3, 4.0, "one-hot", 20)

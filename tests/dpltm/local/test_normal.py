@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.local.normal import _log, _turn, portable_gaussian
-from dpltm.noise import FastSource, gaussian
+from dpltm.randomness.noise import FastSource, gaussian
 
 
 class Constant:

@@ -11,7 +11,7 @@ from scipy import stats
 
 from dpltm.local.channels import WHOLE
 from dpltm.local.response import Response
-from dpltm.noise import FastSource
+from dpltm.randomness.noise import FastSource
 from local_channels import Words
 from refusals import refused
 

@@ -12,8 +12,8 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.scheme import Scheme, no_statistics, public_statistics
-from dpltm.noise import FastSource
 from dpltm.privacy.events import DatasetRef
+from dpltm.randomness.noise import FastSource
 from refusals import refused
 
 MAP = make_feature_map("unit:1", (2, 3), (0.0, 255.0))

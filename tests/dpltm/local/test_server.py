@@ -11,7 +11,7 @@ from dpltm.local.bit_inputs import network_inputs
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
 from dpltm.local.server import Messages
-from dpltm.noise import FastSource
+from dpltm.randomness.noise import FastSource
 
 ANSWER = BitStrings(5, 3, FixedPoint(1, 1), "rappor", 40.0, None, 3.0)
 

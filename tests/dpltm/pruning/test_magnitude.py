@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dpltm.errors import InputError
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from dpltm.pruning.magnitude import prune_by_input, prune_by_magnitude
 from dpltm.pruning.schedule import layer_rates, live_schedule, prune_count
 from dpltm.pruning.topk import keep_topk

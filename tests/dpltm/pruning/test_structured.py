@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpltm.compaction import compact, compact_spec
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.compaction import compact, compact_spec
+from dpltm.networks.masks import Mask
 from dpltm.pruning.structured import fewest_live, prune_units
 from dpltm.pruning.unit_groups import positions, unit_groups
 from refusals import refused

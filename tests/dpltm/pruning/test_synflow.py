@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from dpltm.generation import GenerationConfig, make_schedule, weights_of, without_data
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.pruning.generation import GenerationConfig, make_schedule, weights_of, without_data
 from dpltm.pruning.synflow import prune_by_synflow, synflow_scores
 from dpltm.pruning.topk import keep_topk
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpltm.masks import Mask
+from dpltm.networks.masks import Mask
 from dpltm.pruning.topk import keep_topk
 
 shapes = hnp.array_shapes(min_dims=2, max_dims=4, max_side=3)

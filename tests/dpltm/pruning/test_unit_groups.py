@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
 from dpltm.pruning.unit_groups import positions, unit_groups
 
 

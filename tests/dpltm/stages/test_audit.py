@@ -11,10 +11,10 @@ import pytest
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import TrainingEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.run import Run
 from dpltm.stages.audit import audit, training_of
 from dpltm.stages.services import Services
 from dpltm.stages.train import train
+from dpltm.training.run import Run
 from refusals import refused
 from stage_cases import planned
 

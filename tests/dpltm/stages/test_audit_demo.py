@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dpltm.data import load
+from dpltm.records import load
 from dpltm.stages import audit_demo as stage
 from dpltm.stages.services import Services
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import dpltm
-from dpltm.data import from_arrays
-from dpltm.noise import FastSource
 from dpltm.privacy.events import SelectionEvent
 from dpltm.privacy.mechanisms import Selection
+from dpltm.randomness.noise import FastSource
+from dpltm.records import from_arrays
 from dpltm.stages import audit_tickets as stage
 from dpltm.stages.services import Services
 from refusals import refused

@@ -11,18 +11,18 @@ import torch
 from sklearn.datasets import load_digits
 
 import dpltm
-from dpltm.data import Dataset, from_arrays
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.features.feature_map import make_feature_map
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.run import Run
+from dpltm.records import Dataset, from_arrays
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.evaluate import evaluate
+from dpltm.training.run import Run
 from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dpltm.data import from_arrays
-from dpltm.data.registry import RecordRegistry
 from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
 from dpltm.options.features import FeatureOptions
 from dpltm.privacy.behind import READ_OFF
 from dpltm.privacy.events import SETTINGS, GaussianEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
 from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection
 from dpltm.privacy.parts import total_epsilon
+from dpltm.records import from_arrays
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.front import (
     FeatureSources,
     TrainedNetwork,

@@ -10,19 +10,19 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
-from dpltm.data import Dataset
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
-from dpltm.keyed_source import KeyedSource
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.events import BudgetEvent, GaussianEvent, NonPrivateEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.pruning import DATA_FREE, DP_CRITERIA
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.records import Dataset
 from dpltm.stages import generate_dp
 from dpltm.stages.generate import generate, plan, planned_report
 from dpltm.stages.services import Services
-from dpltm.ticket_set import TicketSet
 from refusals import refused, refused_after_it_ran
 from stage_cases import kinds
 from stage_cases import plain_records as records

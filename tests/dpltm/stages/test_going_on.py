@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from dpltm.checkpoint import Checkpoint
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import UNKNOWN_RECORDS, Event, GuaranteeEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.going_on import planned_on
+from dpltm.training.checkpoint import Checkpoint
 
 
 class Held:

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from dpltm.data import Dataset, from_arrays
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError, InputError
 from dpltm.local.scheme import Scheme
-from dpltm.models import ModelSpec, build
-from dpltm.noise import SecureSource
+from dpltm.networks import ModelSpec, build
 from dpltm.options.latent import EncodeOptions, SchemeOptions
 from dpltm.privacy.events import BudgetEvent, GaussianEvent, GuaranteeEvent, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
+from dpltm.randomness.noise import SecureSource
+from dpltm.records import Dataset, from_arrays
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.front import FeatureSources, TrainedNetwork
 from dpltm.stages.latent_owner import encode, plan_encoding
 from dpltm.stages.latent_scheme import check_scheme_options, make_scheme

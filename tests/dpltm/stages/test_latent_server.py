@@ -11,13 +11,13 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from dpltm import pruning_rounds
-from dpltm.data import Dataset, from_arrays
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import InputError
 from dpltm.local.scheme import Scheme
-from dpltm.noise import FastSource
 from dpltm.options.latent import SchemeOptions, ServerOptions
+from dpltm.pruning import rounds as pruning_rounds
+from dpltm.randomness.noise import FastSource
+from dpltm.records import Dataset, from_arrays
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages import latent_server
 from dpltm.stages.front import FeatureSources
 from dpltm.stages.latent_scheme import make_scheme

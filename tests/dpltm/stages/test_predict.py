@@ -12,10 +12,10 @@ from sklearn.datasets import load_digits
 import dpltm
 from dpltm.errors import InputError
 from dpltm.features.feature_map import make_feature_map
-from dpltm.masks import Mask
-from dpltm.models import ModelSpec, build
-from dpltm.run import Run
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.stages.predict import predict
+from dpltm.training.run import Run
 from refusals import refused
 
 X = load_digits().images[4::5][:37].astype(np.uint8)

@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm import keyed_source
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError
-from dpltm.gaussian_mechanism import gaussian_mechanism
-from dpltm.keyed_source import KeyedSource
-from dpltm.masks import Mask
-from dpltm.models import build
+from dpltm.networks import build
+from dpltm.networks.masks import Mask
 from dpltm.options.tune import PrivateTuneOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import SearchEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
-from dpltm.run import Run
-from dpltm.sampling import Records
+from dpltm.randomness import keyed_source
+from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
+from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.sampling import Records
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages import search as stage
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
-from dpltm.training import train
+from dpltm.training.descent import train
+from dpltm.training.run import Run
 from refusals import refused
 from stage_cases import SPEC, kinds, planned, records, ticket_set
 

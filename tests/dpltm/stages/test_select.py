@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from dpltm.data import Dataset
 from dpltm.errors import BudgetError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.events import BudgetEvent, SelectionEvent
 from dpltm.privacy.ledger import Ledger
-from dpltm.selection import SelectionPlan
+from dpltm.privacy.selection import SelectionPlan
+from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.records import Dataset
 from dpltm.stages import generate as generate_stage
 from dpltm.stages import select as select_stage
 from dpltm.stages.select import plan, planned_report, select, select_public
 from dpltm.stages.services import Services
-from dpltm.ticket_set import TicketSet, Winner
 from refusals import refused, refused_after_it_ran
 from stage_cases import kinds
 from stage_cases import plain_records as records

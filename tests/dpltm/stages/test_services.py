@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpltm.data import copies_of, from_arrays
 from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.records import copies_of, from_arrays
 from dpltm.stages.services import MemoryFeatures, Services
 from dpltm.tickets.feature_cache import FeatureCache
 

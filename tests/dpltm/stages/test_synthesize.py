@@ -14,14 +14,14 @@ import pytest
 
 import dpltm
 import dpltm.tickets
-from dpltm.data import from_arrays, load
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError, BudgetError
 from dpltm.options.latent import EncodeOptions, SchemeOptions
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy import gdp
 from dpltm.privacy.events import SYNTHETIC, BudgetEvent, GaussianEvent, ProvenanceEvent
 from dpltm.privacy.ledger import Ledger
+from dpltm.records import from_arrays, load
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages import synthesize as stage
 from dpltm.stages.front import FeatureSources
 from dpltm.stages.latent_owner import plan_encoding

@@ -15,23 +15,23 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm import noise
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.evaluation import accuracy
 from dpltm.features.feature_map import make_feature_map
-from dpltm.keyed_source import KeyedSource
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.privacy.events import GaussianEvent, GuaranteeEvent, TrainingEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
-from dpltm.private_loop import PrivateLoop
-from dpltm.run import Run
+from dpltm.pruning.ticket_set import Winner
+from dpltm.randomness import noise
+from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
 from dpltm.stages.starting_point import fresh, from_round, from_winner
 from dpltm.stages.train import planned_report, train
-from dpltm.ticket_set import Winner
+from dpltm.training.evaluation import accuracy
+from dpltm.training.private_loop import PrivateLoop
+from dpltm.training.run import Run
 from refusals import refused_after_it_ran
 from stage_cases import CLASSES, FEATURES, a_draw, body, planned, records, ticket_set
 

@@ -9,11 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpltm.data import from_arrays
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.privacy.event_json import ref_to_text, to_json
 from dpltm.privacy.events import (
     SETTINGS,
@@ -24,9 +22,11 @@ from dpltm.privacy.events import (
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.parts import total_epsilon
+from dpltm.pruning.ticket_set import Winner
+from dpltm.records import from_arrays
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages.starting_point import default_network, fresh, from_round, from_winner, starting_point
 from dpltm.stages.train import facts, planned_report
-from dpltm.ticket_set import Winner
 from entries import having
 from refusals import refused
 from stage_cases import CLASSES, FEATURES, a_draw, planned, records, ticket_set

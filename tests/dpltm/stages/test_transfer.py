@@ -9,13 +9,9 @@ import numpy as np
 import pytest
 
 import dpltm
-from dpltm.data import Dataset, from_arrays
-from dpltm.data.registry import RecordRegistry
-from dpltm.data.synthetic_origin import SyntheticOrigin
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.generation import GenerationConfig, without_data
-from dpltm.models import ModelSpec
+from dpltm.networks import ModelSpec
 from dpltm.options.features import FeatureOptions
 from dpltm.options.tickets import ImportOptions
 from dpltm.options.transfer import TransferOptions
@@ -23,9 +19,13 @@ from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, ProvenanceKind, SelectionEvent
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Selection
+from dpltm.pruning.generation import GenerationConfig, without_data
+from dpltm.pruning.ticket_set import Parent, TicketSet, Winner
+from dpltm.records import Dataset, from_arrays
+from dpltm.records.registry import RecordRegistry
+from dpltm.records.synthetic_origin import SyntheticOrigin
 from dpltm.stages.front import FeatureSources
 from dpltm.stages.transfer import StatedFront, check_options, front_of_import, imported_set, plan_transfer, transfer
-from dpltm.ticket_set import Parent, TicketSet, Winner
 from refusals import refused
 
 TIME = "2026-01-01T00:00:00Z"

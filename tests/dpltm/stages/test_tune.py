@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.data import from_arrays
-from dpltm.data.registry import RecordRegistry
 from dpltm.errors import ArtifactError
-from dpltm.models import ModelSpec, build
+from dpltm.networks import ModelSpec, build
 from dpltm.options.features import FeatureOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.ledger import Ledger
+from dpltm.records import from_arrays
+from dpltm.records.registry import RecordRegistry
 from dpltm.stages import tune as stage
 from dpltm.stages.front import FeatureSources, with_feature_map
 from dpltm.stages.services import Services

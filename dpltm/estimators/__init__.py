@@ -1,0 +1,1 @@
+"""The scikit-learn face: ``TicketClassifier`` and ``TicketRegressor``."""

@@ -1,0 +1,79 @@
+"""What an encoder that learned to tell apart drawings of a formula says of an image: features from nobody's data.
+
+Every image is made a drawing first, by a rule that looks at this image alone: grey, bright on dark, square, 28 by 28 pixels.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
+from dpltm.features.drawings.encoder import Encoder
+from dpltm.features.drawings.strokes import SIDE
+from dpltm.features.image import check_resizable, colours_first
+from dpltm.records.bundled import bundled_tensors
+
+GREY = (0.299, 0.587, 0.114)
+"""Shares of red, green and blue in the brightness of an image (ITU-R BT.601)."""
+
+
+class Drawings:
+    """Units of the encoder along the directions in which drawings differ most; every image by itself.
+
+    Args:
+        count: directions.
+        shape: of the images as stored.
+
+    Raises:
+        InputError: a record is no image, too small, or of other than one or three colours.
+        DataError: the encoder is not what was bundled.
+    """
+
+    channel_groups: int | None = None
+
+    def __init__(self, count: int, shape: tuple[int, ...]) -> None:
+        check_resizable("drawings", shape)
+        self.feature_shape: tuple[int, ...] = (count,)
+        self._encoder, self._mean, directions = _bundled()  # now: what is damaged is refused before anything is spent
+        self._directions = directions[:count].contiguous()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``(n, *shape)`` to ``(n, count)``."""
+        units = self._encoder(as_drawings(x).contiguous(memory_format=torch.channels_last))
+        return (units - self._mean) @ self._directions.T
+
+
+@cache
+def _bundled() -> tuple[Encoder, Tensor, Tensor]:
+    """The encoder, the mean of its units and the directions."""
+    tensors = bundled_tensors(DRAWINGS_FILE, DRAWINGS_DIGEST)
+    wide = {name: torch.from_numpy(value).float() for name, value in tensors.items()}
+    mean, directions = wide.pop("mean"), wide.pop("directions")
+    with torch.device("meta"):  # no weights are drawn, and no generator of the caller's moves on
+        encoder = Encoder()
+    encoder.load_state_dict(wide, assign=True)
+    return encoder.requires_grad_(False), mean, directions
+
+
+def as_drawings(x: Tensor) -> Tensor:
+    """Images as the encoder knows them, ``(n, *shape)`` in 0..1 to ``(n, 1, SIDE, SIDE)``.
+
+    Args:
+        x: ``(n, height, width)`` or ``(n, height, width, colours)``; an image whose edge is bright on average is taken for
+            dark on light.
+    """
+    images = colours_first(x)
+    if images.shape[1] == 3:
+        images = (images * torch.tensor(GREY).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    edge = torch.cat([images[..., 0, :], images[..., -1, :], images[..., 1:-1, 0], images[..., 1:-1, -1]], dim=-1)
+    images = torch.where(edge.mean(-1)[..., None, None] > 0.5, 1 - images, images)
+    most = max(images.shape[2:])
+    height, width = (max(1, round(SIDE * side / most)) for side in images.shape[2:])
+    if most != SIDE:
+        images = functional.interpolate(images, (height, width), mode="bilinear", antialias=True)
+    down, right = SIDE - height, SIDE - width
+    return functional.pad(images, (right // 2, right - right // 2, down // 2, down - down // 2))

@@ -1,0 +1,197 @@
+"""Networks by name, one kind a file.
+
+``mlp:300,100`` is fully connected; ``cnn`` is the convolutional network of Bu et al., ``latent`` that of LATENT; ``embed``
+averages vectors of words; ``lstm`` and ``gru`` are recurrent; ``ncf`` takes users and items. ``mlp-tanh``, ``cnn-tanh`` and
+so on are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP training rewards
+(Papernot et al. 2021).
+
+A new kind is one module with a ``NetworkKind``, and one line in ``KINDS``. Nothing here imports torch but ``build``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpltm.errors import InputError, did_you_mean
+from dpltm.networks.cnn import CNN
+from dpltm.networks.embed import EMBED, EMBED_PAD
+from dpltm.networks.kind import MAX_WIDTH, TANH, Inputs, NetworkKind
+from dpltm.networks.latent import LATENT
+from dpltm.networks.mlp import MLP
+from dpltm.networks.ncf import NCF
+from dpltm.networks.recurrent import GRU, LSTM
+from dpltm.registry import Deferred, Registry
+
+if TYPE_CHECKING:
+    from torch import nn
+
+MAX_WEIGHTS = 500_000_000
+"""Of a network; a guard for memory."""
+
+MAX_NAME_LENGTH = 1000
+"""Characters of a name; the same guard, for names out of files."""
+
+KINDS = Registry[NetworkKind](
+    "model",
+    (
+        MLP,
+        CNN,
+        LATENT,
+        EMBED,
+        EMBED_PAD,
+        LSTM,
+        GRU,
+        NCF,
+    ),
+)
+
+_make = Deferred("dpltm.networks.network:make")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A network, fully determined: what is built from it has fixed parameter names and shapes.
+
+    Attributes:
+        text: the name, e.g. ``mlp:300,100``, ``mlp-tanh:300,100`` or ``cnn:28x28x1`` (see ``resolve``); ``mlp`` alone
+            is a linear classifier, ``mlp:project64,300,100`` has a projection in front, ``cnn:28x28x1:7,20,15`` other
+            widths.
+        features: input size of one flattened record.
+        classes: number of outputs.
+    """
+
+    text: str
+    features: int
+    classes: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise InputError(f"model {self.text!r:.40} is not a text")
+        if len(self.text) > MAX_NAME_LENGTH:
+            raise InputError(
+                f"`model`: a name of {len(self.text):,} characters, more than the {MAX_NAME_LENGTH:,} that are taken; it"
+                f" starts {self.text[:20]!r}"
+            )
+        kind = self.kind
+        for name, size in (("features", self.features), ("classes", self.classes)):
+            if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_WIDTH:
+                raise InputError(f"model {self.text:.80}: {name} {size!r:.40} is not between 1 and {MAX_WIDTH}")
+        kind.check(_plain(self.text), self.features)
+        if self.parameters > MAX_WEIGHTS:
+            raise InputError(
+                f"`model`: {self.text} has {self.parameters:,} weights, more than the {MAX_WEIGHTS:,} that are taken"
+            )
+
+    @property
+    def kind(self) -> NetworkKind:
+        """What is known of networks like this one."""
+        return _kind(self.text)
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters, biases included."""
+        return sum(math.prod(shape) for shape in self.shapes().values())
+
+    @property
+    def tables(self) -> tuple[int, ...]:
+        """Sizes of the tables that inputs are positions in, one for all or one each; empty where they are quantities."""
+        return self.kind.tables(_plain(self.text))
+
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        """Shape of one record, as far as the network knows it: that of an image, or else flat."""
+        return self.kind.record_shape(_plain(self.text), self.features)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
+        return self.kind.shapes(_plain(self.text), self.features, self.classes)
+
+
+def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
+    """The network of the same layers as ``spec`` that has parameters of these names and shapes.
+
+    Raises:
+        InputError: there is none, since more than the widths of layers differs.
+    """
+    try:
+        name = spec.kind.renamed(_plain(spec.text), shapes)
+        head, colon, rest = name.partition(":")
+        suffix = TANH if spec.text != _plain(spec.text) else ""
+        candidate = ModelSpec(f"{head}{suffix}{colon}{rest}", spec.features, spec.classes)
+    except (KeyError, IndexError):
+        candidate = None
+    if candidate is None or list(candidate.shapes().items()) != list(shapes.items()):
+        raise InputError(
+            f"model: no widths of {spec.text} give parameters of these names and shapes; it is another network"
+        )
+    return candidate
+
+
+def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
+    """Kinds of networks whose inputs are positions in so many tables, or are quantities."""
+    return tuple(name for name, kind in KINDS.items() if len(tables) in kind.table_counts)
+
+
+def network_metavar(inputs: Inputs | None = None) -> str:
+    """How help shows the names of networks, of those whose records may be of that kind."""
+    shown = (kind.metavar for kind in KINDS.values() if inputs is None or inputs in kind.inputs)
+    return "|".join(name for name in shown if name)
+
+
+def for_inputs(inputs: Inputs) -> tuple[str, ...]:
+    """Kinds of networks whose records may be of that kind."""
+    return tuple(name for name, kind in KINDS.items() if inputs in kind.inputs)
+
+
+def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> str:
+    """The network's name with all that it leaves to the data: ``cnn`` on images of 28 x 28 is ``cnn:28x28x1``.
+
+    Args:
+        text: as the user gives it.
+        shape: of one record as stored.
+        tables: that its values are positions in, see ``Dataset``.
+
+    Raises:
+        InputError: a network of images, texts or sequences, and the records are none.
+    """
+    kind = KINDS.get(_plain(text))
+    return text if kind is None else kind.resolve(text, shape, tables)
+
+
+def _plain(text: str) -> str:
+    """The name of the same network with ReLU."""
+    name, colon, rest = text.partition(":")
+    return f"{name.removesuffix(TANH)}{colon}{rest}"
+
+
+def kind_name(text: str) -> str:
+    """The name of the kind, ``mlp`` of ``mlp-tanh:300,100``, whether there is one or not."""
+    return text.partition(":")[0].removesuffix(TANH)
+
+
+def _kind(text: str) -> NetworkKind:
+    name = kind_name(text)
+    if name not in KINDS:
+        known = ", ".join(kind.usage or kind.name for kind in KINDS.values())
+        raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}{did_you_mean(name, KINDS)}")
+    kind = KINDS[name]
+    if kind.no_tanh is not None and _plain(text) != text:
+        raise InputError(f"`model`: {text!r:.80}: {kind.no_tanh}; leave {TANH} out")
+    return kind
+
+
+def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
+    """The network of ``spec``: Glorot normal weights and zero biases drawn from ``seed`` alone, or whatever weights.
+
+    Glorot normal is the initialisation of the lottery-ticket experiments that DPLTM builds on (Frankle and Carbin
+    2019). A network of a single layer starts at zero: its loss is convex, so random weights would be noise and no more.
+    The global random state is neither read nor changed.
+    """
+    if seed is not None and not 0 <= seed < 2**63:
+        raise InputError(f"`seed`: {seed} is not between 0 and 2^63 - 1")
+    layers = spec.kind.layers(_plain(spec.text), spec.features, spec.classes)
+    model: nn.Sequential = _make(layers, spec.text != _plain(spec.text), seed)
+    return model

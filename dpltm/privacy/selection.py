@@ -1,0 +1,233 @@
+"""Phase 2: draw the winning ticket (DPLTM, Algorithm 1, phase 2; docs/privacy-model.md section 3).
+
+Scores are S_i = A_i (1 - nu C_i) (``product``, DPLTM) or S_i = A_i - lambda C_i (``additive``), with A_i the accuracy
+of ticket i on the private records as a count over a *public* number of records, and C_i its density. A mechanism
+turns scores into one draw; nothing but the winner leaves this module unless the caller asks and pays for it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dpltm.errors import InputError
+from dpltm.privacy.mechanisms import Adjacency
+from dpltm.randomness.noise import RandomSource, uniform
+
+Draw = Literal["exponential", "permute-and-flip"]
+Score = Literal["product", "additive"]
+Rule = Literal["exact", "paper"]
+
+
+MAX_EPS1 = 1e6
+"""No draw is calibrated beyond this: exponents would leave float64."""
+
+
+@dataclass(frozen=True)
+class SelectionPlan:
+    """Everything about a draw that is fixed before the private records are looked at.
+
+    Attributes:
+        eps1: the epsilon that the draw is calibrated to.
+        densities: C_i of every candidate, in (0, 1]; public, fixed by the pruning schedule.
+        records: public number n0 that counts are divided by.
+        score: ``product`` or ``additive``.
+        nu: weight of the density in the product score; 50 in DPLTM.
+        lam: weight lambda of the density in the additive score.
+        rule: ``exact`` needs predictors that were fixed without the scored records; ``paper`` is DPLTM's Lemma 1.
+        mechanism: ``exponential`` or ``permute-and-flip``.
+        adjacency: neighbouring relation.
+        fixed_predictors: whether the predictors were fixed without the scored records. If not, one record can move an
+            accuracy from 0 to 1.
+    """
+
+    eps1: float
+    densities: tuple[float, ...]
+    records: int
+    score: Score = "product"
+    nu: float = 50.0
+    lam: float = 0.05
+    rule: Rule = "exact"
+    mechanism: Draw = "exponential"
+    adjacency: Adjacency = "add-remove"
+    fixed_predictors: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.eps1 > 0 and math.isfinite(self.eps1)):
+            raise InputError(f"`eps1`: {self.eps1} is not a positive number; 0.1 is DPLTM's")
+        if self.eps1 > MAX_EPS1:
+            raise InputError(f"`eps1`: {self.eps1:g} is above {MAX_EPS1:g}, which protects nothing; 0.1 is DPLTM's")
+        if not self.densities:
+            raise InputError("select: the ticket set holds no pruned ticket to draw from")
+        if any(not 0 < density <= 1 for density in self.densities):
+            raise InputError("select: a density outside (0, 1]")
+        if self.records < 1:
+            raise InputError(f"`records`: {self.records} is not a positive whole number")
+        if not (self.nu >= 0 and math.isfinite(self.nu)):
+            raise InputError(f"`nu`: {self.nu} is not a number >= 0; 50 is DPLTM's")
+        if not (self.lam >= 0 and math.isfinite(self.lam)):
+            raise InputError(f"`lam`: {self.lam} is not a number >= 0")
+        for name, value, known in (
+            ("`score`", self.score, ("product", "additive")),
+            ("`sensitivity`", self.rule, ("exact", "paper")),
+            ("`mechanism`", self.mechanism, ("exponential", "permute-and-flip")),
+        ):
+            if value not in known:
+                raise InputError(f"{name}: {value!r} is not one of {', '.join(known)}")
+        if self.rule == "exact" and not self.fixed_predictors:
+            raise InputError(
+                "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be"
+                " scored; score on other records (`dataset`, `subset`), or use `sensitivity` paper"
+            )
+        if self.rule == "paper" and self.score == "additive":
+            raise InputError("`sensitivity`: paper is stated for `score` product only; use `sensitivity` exact")
+        if not self.sensitivity > 0:
+            raise InputError(
+                f"`nu`: {self.nu:g} makes the sensitivity 0 (all scores are constant, or nu is 1 under the paper's rule),"
+                " which no draw can be calibrated to; use another value"
+            )
+
+    def scores(self, correct: np.ndarray) -> np.ndarray:
+        """Scores for the number of records that each candidate gets right, shape ``(candidates,)``, float64.
+
+        DPLTM's sensitivity speaks of accuracies in [0, 1], so counts above the public number saturate there.
+        """
+        fraction = np.asarray(correct, dtype=np.float64) / self.records
+        if self.rule == "paper":
+            fraction = np.minimum(fraction, 1.0)
+        density = np.asarray(self.densities)
+        return fraction * (1 - self.nu * density) if self.score == "product" else fraction - self.lam * density
+
+    @property
+    def sensitivity(self) -> float:
+        """Delta that the draw is calibrated with.
+
+        Exact: one record moves one count by one, so max_i |1 - nu C_i| / n0 (product) or 1 / n0 (additive), under
+        add/remove and replace-one alike. Paper: |1 - nu| (DPLTM, Lemma 1), which lets an accuracy move from 0 to 1.
+        """
+        return abs(1 - self.nu) if self.rule == "paper" else self._slope / self.records
+
+    @property
+    def certified_epsilon(self) -> float:
+        """The epsilon that holds for the draw, from the true sensitivity over the one that was used.
+
+        With the paper's rule one accuracy may move by 1, so the true sensitivity is max_i |1 - nu C_i|. Where that is
+        above |1 - nu| (nu below 2) the draw costs more than eps1. It is never reported below eps1.
+        """
+        if self.rule == "exact":
+            return self.eps1
+        return self.eps1 * max(1.0, self._slope / self.sensitivity)
+
+    @property
+    def _slope(self) -> float:
+        """How far a score moves when an accuracy moves by one."""
+        return max(abs(1 - self.nu * density) for density in self.densities) if self.score == "product" else 1.0
+
+    @property
+    def exponent(self) -> float:
+        """What a score is multiplied by inside exp: eps1 / (2 Delta), or eps1 / Delta for monotone scores.
+
+        The additive score is monotone under add/remove: an added record lowers no score (privacy-model.md 3.1).
+        """
+        monotone = self.score == "additive" and self.adjacency == "add-remove"
+        return self.eps1 / (self.sensitivity if monotone else 2 * self.sensitivity)
+
+
+def _weights(scores: np.ndarray, exponent: float) -> np.ndarray:
+    """exp(exponent (S_i - max S)): 1 for the best, down to 0 for those out of reach; nothing overflows."""
+    with np.errstate(over="ignore"):
+        return np.exp(exponent * (scores - scores.max()))
+
+
+def exponential_probabilities(scores: np.ndarray, exponent: float) -> np.ndarray:
+    """P(i) proportional to exp(exponent S_i), the largest score shifted to 0 so that nothing overflows."""
+    weights = _weights(scores, exponent)
+    return weights / weights.sum()
+
+
+def draw_exponential(source: RandomSource, scores: np.ndarray, exponent: float) -> int:
+    """One draw of the exponential mechanism (McSherry and Talwar 2007), by the inverse of the distribution function.
+
+    Args:
+        source: randomness; secret.
+        scores: S_i, ``(k,)`` float64.
+        exponent: what a score is multiplied by inside exp, above 0 (see :attr:`SelectionPlan.exponent`).
+
+    Returns:
+        Position of the winner, below k.
+    """
+    cumulative = np.cumsum(exponential_probabilities(scores, exponent))
+    point = uniform(source, 1)[0] * cumulative[-1]
+    return int(np.searchsorted(cumulative, point, side="right"))
+
+
+def draw_permute_and_flip(source: RandomSource, scores: np.ndarray, exponent: float) -> int:
+    """One draw of permute-and-flip (McKenna and Sheldon 2020): in random order, accept i with exp(exponent (S_i - max)).
+
+    A best candidate is always accepted, so one pass ends. Its expected score is never below the exponential mechanism's.
+
+    Arguments as :func:`draw_exponential`.
+    """
+    order = np.argsort(uniform(source, len(scores)), kind="stable")
+    accept = _weights(scores, exponent)
+    coins = uniform(source, len(scores))
+    return int(next(index for index, coin in zip(order, coins, strict=True) if coin <= accept[index]))
+
+
+def permute_and_flip_probabilities(scores: np.ndarray, exponent: float) -> np.ndarray:
+    """Exact probabilities of permute-and-flip for all candidates.
+
+    P(i) = p_i * integral over u in [0, 1] of prod_{j != i} (1 - p_j u): i comes at position u of the order and every j
+    before it (each with chance u) was refused. The product is a polynomial of degree n - 1 in u, which Gauss and
+    Legendre's rule of n/2 points integrates exactly, with positive terms only, so that no digits cancel.
+    """
+    accept = _weights(scores, exponent)
+    nodes, weights = np.polynomial.legendre.leggauss(len(scores) // 2 + 1)
+    refuse = 1 - accept[:, None] * (nodes + 1) / 2
+    others = [np.prod(np.delete(refuse, index, axis=0), axis=0) for index in range(len(scores))]
+    return accept * (np.array(others) @ weights) / 2
+
+
+def draw(plan: SelectionPlan, correct: np.ndarray, source: RandomSource) -> int:
+    """Position of the winner among the candidates: the one private release of phase 2.
+
+    Args:
+        plan: what was fixed beforehand.
+        correct: private counts of right answers, one for each candidate.
+        source: cryptographic, unless a test says otherwise.
+
+    Guarantees:
+        ``plan.certified_epsilon``-DP for the winner alone. Scores, counts and probabilities stay private.
+    """
+    if len(correct) != len(plan.densities):
+        raise InputError(f"Expected {len(plan.densities)} counts, one for each candidate, got {len(correct)}")
+    mechanism = draw_exponential if plan.mechanism == "exponential" else draw_permute_and_flip
+    return mechanism(source, plan.scores(correct), plan.exponent)
+
+
+def smallest_within(
+    densities: tuple[float, ...], accuracies: tuple[float, ...], dense: float, tolerance: float, max_density: float
+) -> int | None:
+    """DPLTM's rule for public data: the sparsest ticket, at most ``max_density``, within ``tolerance`` of the dense one.
+
+    Only for accuracies that are public: it looks at them with no protection.
+
+    Args:
+        densities: of the tickets, in (0, 1].
+        accuracies: of the same, from 0 to 1.
+        dense: accuracy of the dense network.
+        tolerance: by how much an accuracy may be lower.
+        max_density: of a ticket that may win.
+
+    Returns:
+        Position of the ticket, or None if there is no such ticket.
+    """
+    good = [
+        index
+        for index, (density, accuracy) in enumerate(zip(densities, accuracies, strict=True))
+        if density <= max_density and accuracy >= dense - tolerance
+    ]
+    return min(good, key=lambda index: densities[index]) if good else None

@@ -1,0 +1,1 @@
+"""Randomness: sources of bits, Gaussian noise on a grid, counts, Poisson samples."""

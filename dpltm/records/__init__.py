@@ -1,0 +1,48 @@
+"""Datasets: known names and files, checked, with public bounds, a public size and an identity.
+
+``load`` is the way in; what it returns is a ``Dataset``. ``load_records`` reads records without labels. ``prepare`` makes
+records into what a network gets: features in the unit range, by public bounds.
+"""
+
+from dpltm.records.at_unit import at_unit
+from dpltm.records.augmentation import Augmentation, copies_of
+from dpltm.records.cache import DatasetCache
+from dpltm.records.catalogue import Description, catalogue
+from dpltm.records.dataset import Dataset, Origin, Split, key_id
+from dpltm.records.homes import cache_home, data_home
+from dpltm.records.load import load, load_records
+from dpltm.records.ratings import by_user, held_out_users
+from dpltm.records.rows import Rows, count_shared, share_rows
+from dpltm.records.scaling import affine, count_outside, prepare, scale, unit_range, unscale
+from dpltm.records.settle import from_arrays
+from dpltm.records.tokens import Layout
+
+__all__ = [
+    "Augmentation",
+    "Dataset",
+    "DatasetCache",
+    "Description",
+    "Layout",
+    "Origin",
+    "Rows",
+    "Split",
+    "affine",
+    "at_unit",
+    "by_user",
+    "cache_home",
+    "catalogue",
+    "copies_of",
+    "count_outside",
+    "count_shared",
+    "data_home",
+    "from_arrays",
+    "held_out_users",
+    "key_id",
+    "load",
+    "load_records",
+    "prepare",
+    "scale",
+    "share_rows",
+    "unit_range",
+    "unscale",
+]

@@ -1,0 +1,121 @@
+"""What a reader should know of the public facts that a guarantee rests on, and of whom it protects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpltm.records.dataset import Dataset
+
+if TYPE_CHECKING:
+    from dpltm.training.run import Run
+
+SEVERAL_ROWS = (
+    "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"
+    " row a person where people are to be protected, or train with `unit_column`, the column that says whose a row is"
+)
+"""Said of every guarantee for single records of a file of the user's own (group privacy)."""
+
+
+NO_TEST = (
+    "accuracy is not measured, since there is no test split: name a file with one by `test`, or let `test` 0.2 hold a fifth"
+    " of the records out by a public hash; nothing is promised for those"
+)
+"""Said of a training on a file of the user's own that has none."""
+
+
+def test_notes(dataset: Dataset) -> list[str]:
+    """What accuracy on the test split rests on; nothing where there is none."""
+    if dataset.test is None:
+        return []
+    if not dataset.hold_out:
+        return ["accuracy is measured on the test split, which is declared separate from the private records"]
+    whom = "persons" if dataset.units_name else "records"
+    return [
+        f"accuracy is measured on {whom} that a public hash holds out, {dataset.hold_out:g} of the file: nothing is promised"
+        " for those"
+    ]
+
+
+def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds` LO,HI") -> list[str]:
+    """A sentence on records of bytes whose bounds nobody gave; which values they have is not looked at.
+
+    Args:
+        dataset: the records; None for none.
+        fix: what to do about it.
+    """
+    if dataset is None:
+        return []
+    assumed = [_assumed(dataset.name, dataset.bounds, fix)] if dataset.bounds_origin == "assumed" else []
+    return [*assumed, *dataset.public_notes]
+
+
+def run_bounds_notes(run: Run) -> list[str]:
+    """The same of the records that a run was trained on, whose bounds scale whatever its network is given."""
+    if run.config.get("bounds_origin") != "assumed":
+        return []
+    return [_assumed(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")]
+
+
+def _assumed(records: str, bounds: tuple[float, float], fix: str) -> str:
+    return (
+        f"nobody gave the bounds of {records}, so {bounds[0]:g} to {bounds[1]:g} is assumed, all that a byte can hold; if"
+        f" their values have another range, {fix}"
+    )
+
+
+def public_input_notes(dataset: Dataset) -> list[str]:
+    """Sentences about public inputs that were assumed, or only counted on the private data (privacy-model.md 1.4)."""
+    notes = bounds_notes(dataset)
+    if dataset.records_origin == "counted":
+        notes.append(
+            f"the number of {dataset.unit}s ({dataset.records}) was counted and is treated as public; declare a figure"
+            " with `records` to keep it private"
+        )
+    if dataset.classes_origin == "counted":
+        notes.append(
+            f"the number of classes ({dataset.classes}) was read off the labels and is treated as public (`classes`)"
+        )
+    if len(dataset.tables) == 1 and dataset.tables_origin == "counted":
+        notes.append(
+            f"the vocabulary of {dataset.name} was ranked on its own training reviews and is treated as public"
+        )
+    elif len(dataset.tables) == 1:
+        notes.append(
+            f"which word is at which position is taken as public: no record of {dataset.name} may have decided it"
+        )
+    if len(dataset.tables) == 2 and dataset.tables_origin == "counted":
+        users, items = dataset.tables
+        notes.append(
+            f"the largest ids of users ({users}) and items ({items}) were read off the ratings and are treated as public;"
+            " declare them with `users` and `items`"
+        )
+    return notes
+
+
+def unit_notes(dataset: Dataset) -> list[str]:
+    """Whom a guarantee for single records does not protect; nothing for known datasets, whose records are what they are."""
+    if dataset.unit == "user" and not dataset.rated:
+        return [
+            f"a person is all records that share a value of the column that says so; at most {dataset.train.slots} of each"
+            " count, those of the lowest public hashes where there are more"
+        ]
+    if dataset.unit == "user":
+        return []
+    if dataset.rated:
+        return [
+            "the guarantee is for one rating, not for one person, who may have given many; `unit` user protects all of them"
+        ]
+    return [] if dataset.known else [SEVERAL_ROWS]
+
+
+def rating_notes(dataset: Dataset) -> list[str]:
+    """What a record is where they are ratings, or users, and whom accuracy is measured on."""
+    if not dataset.rated:
+        return []
+    if dataset.unit == "record":
+        return ["about one rating in five is a test rating, by a public hash of user and item; of the same users"]
+    return [
+        f"a record is one user with at most {dataset.train.slots} ratings, those of the lowest public hashes where there are"
+        " more",
+        "accuracy and rmse are those of held-out users, every fifth id, whose factors are zero: nothing was learnt of them",
+    ]

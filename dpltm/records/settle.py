@@ -1,0 +1,335 @@
+"""From what a file or arrays hold to a checked ``Dataset``: its public inputs settled, its splits apart, cut to a part."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import numbers
+import secrets
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dpltm.errors import DataError, whole_number
+from dpltm.privacy.events import HASHES
+from dpltm.records import checks
+from dpltm.records.catalogue import Description
+from dpltm.records.checks import EMPTY
+from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, Split
+from dpltm.records.hold_out import cut_in_two, held_out
+from dpltm.records.mapped import copied, gathered
+from dpltm.records.raw import RawSplit
+from dpltm.records.rows import Rows, count_shared
+from dpltm.records.scaling import affine
+from dpltm.records.subset import WHOLE, Part, parse_subset
+from dpltm.records.tokens import texts_of
+from dpltm.records.units import check_apart, checked_units
+
+MAX_NAME = 200
+"""Characters of the name of a dataset, or of a ticket set."""
+
+
+def from_arrays(
+    x: np.ndarray,
+    y: np.ndarray,
+    *,
+    test: tuple[np.ndarray, np.ndarray] | float | None = None,
+    bounds: tuple[float, float] | None = None,
+    classes: int | None = None,
+    records: int | None = None,
+    units: np.ndarray | None = None,
+    name: str = "records",
+    for_training: bool = True,
+) -> Dataset:
+    """A dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
+
+    The arrays are copied: what is trained on later are the records that a ledger has, whatever becomes of the arrays. A
+    memory map that is read-only is not; leave its file as it is until the work is done.
+
+    Args:
+        x: features, ``(n, ...)``, bytes, booleans or finite numbers.
+        y: labels, ``(n,)``, from 0 to the number of classes - 1.
+        test: features and labels of the test split, declared separate; or a part such as 0.2, which a public hash of each
+            record, or person, holds out.
+        bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
+        classes: public number of classes; counted on the labels if None, and noted.
+        records: public number of records, or of persons; counted if None, and noted.
+        units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
+        name: what messages and the ledger call them, printable, at most 200 characters.
+        for_training: whether something is learned from them; otherwise one record will do.
+
+    Raises:
+        DataError: anything about the arguments or the data is not what it must be.
+    """
+    bounds, classes, records = declared_facts(bounds, classes, records)
+    check_name(name)
+    hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
+    pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
+    if test is not None and pair is None and hold_out is None:
+        raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
+    whose = None if units is None else checks.as_array(units, "units")
+    x, y = copied(checks.as_array(x, "x")), copied(checks.as_array(y, "y"))
+    train = RawSplit(x, y, name, "x", "y", units=whose)
+    part = None
+    if pair is not None:
+        features, labels = (copied(checks.as_array(each, "test")) for each in pair)
+        part = RawSplit(features, labels, name, "x of test", "y of test")
+    whole = settle(name, train, part, None, (bounds, classes), (), separate=False, hold_out=hold_out)
+    return take_part(whole, None, records, for_training)
+
+
+def settle(
+    name: str,
+    train: RawSplit,
+    part: RawSplit | None,
+    description: Description | None,
+    declared: tuple[tuple[float, float] | None, int | None],
+    tables: tuple[int, ...],
+    *,
+    separate: bool,
+    hold_out: Fraction | None = None,
+) -> Dataset:
+    """Splits as they were read, checked, with their public inputs.
+
+    Args:
+        name: of the dataset.
+        train, part: training and test split.
+        description: if it is known.
+        declared: bounds and classes.
+        tables: that values are positions in.
+        separate: whether both splits come from one source, whose publication, if it has one, says that they are separate.
+        hold_out: part of the training records that becomes the test split, where there is none; None for no part.
+    """
+    bounds, classes = declared
+    if hold_out is not None:
+        train, part = _with_test(train, part, description, hold_out)
+    published = description is not None and description.records == len(train.x)
+    x, y = checks.checked_features(train), checks.checked_labels(train, empty=published)
+    settled_bounds, bounds_origin = _positions(bounds, tables) if tables else _bounds(bounds, description, train, part)
+    taken = y != EMPTY
+    settled_classes, classes_origin = _classes(classes, description, y[taken], train)
+    checks.check_range(y, settled_classes, train)
+    test = None if part is None else _checked_test(train, part, settled_classes)
+    units = None if train.units is None else checked_units(train, y != EMPTY)
+    test_units = None if part is None or part.units is None else checked_units(part)
+    if units is not None and test_units is not None and part is not None:
+        check_apart(units, test_units, part)
+    rows = _rows(train, x, y, units)
+    test_rows = None if test is None or part is None else _rows(part, test.x, test.y, test_units)
+    if (
+        test_rows is not None and part is not None and not (published and separate)
+    ):  # a publication says that its splits are separate
+        _check_separate(rows, test_rows, name, train, part)
+    return Dataset(
+        name=name,
+        train=Split(x, y),
+        test=test,
+        classes=settled_classes,
+        bounds=settled_bounds,
+        records=len(y),
+        classes_origin=classes_origin,
+        records_origin="described" if published else "counted",
+        rows=rows,
+        test_rows=test_rows,
+        known=description is not None,
+        published=published,
+        tables=tables,
+        tables_origin="counted" if description is not None and tables else "declared",
+        bounds_origin=bounds_origin,
+        units=None if units is None else _codes(units, y),
+        units_name="" if train.units is None else train.units_name,
+        hold_out=float(hold_out or 0),
+    )
+
+
+def _with_test(
+    train: RawSplit, part: RawSplit | None, description: Description | None, hold_out: Fraction
+) -> tuple[RawSplit, RawSplit]:
+    """Both splits of a file that is cut in two; refused where there is a test split, or a publication that fixes places."""
+    if part is not None or description is not None:
+        raise DataError(
+            f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
+        )
+    y = checks.checked_labels(train)
+    units = None if train.units is None else checked_units(train)
+    return cut_in_two(train, held_out(_rows(train, checks.checked_features(train), y, units), hold_out))
+
+
+def _codes(units: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Whose each training record is, as numbers; ``EMPTY`` of places without one."""
+    codes = np.full(len(y), EMPTY, dtype=np.int64)
+    codes[y != EMPTY] = np.unique(units, return_inverse=True)[1]
+    return codes
+
+
+def take_part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
+    """The part of a dataset that was asked for, and as many records as were declared.
+
+    Args:
+        whole: the dataset.
+        subset: the part, such as ``0:1000``; None for the whole.
+        records: public number of training records; None for what the dataset says itself.
+        for_training: whether there must be something to learn.
+
+    Raises:
+        DataError: a part that there is not, or, for training, fewer records than classes or a single class.
+    """
+    places = len(whole.train) if whole.published else None
+    part = WHOLE if subset is None else parse_subset(subset, whole.name, hashed=whole.rows.cut, places=places)
+    cut = _cut(whole, part)
+    if for_training:
+        checks.check_trainable(cut.train.y, whole.classes, whole.name, subset)
+    return cut if records is None else replace(cut, records=records, records_origin="declared")
+
+
+def _cut(whole: Dataset, part: Part) -> Dataset:
+    """Some of the records, with the public size that this part has.
+
+    Of a described dataset that follows from the description alone: how many hashes fall into a part is private. Of others it
+    is counted on the part, so that no record outside of it has a say.
+    """
+    x, y, units = whole.train.x, whole.train.y, whole.units
+    described = whole.records_origin == "described"
+    if part.cut == "places":
+        x, y = x[part.start : part.stop], y[part.start : part.stop]
+        units = None if units is None else units[part.start : part.stop]
+        records = len(y)
+    elif part.cut != "whole":
+        hashes = whole.rows.public_hashes()
+        inside = np.flatnonzero(y != EMPTY)[(hashes >= part.start) & (hashes < part.stop)]
+        x, y = gathered(x, inside, to_stay=True), y[inside]
+        units = None if units is None else units[inside]
+        records = max(1, math.floor(part.share * whole.records)) if described else len(y)
+    else:
+        records = whole.records
+    taken = y != EMPTY  # an empty place moves nobody: it was counted above, and is never drawn
+    if not taken.all():
+        x, y = gathered(x, np.flatnonzero(taken), to_stay=True), y[taken]
+        units = None if units is None else units[taken]
+    if not len(y):
+        raise DataError(f"`subset`: no record of {whole.name} falls into that part; take a wider one")
+    return replace(whole, train=Split(x, y), part=part, records=records, units=units)
+
+
+def _rows(raw: RawSplit, x: np.ndarray, y: np.ndarray, units: np.ndarray | None) -> Rows:
+    """What identifies the records of a split: what the file holds, whatever is made of it, and whose it says they are."""
+    taken, ragged, columns, full = y != EMPTY, raw.ragged, raw.columns, None
+    if raw.full is not None:
+        x, columns = raw.full
+        y = y if raw.label_numbers is None else raw.label_numbers
+        if raw.units is not None and raw.units_name in columns:
+            full, at = raw.full, columns.index(raw.units_name)
+            x, columns = np.delete(x, at, axis=1), (*columns[:at], *columns[at + 1 :])
+    if not taken.all():
+        x, y = x[taken], y[taken]
+        full = None if full is None else (full[0][taken], full[1])
+        ragged = None if ragged is None else texts_of(*ragged, np.flatnonzero(taken))
+    name = "" if units is None else raw.units_name
+    return Rows(x, y, columns, raw.label, ragged, units=units, units_name=name, full=full)
+
+
+def check_name(name: object) -> None:
+    """Raises DataError unless records, or what is made of them, can be called that in a ledger."""
+    if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()):
+        raise DataError("name", name, f"a printable text of at most {MAX_NAME} characters")
+
+
+Declared = tuple[tuple[float, float] | None, int | None, int | None]
+"""Bounds, classes and records; None is what was not declared."""
+
+
+def declared_facts(bounds: tuple[float, float] | None, classes: int | None, records: int | None) -> Declared:
+    """Facts about the records as plain numbers.
+
+    Args:
+        bounds: public range of the features, low and high.
+        classes: number of classes, 2 or more.
+        records: public number of training records, 1 or more.
+
+    Raises:
+        DataError: one is out of range, or no number.
+    """
+    if bounds is not None:
+        bounds = _pair(bounds)
+        affine(bounds)
+    classes = None if classes is None else whole_number("classes", classes)
+    records = None if records is None else whole_number("records", records)
+    if classes is not None and classes < 2:
+        raise DataError(f"`classes` {classes}: must be 2 or more; pass the number of classes K")
+    if records is not None and records < 1:
+        raise DataError(f"`records` {records}: must be 1 or more; pass the public number of training records")
+    return bounds, classes, records
+
+
+def _pair(bounds: Any) -> tuple[float, float]:
+    ends = list(bounds) if isinstance(bounds, (tuple, list, np.ndarray)) else []
+    if len(ends) == 2 and all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in ends):
+        with contextlib.suppress(OverflowError):  # a whole number beyond all others
+            return float(ends[0]), float(ends[1])
+    raise DataError("bounds", bounds, "a pair of numbers", "pass the public range of the features, (low, high)")
+
+
+def _checked_test(train: RawSplit, test: RawSplit, classes: int) -> Split:
+    x, y = checks.checked_features(test), checks.checked_labels(test)
+    checks.check_same_features(train, test)
+    checks.check_range(y, classes, test)
+    return Split(x, y)
+
+
+_BY_TYPE: dict[str, tuple[tuple[float, float], BoundsOrigin]] = {
+    "uint8": ((0.0, 255.0), "assumed"),
+    "bool": ((0.0, 1.0), "type"),
+}
+"""Bounds that nobody gave: what a byte can hold, which its values need not use, and what truth values are."""
+
+
+def _positions(
+    declared: tuple[float, float] | None, tables: tuple[int, ...]
+) -> tuple[tuple[float, float], BoundsOrigin]:
+    if declared is not None:
+        raise DataError("`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`")
+    return (0.0, float(tables[0] - 1)), "declared"
+
+
+def _bounds(
+    declared: tuple[float, float] | None, description: Description | None, train: RawSplit, test: RawSplit | None
+) -> tuple[tuple[float, float], BoundsOrigin]:
+    if declared is not None:
+        return (float(declared[0]), float(declared[1])), "declared"
+    if description is not None and description.bounds is not None:
+        return description.bounds, "described"
+    dtype = train.x.dtype
+    if test is not None and test.x.dtype != dtype:
+        raise DataError(
+            f"{test.source}: {test.x_name} is {test.x.dtype} but {train.x_name} is {dtype}; "
+            "store both alike or pass `bounds` LO,HI"
+        )
+    if dtype.name not in _BY_TYPE:
+        raise DataError(
+            f"{train.source}: {train.x_name} is {dtype}, which has no public range; pass `bounds` LO,HI, "
+            "since scaling by the data's own minimum and maximum would leak them"
+        )
+    return _BY_TYPE[dtype.name]
+
+
+def _classes(
+    declared: int | None, description: Description | None, y: np.ndarray, train: RawSplit
+) -> tuple[int, Origin]:
+    if declared is not None:
+        return declared, "declared"
+    if description is not None and description.classes is not None:
+        return description.classes, "described"
+    return checks.count_classes(y, train), "counted"
+
+
+def _check_separate(rows: Rows, test_rows: Rows, name: str, train: RawSplit, test: RawSplit) -> None:
+    """Raises DataError if training records are in the test split: accuracy there would be a free look at private records."""
+    key = secrets.token_bytes(32)
+    shared = count_shared(rows.value_hashes(key), test_rows.value_hashes(key))
+    if shared:
+        raise DataError(
+            f"`test`: {name}: {shared} of the {len(test_rows)} records of {test.source} are training records of"
+            f" {train.source}, so accuracy there would show private records; take them out, or measure with `eval_private`"
+        )

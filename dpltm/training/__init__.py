@@ -1,0 +1,1 @@
+"""Training: the noisy step, descent, optimizers, averages, ranks, and ``PrivateLoop``."""

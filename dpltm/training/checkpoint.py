@@ -1,0 +1,178 @@
+"""Checkpoints: where interrupted work was, so that the same command goes on from there and nothing is paid for twice.
+
+What a private training promises across interruptions, and why it holds:
+
+- **One event.** All steps of a training are entered in the ledger before its first draw. Whoever goes on enters nothing, and
+  must find those very events there. A checkpoint after the first step whose events are missing is refused.
+- **One noisy sum a step.** Coins and noise come from keyed generators (``randomness.keyed_source``), first keys are on
+  disk *before* the events are entered. A step that is computed again, because the process died after the last checkpoint,
+  gets the same records and the same noise: no second draw exists that could be averaged with the first. So a run that was
+  interrupted ends with the bits of one that was not (same machine, libraries and number of threads).
+- **Nothing is told early.** No figure that depends on a step leaves the process (progress, files) before a checkpoint holds
+  that step. So even where the bits differ (a GPU, another number of threads), what is computed again was seen by nobody.
+- **Keys forget.** A generator's key is replaced at every call. A checkpoint tells the noise of the steps that follow it, and
+  of none before.
+
+What a checkpoint holds, and whom it may reach. Weights, optimizer, average, measurements and a released centre are
+post-processing of noisy sums: the guarantee covers them. **The keys are not covered.** Whoever has a checkpoint *and* later
+weights of the same run can subtract the noise of the steps in between, and for those steps nothing is guaranteed. Of work
+that has no guarantee (tickets of provenance ``private``) all of a checkpoint is as private as the records. So a checkpoint
+lies in a folder that its owner alone may open, beside the result and never in it; no command exports or copies it; when the
+work is done, it is overwritten and removed. (File systems and disks may keep former blocks. Encrypt the disk where that
+matters.) Two processes never go on from one checkpoint: it is locked. A copied one leads to the same bits again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from dpltm.errors import DpltmError, InputError
+
+AGAIN = "say `fresh` to begin again"
+"""What a refused checkpoint is answered with where a command has that option; see :func:`begun_again_by`."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where some work is.
+
+    Attributes:
+        place: the same in words, such as "step 30 of 100".
+        state: as JSON.
+        tensors: arrays by name.
+    """
+
+    place: str
+    state: Mapping[str, Any] = field(repr=False)
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+
+class Checkpoints(Protocol):
+    """Where the checkpoints of one piece of work are kept."""
+
+    @property
+    def held(self) -> Checkpoint | None:
+        """The one to go on from; None to begin."""
+        ...
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """Keeps this one in place of the last; when this returns, it is on disk.
+
+        Raises:
+            ArtifactError: it cannot be kept, and neither could the result: nothing may be spent.
+        """
+        ...
+
+    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
+        """Keeps one if it is time to, or if the work was told to stop, which ends it here.
+
+        Args:
+            make: gives the checkpoint.
+            figures: somebody waits for figures from here.
+
+        Returns:
+            Whether what was computed so far may be told: it is on disk, or nobody will ever compute it again.
+
+        Raises:
+            Interrupted: the work was told to stop; what it says is where to go on.
+        """
+        ...
+
+    def forget(self) -> None:
+        """Removes what is held: nothing will go on from it."""
+        ...
+
+
+class NoCheckpoints:
+    """Nothing is kept: work in memory ends with its process."""
+
+    held: Checkpoint | None = None
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """Drops it."""
+        del checkpoint
+
+    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
+        """Drops it, and anything may be told."""
+        del make, figures
+        return True
+
+    def forget(self) -> None:
+        """There is nothing."""
+
+
+NOT_KEPT = NoCheckpoints()
+
+
+@dataclass(frozen=True)
+class PartOf:
+    """Checkpoints of a part of some work: those of the part, and what the whole has to say beside.
+
+    Attributes:
+        whole: where they are kept.
+        state, tensors: of the whole.
+        begun: whether the checkpoint that the whole holds, if any, is one of this part.
+    """
+
+    whole: Checkpoints
+    state: Mapping[str, Any]
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    begun: bool = True
+
+    @property
+    def held(self) -> Checkpoint | None:
+        """See :class:`Checkpoints`."""
+        return self.whole.held if self.begun else None
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """See :class:`Checkpoints`."""
+        self.whole.keep(self._joined(checkpoint))
+
+    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
+        """See :class:`Checkpoints`."""
+        return self.whole.offer(lambda: self._joined(make()), figures=figures)
+
+    def forget(self) -> None:
+        """See :class:`Checkpoints`."""
+        self.whole.forget()
+
+    def _joined(self, made: Checkpoint) -> Checkpoint:
+        return Checkpoint(made.place, {**made.state, **self.state}, {**made.tensors, **self.tensors})
+
+
+@contextlib.contextmanager
+def begun_again_by(how: str) -> Iterator[None]:
+    """A block of a command without that option, whose refusals say ``how`` to begin again."""
+    try:
+        yield
+    except DpltmError as error:
+        error.args = (str(error).replace(AGAIN, how),)
+        raise
+
+
+def check_same(had: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raises InputError, with every difference named, unless work goes on as it was begun.
+
+    Args:
+        had: what the interrupted work was of: names and values.
+        now: what this is of.
+    """
+    differences = [
+        f"`{name}` was {_shown(had.get(name))} and is {_shown(now.get(name))}"
+        for name in {**had, **now}
+        if had.get(name) != now.get(name)
+    ]
+    if differences:
+        raise InputError(
+            f"checkpoint: an interrupted attempt was begun otherwise: {', '.join(differences)}; repeat the same command to"
+            f" go on, choose another `out`, or {AGAIN} (what was spent stays spent)"
+        )
+
+
+def _shown(value: object) -> str:
+    return "not given" if value is None else f"{value!r:.60}"

@@ -1,0 +1,380 @@
+"""Phase 3: train a ticket under differential privacy (DP-SGD on live coordinates; docs/privacy-model.md section 4).
+
+Each step: Poisson sample, per-record gradients, filter, sum, Gaussian noise on live coordinates only, division by the
+*expected* batch size, optimizer. Everything after the noisy sum is post-processing, so every optimizer has the same
+guarantee. Pruned weights get neither gradient nor noise and stay exactly zero.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpltm.audit.canaries import NO_CANARIES, Canaries, NoCanaries
+from dpltm.errors import InputError
+from dpltm.filters import Filter, check_compiles
+from dpltm.filters.trial import check_filter_bound
+from dpltm.gradients import Loss, RecordGradients
+from dpltm.gradients.chunks import USUAL
+from dpltm.gradients.kernels.choice import AUTO, check_kernel
+from dpltm.networks.masks import Mask
+from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
+from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
+from dpltm.randomness.noise import RandomSource
+from dpltm.randomness.sampling import Records, in_chunks, poisson_sample
+from dpltm.training.averaging import AVERAGES, Average, WeightAverage
+from dpltm.training.losses import cross_entropy
+from dpltm.training.microbatches import check_microbatch, number_of_groups
+from dpltm.training.optimizers import OPTIMIZERS
+from dpltm.training.optimizers import Optimizer as AnyOptimizer
+from dpltm.training.plain import check_lr
+from dpltm.training.ranks import Ranks
+from dpltm.training.sample_sums import SampleSums
+from dpltm.training.schedules import SCHEDULES, Schedule
+
+Optimizer = Literal["sgd", "momentum", "adam", "adagrad"]
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """A DP training run; all of it is public.
+
+    Attributes:
+        filter: what each record's gradient goes through.
+        sampling_rate: q in (0, 1].
+        steps: number of noisy sums, T.
+        expected_batch: q times the public number of records; sums are divided by it.
+        noise_std: standard deviation of the noise on each live coordinate of the sum.
+        lr: step size.
+        optimizer: ``sgd``, ``momentum`` (0.9), ``adam`` or ``adagrad``.
+        physical_batch: most records that go through the network at once, whatever a step's sample holds; None takes
+            what fits some memory (``RecordGradients.comfortable_batch``). Sums do not depend on it but for rounding.
+        compile: compile element-wise filters, and fill every batch up to a fixed shape so that it is done once; with no
+            compiler at hand, neither.
+        precision: of the passes through the network; ``bfloat16`` by ``torch.autocast``.
+        schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
+        average: of the weights, which the training ends with: ``none``, ``ema`` or ``poly`` (see ``WeightAverage``).
+        kernels: how linear layers compute (see ``RecordGradients``).
+        microbatch: about how many records have one gradient, their mean, which is filtered (``microbatches``); None for
+            one each.
+    """
+
+    filter: Filter
+    sampling_rate: float
+    steps: int
+    expected_batch: float
+    noise_std: float
+    lr: float
+    optimizer: Optimizer = "sgd"
+    physical_batch: int | None = None
+    compile: bool = False
+    precision: Literal["float32", "bfloat16"] = "float32"
+    schedule: Schedule = "constant"
+    average: Average = "none"
+    kernels: str = AUTO
+    microbatch: int | None = None
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.filter, "certified_bound"):
+            raise InputError(f"`filter`: {self.filter!r:.80} is no filter; make one with dpltm.filters.make_filter")
+        check_filter_bound(self.filter)
+        if self.compile:
+            check_compiles(self.filter)
+        if not 0 < self.sampling_rate <= 1:
+            raise InputError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
+        if not (isinstance(self.steps, int) and self.steps >= 1):
+            raise InputError(f"`steps`: {self.steps} is not a positive whole number")
+        if not (self.expected_batch > 0 and math.isfinite(self.expected_batch)):
+            raise InputError(f"`batch_size`: {self.expected_batch} is not positive")
+        if not (self.noise_std >= 0 and math.isfinite(self.noise_std)):
+            raise InputError(f"Expected finite noise_std={self.noise_std} >= 0")
+        check_lr(self.lr)
+        check_kernel(self.kernels)
+        self._check_microbatch()
+        if self.precision not in ("float32", "bfloat16"):
+            raise InputError(f"`precision`: unknown precision {self.precision!r}; known: float32, bfloat16")
+        if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):
+            raise InputError(f"`physical_batch`: {self.physical_batch} is not a positive whole number")
+        known: dict[str, Collection[str]] = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "average": AVERAGES}
+        for name, values in known.items():
+            if getattr(self, name) not in values:
+                raise InputError(f"`{name}`: unknown {name} {getattr(self, name)!r}; known: {', '.join(values)}")
+
+    def _check_microbatch(self) -> None:
+        check_microbatch(self.microbatch, self.expected_batch)
+        if self.microbatch is not None and (self.compile or self.kernels != AUTO):
+            option = "compile" if self.compile else "kernels"
+            raise InputError(f"`{option}`: is for gradients of single records; leave it out, or `microbatch`")
+
+    @property
+    def groups(self) -> int | None:
+        """How many groups of records a step has, a public number; None where every record is filtered by itself."""
+        return None if self.microbatch is None else number_of_groups(self.microbatch, self.expected_batch)
+
+    @property
+    def divisor(self) -> float:
+        """What noisy sums are divided by: the expected number of gradients that are filtered."""
+        return self.expected_batch if self.groups is None else float(self.groups)
+
+    @property
+    def filtered(self) -> str:
+        """The filter, and what it is applied to, in words."""
+        return str(self.filter) + ("" if self.microbatch is None else f" of groups of about {self.microbatch} records")
+
+
+class NoisyGradients:
+    """The private part of training: every step leaves the noisy mean gradient of a fresh sample with the parameters.
+
+    Args:
+        model: whose parameters get their ``grad``; pruned weights are zeroed before the first.
+        mask: live coordinates.
+        loss: one value a record.
+        records: private.
+        config: public settings; optimizer, lr and steps are for ``Descent``.
+        sampling: coins of the Poisson sampler; cryptographic outside tests.
+        noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
+        ranks: that share the work, all with the same network and records; None for one process. Coins and noise are those of
+            rank 0 alone, and so are ``canaries``.
+
+    Attributes:
+        parameters: those that are trained.
+        gradients: how they are had.
+        canaries: of an audit.
+
+    Raises:
+        InputError: the network or its loss cannot be trained this way (see ``RecordGradients``), or torch cannot compile
+            here; before anything is drawn.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        mask: Mask,
+        loss: Loss,
+        records: Records,
+        config: TrainingConfig,
+        *,
+        sampling: RandomSource,
+        noise: RandomSource,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.gradients = RecordGradients(
+            model, mask, loss, config.compile, config.kernels, grouped=config.groups is not None
+        )
+        example = _first(records) if len(records) else None
+        if example is not None:
+            self.gradients.check(*example)
+        element_wise = config.filter.kind == "element-wise"  # whose sums are in float64 anyway
+        self._chunks = config.groups or (None if element_wise else math.ceil(config.expected_batch / USUAL))
+        self.noise_std = config.noise_std
+        self.canaries: Canaries | NoCanaries = NO_CANARIES
+        self._model, self._mask, self._masked = model, mask, False
+        self._records, self.config, self._sampling, self._noise = records, config, sampling, noise
+        self._ranks, self._first = ranks, ranks is None or ranks.first
+        self.parameters = [value for value in model.parameters() if value.requires_grad]
+        trained = [mask[name].flatten() for name, value in model.named_parameters() if value.requires_grad]
+        like = self.parameters[0]
+        self._live = torch.cat(trained).nonzero().squeeze(1).to(like.device)
+        self._flat = torch.zeros(sum(value.numel() for value in self.parameters), dtype=like.dtype, device=like.device)
+        parts = self._flat.split([value.numel() for value in self.parameters])
+        self._parts = [part.view_as(value) for part, value in zip(parts, self.parameters, strict=True)]
+        self._sums = SampleSums(self.gradients, records, config, like.device, ranks)
+        if example is not None:
+            self._sums.rehearse(*example)
+
+    def backward(self) -> None:
+        """Draws a sample and puts (filtered sum + noise) / divisor into every ``grad``; zero where pruned."""
+        self.apply_mask()
+        total = self._sums.take(self._draw() if self._first else None)
+        if self._first:
+            self.canaries.add_to(total)
+        self.release(total)
+        self._sums.clear()
+
+    def _draw(self) -> tuple[np.ndarray, list[int] | None]:
+        """Who enters a step, chunk by chunk, and how many records each has; or group by group, of microbatches."""
+        records = len(self._records)
+        index = poisson_sample(self._sampling, records + self.canaries.extra, self.config.sampling_rate)
+        index = self.canaries.split(index, records)
+        return (index, None) if self._chunks is None else in_chunks(self._sampling, index, self._chunks)
+
+    def release(self, total: Tensor) -> None:
+        """Puts (``total`` + noise) / divisor, ``total`` ``(live,)`` float64, into every ``grad``.
+
+        Of several ranks, rank 0 alone adds noise, to its ``total``; the others get what comes out.
+        """
+        if self._first:
+            mean = noisy_mean(total, self.noise_std, self.config.divisor, self._noise)
+            self.canaries.observe(mean, self.config.divisor, self.noise_std)
+            mean = mean.to(self._flat.dtype)
+        else:
+            mean = torch.empty(len(self._live), dtype=self._flat.dtype, device=self._flat.device)
+        if self._ranks is not None:
+            self._ranks.broadcast(mean)
+        if len(mean) == len(self._flat):
+            self._flat.copy_(mean)
+        else:
+            self._flat.zero_()  # whoever read the last step's gradients may have written there as well
+            self._flat.index_copy_(0, self._live, mean)
+        for parameter, part in zip(self.parameters, self._parts, strict=True):
+            parameter.grad = part
+
+    def apply_mask(self) -> None:
+        """Sets pruned weights to zero, once; ``backward`` does it where nobody did."""
+        if not self._masked:
+            self._mask.apply(self._model)
+            self._masked = True
+
+    def clear(self) -> None:
+        """Takes the gradients away again."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+def _first(records: Records) -> tuple[Tensor, Tensor]:
+    """The first record, whose shape and type are looked at.
+
+    Raises:
+        InputError: it cannot be made ready; what ``prepare`` says of it goes nowhere, as in ``backward``.
+    """
+    with contextlib.suppress(Exception):
+        return records.take(np.zeros(1, dtype=np.int64))
+    raise InputError(
+        "training: the first record cannot be made ready for the model; does prepare take every row of x? Nothing was spent"
+    )
+
+
+def train(
+    model: nn.Module,
+    mask: Mask,
+    records: Records,
+    config: TrainingConfig,
+    *,
+    sampling: RandomSource,
+    noise: RandomSource,
+    loss: Loss = cross_entropy,
+    progress: Callable[[int], bool | None] | None = None,
+) -> None:
+    """Trains ``model`` in place under ``mask``.
+
+    Args:
+        model: starts from whatever it holds; pruned weights are zeroed first.
+        mask: live coordinates.
+        records: private.
+        config: public settings.
+        sampling, noise: see ``NoisyGradients``.
+        loss: one value a record.
+        progress: called with the number of steps done, after each; training ends where it returns True. What it
+            decides by must be public, or paid for.
+
+    Guarantees:
+        The parameters after each step are post-processing of ``config.steps`` releases, each a Poisson-subsampled sum
+        with the sensitivity of ``dpltm.training.sensitivity`` plus N(0, noise_std^2) on every live coordinate.
+        The caller enters the event in a ledger before calling. Nothing private is returned.
+    """
+    Descent(NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise)).run(progress)
+
+
+class Descent:
+    """The steps of ``train``: each takes a noisy gradient, and moves the parameters by the optimizer of the settings.
+
+    It may end after any step and go on in another process: from its ``state``, and those of its random sources, the same
+    steps follow to the last bit.
+
+    Args:
+        gradients: of the training.
+        optimizer: in place of that of the settings.
+
+    Attributes:
+        step: how many are done.
+    """
+
+    def __init__(self, gradients: NoisyGradients, optimizer: AnyOptimizer | None = None) -> None:
+        self.gradients, self.step = gradients, 0
+        self._optimizer = optimizer or OPTIMIZERS[gradients.config.optimizer](gradients.parameters)
+        gradients.apply_mask()  # or the average would begin with weights that are pruned
+        self._average = WeightAverage(gradients.config.average, gradients.parameters)
+
+    def run(
+        self, progress: Callable[[int], bool | None] | None = None, between: Callable[[], object] | None = None
+    ) -> None:
+        """All steps that are left, and the end.
+
+        Args:
+            progress: called with the number of steps done, after each, while the parameters are the average; training ends
+                where it returns True.
+            between: called after that, with the parameters as they are. Here ``state`` may be asked for.
+        """
+        config, stop = self.gradients.config, False
+        while self.step < config.steps and not stop:
+            self.gradients.backward()
+            self._optimizer.step(config.lr * SCHEDULES[config.schedule](self.step / config.steps))
+            self._average.update()
+            self.step += 1
+            if progress is not None:
+                with self._average.in_place():
+                    stop = bool(progress(self.step))
+            if between is not None:
+                between()
+        self.end()
+
+    def end(self) -> None:
+        """Ends the training where it is: the parameters are the average for good."""
+        self._average.settle()
+        self.gradients.clear()
+
+    def state(self) -> dict[str, Tensor]:
+        """Parameters, optimizer and average, by name; not copied."""
+        parts = {
+            "weights": {str(place): value.detach() for place, value in enumerate(self.gradients.parameters)},
+            "optimizer": self._optimizer.state(),
+            "average": self._average.state(),
+        }
+        return {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
+
+    @torch.no_grad()
+    def resume(self, step: int, state: Mapping[str, Tensor]) -> None:
+        """Goes on after ``step`` steps of another process.
+
+        Args:
+            step: how many are done.
+            state: what ``state`` gave there; on the CPU.
+
+        Raises:
+            InputError: it does not fit this network, or these settings.
+        """
+        parameters, parts = self.gradients.parameters, dict[str, dict[str, Tensor]]()
+        for name, value in state.items():
+            part, _, rest = name.partition("/")
+            like = parameters[int(rest.partition("/")[0])]
+            if value.shape != like.shape:
+                raise InputError(f"checkpoint: {name} has shape {tuple(value.shape)}, not {tuple(like.shape)}")
+            parts.setdefault(part, {})[rest] = value.to(like)
+        for place, parameter in enumerate(parameters):
+            parameter.copy_(parts["weights"][str(place)])
+        self.step = step
+        self._optimizer.resume(step, parts.get("optimizer", {}))
+        self._average.resume(step, parts.get("average", {}))
+
+
+def noisy_mean(total: Tensor, noise_std: float, divisor: float, noise: RandomSource) -> Tensor:
+    """(total + N(0, noise_std^2)) / divisor, float32; sum and noise meet as ``gaussian_mechanism`` says.
+
+    Args:
+        total: filtered sum on the live coordinates, ``(live,)``.
+        noise_std: standard deviation per coordinate; 0 adds nothing.
+        divisor: public, such as the expected batch size; never the realised one, which is private.
+        noise: random bits.
+    """
+    if total.is_cuda:
+        noisy = gaussian_mechanism_on_device(total.double(), noise_std, noise)
+    else:
+        noisy = torch.from_numpy(gaussian_mechanism(total.to("cpu", torch.float64).numpy(), noise_std, noise))
+    return noisy.div_(divisor).to(total.device, torch.float32)

@@ -1,0 +1,170 @@
+"""Training without privacy: plain SGD of a masked network, for tickets that do not depend on private records.
+
+Nothing in this module is differentially private.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dpltm.errors import InputError
+from dpltm.networks.masks import Mask
+
+
+class Rows(Protocol):
+    """Inputs that are made ready as they are read."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor: ...
+
+
+Inputs = Tensor | Rows
+"""``(n, features)``, in memory or a batch at a time."""
+
+
+MAX_LR = 1e30
+"""Largest step size: single precision ends at 3e38, and some optimizers divide by a tenth or less."""
+
+
+def check_lr(lr: float) -> None:
+    """Raises InputError unless ``lr`` is a step size that single precision can hold, whatever the optimizer."""
+    if not (lr > 0 and math.isfinite(lr)):
+        raise InputError(f"`lr`: {lr} is not a positive number")
+    if lr > MAX_LR:
+        raise InputError(f"`lr`: {lr:g} is more than {MAX_LR:g}; take a smaller one")
+
+
+def train_plain(
+    model: nn.Module,
+    mask: Mask,
+    x: Inputs,
+    y: Tensor,
+    batches: Iterator[Tensor],
+    steps: int,
+    lr: float,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """``steps`` of plain SGD on the mean cross-entropy, over live coordinates only; changes ``model`` in place.
+
+    Weights start masked, and each gradient is masked before it is used, so pruned weights stay exactly zero.
+
+    Args:
+        model: its weights must be masked already.
+        mask: live coordinates.
+        x: records, ``(n, features)``.
+        y: labels, ``(n,)`` int64.
+        batches: indices of each step's records, ``(batch,)``.
+        steps: how many.
+        lr: step size.
+        progress: called with the steps done, every 25 and at the end.
+    """
+    parameters = list(model.parameters())
+    # as numbers: a product with booleans converts them first, which takes longer than the product
+    pruned = [(p, mask[name].to(p.dtype)) for name, p in model.named_parameters() if not bool(mask[name].all())]
+    for step in range(steps):
+        index = next(batches)
+        loss = functional.cross_entropy(model(x[index]), y[index])
+        for parameter in parameters:
+            parameter.grad = None
+        loss.backward()
+        with torch.no_grad():
+            for parameter, live in pruned:
+                parameter.grad.mul_(live)  # type: ignore[union-attr]
+            for parameter in parameters:
+                parameter.sub_(parameter.grad, alpha=lr)  # type: ignore[arg-type]
+        if progress is not None and (step % 25 == 24 or step == steps - 1):
+            progress(step + 1)
+    for parameter in parameters:
+        parameter.grad = None
+
+
+@contextlib.contextmanager
+def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iterator[None]:
+    """Runs a block with that share of the last layer's inputs left out at random, and the others made up for it.
+
+    Args:
+        model: its last child is the layer.
+        share: chance that an input is left out, at least 0 and below 1.
+        generator: that draws them.
+
+    Raises:
+        InputError: a share out of range.
+    """
+    if not 0 <= share < 1:
+        raise InputError(f"`dropout`: {share:g} is not at least 0 and below 1")
+
+    def drop(layer: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+        del layer
+        keep = torch.rand(given[0].shape, generator=generator) >= share
+        return (given[0] * keep / (1 - share),)
+
+    handle = list(model.children())[-1].register_forward_pre_hook(drop) if share else None
+    try:
+        yield
+    finally:
+        if handle is not None:
+            handle.remove()
+
+
+class Batches:
+    """Index batches of exactly ``batch_size``, through one shuffled epoch after another; a short rest is left out.
+
+    Args:
+        records: n.
+        batch_size: from 1 to n.
+        generator: that shuffles.
+
+    Yields:
+        Indices ``(batch_size,)`` int64, without end.
+    """
+
+    def __init__(self, records: int, batch_size: int, generator: torch.Generator) -> None:
+        self._records, self._size, self._generator = records, batch_size, generator
+        self._parts: tuple[Tensor, ...] = ()
+        self._epoch, self._taken = generator.get_state(), 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return self
+
+    def __next__(self) -> Tensor:
+        if self._taken == len(self._parts):
+            self._shuffle()
+        self._taken += 1
+        return self._parts[self._taken - 1]
+
+    def state(self) -> tuple[Tensor, int]:
+        """The generator's state before this epoch, and the batches taken of it."""
+        return self._epoch, self._taken
+
+    def resume(self, epoch: Tensor, taken: int) -> None:
+        """Goes on from such a state."""
+        self._generator.set_state(epoch)
+        self._epoch, self._taken = epoch, 0
+        if taken:
+            self._shuffle()
+            self._taken = taken
+
+    def _shuffle(self) -> None:
+        self._epoch, self._taken = self._generator.get_state(), 0
+        order = torch.randperm(self._records, generator=self._generator)
+        self._parts = order[: self._records - self._records % self._size].split(self._size)
+
+
+@contextlib.contextmanager
+def threads(number: int | None) -> Iterator[None]:
+    """Runs a block with that many CPU threads, and puts the former number back."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

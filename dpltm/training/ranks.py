@@ -1,0 +1,250 @@
+"""The processes, or ranks, of one training: what they tell each other, and how all of them end when one fails.
+
+Every rank has the same records and the same network. Rank 0 draws, adds the noise, writes, and answers; the others compute
+their share of each sum (``dpltm.training.sample_sums``). Nothing that ranks send each other is a pickle: tensors, and JSON.
+
+- What one rank refuses before anything is spent, all refuse, in the words of the first (``together``, ``agree``).
+- A rank that is gone closes its connections. Whoever waits for it raises ``RankError``, and ends as well.
+- A rank that hangs is given up after ``PATIENCE``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch import distributed as group
+
+from dpltm.errors import BudgetError, DpltmError, InputError, RankError, first_line
+from dpltm.gradients.choose import choices_made, repeat_choices
+from dpltm.gradients.fused import compiler_at_hand
+from dpltm.records.mapped import pieces
+from dpltm.training.launcher import Place
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(hours=6)
+"""How long a rank waits for another: rank 0 may compute features, or measure accuracy, while the others wait."""
+
+_REFUSALS = {kind.exit_code: kind for kind in (BudgetError, InputError)}
+
+
+class Ranks:
+    """This process among the ranks of a process group, or the only one of a group of one.
+
+    Args:
+        rank: of this process, from 0.
+        size: how many there are. Beyond one, the process group of ``torch.distributed`` is joined already.
+
+    Attributes:
+        rank, size: as given.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+        backends = "" if size == 1 else str(group.get_backend_config())
+        self._native = {"cpu"} if "cpu:" in backends else set()
+        self._native |= {"cuda"} if "cuda:nccl" in backends else set()
+        self._words = torch.device("cpu" if "cpu" in self._native or size == 1 else "cuda")
+
+    @classmethod
+    def join(cls, place: Place, device: str) -> Ranks:
+        """Joins the processes that ``torchrun`` started: by gloo, and for tensors on GPUs by NCCL.
+
+        Args:
+            place: of this process.
+            device: of the training: ``cuda`` stands for the GPU of this rank from here on.
+
+        Raises:
+            InputError: they cannot be joined, or this machine has fewer GPUs than ranks.
+        """
+        on_gpu = device.startswith("cuda")
+        if on_gpu and place.local >= torch.cuda.device_count():
+            raise InputError(
+                f"`device`: rank {place.rank} has no GPU of its own: this machine has {torch.cuda.device_count()}; start"
+                " at most as many ranks on it"
+            )
+        if on_gpu:
+            torch.cuda.set_device(place.local)
+        if place.size > 1:
+            try:
+                group.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
+            except (RuntimeError, ValueError) as error:
+                raise InputError(f"ranks: they cannot be joined: {first_line(error)}") from None
+            atexit.register(
+                group.destroy_process_group
+            )  # else its threads may outlive the interpreter, which then aborts
+        return cls(place.rank, place.size)
+
+    @classmethod
+    def of_program(cls) -> Ranks | None:
+        """Those of a program that has joined a process group of several itself; None for any other."""
+        if not group.is_available() or not group.is_initialized() or group.get_world_size() == 1:
+            return None
+        return cls(group.get_rank(), group.get_world_size())
+
+    @property
+    def first(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    # tensors
+
+    def broadcast(self, values: Tensor) -> Tensor:
+        """``values`` of rank 0, in place."""
+        return self._carry(values, lambda carried: group.broadcast(carried, 0))
+
+    def reduce(self, values: Tensor) -> Tensor:
+        """The sum over all ranks, in place; on rank 0 alone."""
+        return self._carry(values, lambda carried: group.reduce(carried, 0))
+
+    def any(self, flag: bool) -> bool:
+        """Whether it holds on any rank."""
+        held = torch.tensor([int(flag)], device=self._words)
+        return bool(self._carry(held, group.all_reduce).item())
+
+    def same(self, flag: bool) -> bool:
+        """What rank 0 says."""
+        return bool(self.broadcast(torch.tensor([int(flag)], device=self._words)).item())
+
+    # words
+
+    def tell(self, body: Any = None) -> Any:
+        """What rank 0 has to say, as JSON; of the others, the argument is dropped."""
+        data = bytearray(json.dumps(body).encode()) if self.first else bytearray()
+        size = int(self.broadcast(torch.tensor([len(data)], device=self._words)).item())
+        said = torch.frombuffer(data, dtype=torch.uint8) if self.first else torch.empty(size, dtype=torch.uint8)
+        return json.loads(self.broadcast(said.to(self._words)).cpu().numpy().tobytes())
+
+    def hear(self, body: Any) -> list[Any]:
+        """What every rank has to say, as JSON, in order of rank."""
+        data = json.dumps(body).encode()
+        sizes = torch.zeros(self.size, dtype=torch.int64, device=self._words)
+        sizes[self.rank] = len(data)
+        self._carry(sizes, group.all_reduce)
+        lengths = sizes.tolist()
+        said = torch.zeros(sum(lengths), dtype=torch.uint8, device=self._words)
+        start = sum(lengths[: self.rank])
+        said[start : start + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        self._carry(said, group.all_reduce)  # whatever one rank leaves zero, another fills
+        return [json.loads(part.numpy().tobytes()) for part in said.cpu().split(lengths)]
+
+    def share(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors of rank 0 by name, as float32 on the CPU; of the others, the argument is dropped."""
+        held = {name: value.to("cpu", torch.float32, copy=True) for name, value in tensors.items()}
+        shapes = self.tell({name: list(value.shape) for name, value in held.items()})
+        return {
+            name: self.broadcast(held[name] if self.first else torch.empty(shape)) for name, shape in shapes.items()
+        }
+
+    # all or none
+
+    def together(self, work: Callable[[], T]) -> T:
+        """What ``work`` gives; where it is refused on one rank, it is refused on all.
+
+        Args:
+            work: no part of it may wait for another rank.
+
+        Raises:
+            DpltmError: that of this rank, or in its words that of the first that has one.
+        """
+        made, refused = _tried(work)
+        return self._all_well(made, refused)
+
+    def in_turn(self, work: Callable[[], T]) -> T:
+        """As ``together``; but rank 0 works first, and the others take over which kernels it found to be the quickest."""
+        made, refused, choices = None, None, None
+        if self.first:
+            made, refused = _tried(work)
+            choices = choices_made()
+        repeat_choices(self.tell(choices))
+        if not self.first:
+            made, refused = _tried(work)
+        return self._all_well(made, refused)
+
+    def agree(self, facts: Mapping[str, str], private: Mapping[str, str] | None = None) -> None:
+        """Raises InputError on all ranks, with what differs named, unless all have the same facts.
+
+        Args:
+            facts: names and values.
+            private: names and digests, which no message shows.
+        """
+        heard = self.hear([dict(facts), dict(private or {})])
+        for rank, (other, digests) in enumerate(heard):
+            for name in {**heard[0][0], **other}:
+                had, has = heard[0][0].get(name), other.get(name)
+                if had != has:
+                    raise InputError(
+                        f"{name}: rank 0 has {had!s:.80} and rank {rank} {has!s:.80}; start all ranks with the same"
+                        " command, files and versions"
+                    )
+            for name in {**heard[0][1], **digests}:
+                if heard[0][1].get(name) != digests.get(name):
+                    raise InputError(
+                        f"{name}: rank {rank} has others than rank 0; start all ranks with the same command, files and"
+                        " versions"
+                    )
+
+    def _all_well(self, made: T | None, refused: DpltmError | None) -> T:
+        said = self.hear(None if refused is None else [refused.exit_code, str(refused)])
+        if refused is not None:
+            raise refused
+        for rank, words in enumerate(said):
+            if words is not None:
+                raise _REFUSALS.get(words[0], InputError)(f"rank {rank}: {words[1]}")
+        return made  # type: ignore[return-value]
+
+    def _carry(self, values: Tensor, operate: Callable[[Tensor], object]) -> Tensor:
+        """An operation of the group, in place, on a device that it works on."""
+        if self.size == 1:
+            return values
+        carried = values if values.device.type in self._native else values.to(self._words)
+        try:
+            operate(carried)
+        except RuntimeError:
+            raise RankError(
+                "ranks: another one has ended, or is out of reach; what the ledger entered stays entered"
+            ) from None
+        return values if carried is values else values.copy_(carried)
+
+
+def in_turn(ranks: Ranks | None, work: Callable[[], T]) -> T:
+    """What ``work`` gives, in one process or by turns (:meth:`Ranks.in_turn`)."""
+    return work() if ranks is None else ranks.in_turn(work)
+
+
+def environment() -> dict[str, str]:
+    """What the last bits of a sum depend on, beside the numbers; as facts to agree on."""
+    return {
+        "version of torch": torch.__version__,
+        "version of numpy": np.__version__,
+        "version of python": platform.python_version(),
+        "threads of torch": str(torch.get_num_threads()),
+        "a compiler": "at hand" if compiler_at_hand() else "not at hand",
+    }
+
+
+def rows_digest(*arrays: Tensor | np.ndarray) -> str:
+    """SHA-256 (hex) over rows. It depends on every one of them, so it goes to other ranks and nowhere else."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        rows = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
+        digest.update(f"{rows.dtype.str} {rows.shape} ".encode())
+        for some in pieces(rows):
+            digest.update(np.ascontiguousarray(some).data)
+    return digest.hexdigest()
+
+
+def _tried(work: Callable[[], T]) -> tuple[T | None, DpltmError | None]:
+    try:
+        return work(), None
+    except DpltmError as error:
+        return None, error

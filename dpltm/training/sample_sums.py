@@ -1,0 +1,232 @@
+"""The filtered sum over the sample of a step, by one process or by several ranks.
+
+**Which rank computes what.** Rank 0 draws who enters a step, and every record's chunk by a coin of its own, as one
+process does (``randomness.sampling``); the others hear of it. Chunks go one after the other into groups, as large as the
+public settings say (``at_once``). Group g belongs to rank g modulo the number of ranks, and goes through the network by
+itself. So what comes out of it does not depend on the number of ranks.
+
+**Their total does not either.** The sum s of a group, in float64, is split coordinate by coordinate into whole multiples
+of two public steps. S is the power of two from C up to 2 C (``chunks.scale_of``):
+
+    high = s rounded to multiples of a = 2^-28 S,    low = (s - high) rounded to multiples of b = 2^-61 S.        (1)
+
+s - high is exact in float64. Sums of highs stay below 2^53 a for up to 2^24 records in a step. Sums of lows stay below
+2^53 b for up to 2^20 groups, since |low| <= a / 2. Float64 holds all of these exactly, so no order of adding changes a
+bit of them: neither that of the groups on a rank, nor that of the ranks. Rank 0 adds high and low at the end, which
+rounds once.
+
+**The bound is that of one process.** Take neighbours, and the record r that one of them lacks. By r's coin it is in one
+chunk. All other chunks are sums of the same numbers in the same order, and groups without r have the same highs and lows.
+The chunk of r moves by at most C, its rounding in float32 included (``chunks``). In the group of r, float64 adds up at
+most four chunks, as one process adds up all of them; then (1) leaves out at most 2^-62 S of each of n coordinates.
+Between neighbours that is at most 2^-60 C sqrt(n) in L2 norm, of the order of what float64 rounds off in the total of one
+process (2^-53 of each coordinate), and far within what ``RecordGradients.rounding`` leaves over. No term is added to the
+sensitivity for either. Element-wise filters are summed in float64 throughout, in blocks by position instead of chunks.
+There (1) leaves out as much for every group. Microbatches (``microbatches``) are summed in float64 too, and shared out by
+their public numbers: r is in one of them, by its coin, and that moves by at most 2 C.
+
+Noise is added once, by rank 0, to this sum. What the other ranks receive is the noisy mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpltm.errors import InputError, first_line
+from dpltm.gradients import RecordGradients
+from dpltm.gradients.chunks import LIMIT, USUAL, scale_of
+from dpltm.gradients.full_precision import full_precision
+from dpltm.gradients.fused import compiler_at_hand
+from dpltm.randomness.sampling import Batch, Records
+from dpltm.training.ranks import Ranks
+
+if TYPE_CHECKING:
+    from dpltm.training.descent import TrainingConfig
+
+Sample = tuple[np.ndarray, list[int] | None]
+"""Who enters a step, chunk by chunk, and how many records each chunk has; None without chunks. Or group by group, where the
+filter takes the mean gradient of groups (``microbatches``)."""
+
+
+def at_once(chunks: int) -> int:
+    """How many of a step's chunks make a group: more take less time each, but leave some ranks without work.
+
+    Args:
+        chunks: of a step, a public number.
+    """
+    return 1 if chunks < 8 else 2 if chunks < 32 else 4
+
+
+class ExactSum:
+    """A sum of vectors, the same to the last bit whatever their order and whoever adds them: see (1) of the module.
+
+    Args:
+        length: of the vectors.
+        bound: C, of one record.
+        device: where they are.
+
+    Attributes:
+        parts: highs and lows so far, ``(2, length)`` float64; they add up to the sum, and to those of other ranks.
+    """
+
+    def __init__(self, length: int, bound: float, device: torch.device) -> None:
+        scale = scale_of(bound)
+        # beside 1.5 2^52 steps float64 has no room for less than one step; taking these away again is exact
+        self._coarse, self._fine = (1.5 * 2.0**52 * step * scale for step in (2.0**-28, 2.0**-61))
+        self._high = torch.zeros(length, dtype=torch.float64, device=device)
+        self.parts = torch.zeros(2, length, dtype=torch.float64, device=device)
+
+    def clear(self) -> None:
+        """Begins anew."""
+        self.parts.zero_()
+        self._high.zero_()
+
+    def add(self, values: Tensor) -> None:
+        """Adds ``values``, ``(length,)`` float64, which are overwritten."""
+        torch.add(values, self._coarse, out=self._high).sub_(self._coarse)
+        self.parts[0] += self._high
+        values -= self._high
+        self.parts[1] += values.add_(self._fine).sub_(self._fine)
+
+
+class SampleSums:
+    """Filtered sums of samples of some records.
+
+    Args:
+        gradients: of the network; checked against records, unless there are none.
+        records: private.
+        config: of the training.
+        device: of the network.
+        ranks: that share the work; None for one process.
+    """
+
+    def __init__(
+        self,
+        gradients: RecordGradients,
+        records: Records,
+        config: TrainingConfig,
+        device: torch.device,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self._gradients, self._records, self._config, self._ranks = gradients, records, config, ranks
+        self._compiled = config.compile and compiler_at_hand()
+        most = config.physical_batch or gradients.comfortable_batch
+        # four standard deviations: nearly every sample fits, and one that does not takes another batch
+        usual = math.ceil((config.expected_batch + 4 * math.sqrt(config.expected_batch)) / 16) * 16
+        of_chunks = at_once(math.ceil(config.expected_batch / USUAL))
+        self._group = of_chunks if config.microbatch is None else math.ceil(of_chunks * USUAL / config.microbatch)
+        self._rows = min(most, usual if ranks is None else self._group * LIMIT) if self._compiled else most
+        self._device = device
+        self._total = torch.zeros(gradients.live, dtype=torch.float64, device=device)
+        bound = config.filter.certified_bound(gradients.live)
+        self._exact = None if ranks is None else ExactSum(gradients.live, bound, device)
+
+    def rehearse(self, x: Tensor, y: Tensor) -> None:
+        """One sum over made-up rows like these, as in training: what does not compile, or work in bfloat16, fails now.
+
+        Raises:
+            InputError: it does.
+        """
+        if not self._compiled and self._config.precision != "bfloat16":
+            return
+        rows = self._rows if self._compiled else 2
+        x, y = x.new_zeros(rows, *x.shape[1:]), y.new_zeros(rows, *y.shape[1:])
+        groups = None if self._config.groups is None else [1] * rows
+        present = torch.ones(rows, dtype=torch.bool, device=x.device) if groups is None else None
+        try:
+            with self._precision():
+                self._gradients.filtered_sum(x, y, self._config.filter, present, groups=groups)
+        except InputError:
+            raise
+        except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
+            option = "`compile`" if self._compiled else "`precision`: bfloat16"
+            raise InputError(f"{option}: fails on made-up records: {first_line(error)}; leave it out") from error
+
+    def take(self, sample: Sample | None) -> Tensor:
+        """The sum over a sample, ``(live,)`` float64, in memory that the next one overwrites; on other ranks than 0, zeros.
+
+        Args:
+            sample: of the step; None on other ranks than 0, which hear of it.
+
+        Raises:
+            InputError: the model or the loss failed on a record; on all ranks, if on one.
+        """
+        self.clear()  # of a step that was interrupted, too
+        if self._ranks is None or self._exact is None:
+            assert sample is not None
+            index, chunks = sample
+            failed = self._fails(self._batches(index, chunks))
+        else:
+            failed = self._ranks.any(self._share_fails(self._ranks, self._exact, *_heard(self._ranks, sample)))
+            if not failed:
+                self._ranks.reduce(self._exact.parts)
+            if self._ranks.first:
+                torch.add(self._exact.parts[0], self._exact.parts[1], out=self._total)
+        if failed:
+            raise InputError(
+                "training: the model or the loss failed on the records of a step; is every label a class, and every token in"
+                " the vocabulary? What was spent is on record"
+            )
+        return self._total
+
+    def clear(self) -> None:
+        """Forgets the last sum: one without noise is kept nowhere."""
+        self._total.zero_()
+        if self._exact is not None:
+            self._exact.clear()
+
+    def _share_fails(self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int]) -> bool:
+        """Adds every group of this rank to ``exact``; whether one of them failed."""
+        stops, by_itself = [0, *accumulate(chunks)], self._config.filter.kind == "element-wise"
+        whole = not by_itself or self._config.groups is not None
+        for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
+            last = min(first + self._group, len(chunks))
+            part = index[stops[first] : stops[last]]
+            self._total.zero_()
+            if self._fails(self._batches(part, chunks[first:last] if whole else None)):
+                return True
+            exact.add(self._total)
+        self._total.zero_()
+        return False
+
+    def _batches(self, index: np.ndarray, sizes: list[int] | None) -> Iterable[Batch]:
+        """Records of a sample, in batches; ``sizes`` are of chunks, or of groups."""
+        if self._config.groups is not None and sizes is not None:
+            return self._records.groups(index, self._rows, sizes)
+        return self._records.batches(index, self._rows, self._compiled, sizes)
+
+    def _fails(self, batches: Iterable[Batch]) -> bool:
+        """Adds batches to the total; whether that failed. What an exception says may tell of a record: it ends here."""
+        try:
+            with full_precision(), self._precision():
+                for batch in batches:
+                    self._gradients.filtered_sum(
+                        batch.x, batch.y, self._config.filter, batch.present, batch.chunks, self._total, batch.groups
+                    )
+        except Exception:
+            return True
+        return False
+
+    def _precision(self) -> torch.autocast:
+        """Of the passes through the network. A cache of casts would outlive a step within a caller's own autocast."""
+        narrow = self._config.precision == "bfloat16"
+        return torch.autocast(self._device.type, torch.bfloat16, enabled=narrow, cache_enabled=False)
+
+
+def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int]]:
+    """The sample of rank 0, on every rank; without chunks, in blocks by position."""
+    index, chunks = (np.zeros(0, dtype=np.int64), []) if sample is None else sample
+    if chunks is None:
+        chunks = [min(USUAL, len(index) - start) for start in range(0, len(index), USUAL)]
+    sizes = ranks.broadcast(torch.tensor([len(chunks), len(index)]))
+    count, records = sizes.tolist()
+    told = torch.from_numpy(np.concatenate([np.array(chunks, dtype=np.int64), index])) if ranks.first else None
+    both = ranks.broadcast(torch.empty(count + records, dtype=torch.int64) if told is None else told).numpy()
+    return both[count:], both[:count].tolist()

@@ -1,0 +1,190 @@
+"""Second moments of norm-bounded rows, released once with Gaussian noise, and the damped Newton steps that they are for.
+
+A single layer on features, trained by cross-entropy, has a curvature that no step changes much: it is at most half the
+second moments of its inputs (Boehning 1992). So they are released once, and every later step divides by them. Directions
+in which inputs vary much are then walked no faster than the curvature allows, and the others as fast as the noise does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
+from dpltm.randomness.noise import RandomSource
+
+SENSITIVITY = 1.0
+"""L2 sensitivity of the sum of svec(u u^T) over rows u of norm at most 1, add/remove. Replace-one doubles it."""
+
+BITS = 16
+"""Rows are cut to multiples of 2^-16, so that every sum over records is one of whole numbers, and exact."""
+
+ROWS = 4096
+"""Records at a time: products of 32 bits, so many of them, are exact in float64 (2^44 of 2^53)."""
+
+MAX_NOISE = 2.0**16
+"""Largest noise multiplier."""
+
+LOW = 48
+"""Bits of a whole number that take part in the rounding of its noise: grid steps are below 2^41 up to ``MAX_NOISE``."""
+
+CURVATURE = 0.03
+"""Curvature of the loss of clipped residuals, over the second moments. Chosen on kmnist-7k, of 0.03 and 0.15."""
+
+
+def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: float, noise: RandomSource) -> Tensor:
+    """The sum of u u^T over all rows u, with noise.
+
+    Args:
+        batches: rows, ``(n, features)`` floating point each, any values; private.
+        features: their number.
+        noise_std: standard deviation of the noise on every coordinate of svec, at most ``MAX_NOISE``: that of the noise
+            on the diagonal, and sqrt 2 times that of the noise off it.
+        noise: random bits.
+
+    Returns:
+        ``(features, features)`` float64, symmetric; not positive semi-definite, for the noise.
+
+    Guarantees:
+        A Gaussian mechanism on svec(sum of u u^T), where svec takes the upper triangle with off-diagonals times sqrt 2.
+
+        Sensitivity: norm(svec(u u^T)) = norm(u)^2 <= 1. A longer row is divided by its norm first. That the norm is at
+        most 1 is checked on the whole numbers 2^16 u, whose squares add up without rounding. A row that fails the check,
+        as those that are not finite do, adds nothing. So whatever the values, a record added or removed moves the sum
+        by at most 1, and one replaced by at most 2 (docs/privacy-model.md 4.7).
+
+        Floating point: sums are sums of whole numbers, exact in any order. ``gaussian_mechanism`` adds the noise.
+    """
+    second = torch.zeros(features, features, dtype=torch.int64)
+    for batch in batches:
+        for rows in batch.split(ROWS):
+            second += sum_of_squares(whole_rows(rows.cpu()))
+    return noisy_symmetric(second, noise_std, noise)
+
+
+def whole_rows(rows: Tensor) -> Tensor:
+    """Rows divided by their norm where that is above 1, times 2^16, cut towards zero: whole numbers; zeros if unusable.
+
+    Args:
+        rows: ``(n, features)``, any values.
+
+    Returns:
+        float64 of the same shape, with rows of norm at most 2^16.
+    """
+    wide = rows.to(torch.float64)
+    largest = wide.abs().amax(dim=1, keepdim=True).clamp(min=1.0)  # so that no square overflows
+    wide = wide / largest
+    wide = wide / wide.square().sum(dim=1, keepdim=True).sqrt().clamp(min=1 / largest)
+    return within_norm((wide * ((1 - 2.0**-30) * 2.0**BITS)).trunc())
+
+
+def within_norm(whole: Tensor) -> Tensor:
+    """Rows of whole numbers, with zeros in place of those whose norm is above 2^16 or not a number.
+
+    This check is what the bounds rest on: squares of whole numbers up to 2^16 add up exactly, and a larger one fails it.
+    """
+    usable = whole.square().sum(dim=1) <= 4.0**BITS
+    return whole.where(usable[:, None], torch.zeros_like(whole))
+
+
+def sum_of_squares(whole: Tensor) -> Tensor:
+    """The sum of w w^T over up to ``ROWS`` rows w, exact, int64; NumPy computes one triangle, in half of torch's time.
+
+    Args:
+        whole: rows of whole numbers of norm at most 2^16, ``(n, features)`` float64.
+    """
+    rows = whole.detach().numpy()
+    return torch.from_numpy((rows.T @ rows).astype(np.int64))
+
+
+def noisy_symmetric(second: Tensor, noise_std: float, noise: RandomSource) -> Tensor:
+    """Sums of products of whole rows over 2^32, with noise of ``noise_std`` on the diagonal and that over sqrt 2 off it.
+
+    Args:
+        second: ``(features, features)`` int64, symmetric.
+        noise_std: on the diagonal.
+        noise: random bits.
+
+    Returns:
+        float64 of the same shape, symmetric.
+    """
+    first, other = torch.triu_indices(len(second), len(second), 1)
+    pairs = noisy_whole(second[first, other], noise_std / math.sqrt(2), 2 * BITS, noise)
+    released = torch.diag(noisy_whole(second.diagonal(), noise_std, 2 * BITS, noise))
+    released[first, other] = pairs
+    released[other, first] = pairs
+    return released
+
+
+def noisy_whole(whole: Tensor, std: float, bits: int, source: RandomSource) -> Tensor:
+    """``whole / 2^bits`` with noise of this ``std``, float64 of the same shape.
+
+    float64 does not hold a whole number of 64 bits. What is above 2^``LOW`` is put aside: a multiple of every grid step up
+    to ``MAX_NOISE``, it has no part in the rounding.
+
+    Args:
+        whole: int64.
+        std: of the noise on ``whole / 2^bits``.
+        bits: of the fraction.
+        source: random bits.
+    """
+    high = whole >> LOW << LOW
+    low = (whole - high).to(torch.float64)
+    noisy = torch.from_numpy(gaussian_mechanism(low.reshape(-1).numpy(), std * 2.0**bits, source)).view_as(low)
+    return (high.to(torch.float64) + noisy) / 2.0**bits
+
+
+def edge(features: int, noise_std: float) -> float:
+    """Where the eigenvalues of the noise alone end: 2 sqrt(features) times its deviation off the diagonal."""
+    return 2 * math.sqrt(features) * noise_std / math.sqrt(2)
+
+
+class NewtonSteps:
+    """Steps of one layer along (I + lr CURVATURE n M)^-1 times its gradient, for second moments M of a share of n records.
+
+    That is the minimiser of a least-squares problem: the linear model of the step, its curvature, and a penalty 1 / lr on
+    how far it goes. The penalty is public, since the step size is. Eigenvalues of M within those of noise count as 0, and
+    one of l above their edge e as sqrt(l^2 - e^2) (Gavish and Donoho 2017). Without M it is a step against the gradient.
+
+    Args:
+        parameters: weights ``(classes, features)`` and bias ``(classes,)``.
+        second: released second moments of the inputs, bias input included, in units of a squared input norm of 1; None
+            for none.
+        noise_std: of their noise.
+        scale: squared norm of an input, over the public number of records: takes ``second`` to those of a mean gradient.
+
+    Attributes:
+        second: as given.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Tensor], second: Tensor | None, noise_std: float = 0.0, scale: float = 1.0
+    ) -> None:
+        self.second, self._parameters = second, list(parameters)
+        if second is None:
+            return
+        values, self._vectors = torch.linalg.eigh(second)
+        floor = edge(len(second), noise_std)
+        self._values = scale * (values.clamp(min=0).square() - floor**2).clamp(min=0).sqrt()
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """See :meth:`dpltm.training.optimizers.Optimizer.step`."""
+        weight, bias = self._parameters
+        gradient = torch.cat([weight.grad, bias.grad[:, None]], dim=1).double().cpu()  # type: ignore[list-item, index]
+        if self.second is not None:
+            gradient = gradient @ self._vectors / (1 + lr * CURVATURE * self._values) @ self._vectors.T
+        move = (-lr * gradient).to(weight)
+        weight.add_(move[:, :-1])
+        bias.add_(move[:, -1])
+
+    def state(self) -> dict[str, Tensor]:
+        """It remembers nothing of its steps."""
+        return {}
+
+    def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
+        """It goes on as it began."""

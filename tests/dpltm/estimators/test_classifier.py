@@ -1,0 +1,684 @@
+"""``TicketClassifier`` and ``TicketRegressor``: what they learn, take, refuse, and say."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import doctest
+import functools
+import pickle
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pandas
+import polars
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from hypothesis.extra import numpy as arrays
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+import dpltm
+import dpltm.tickets
+from dpltm.errors import BudgetError, InputError
+from dpltm.estimators import base as estimator_base
+from dpltm.estimators import classifier as estimator
+from dpltm.estimators.records import Columns, numbered
+from dpltm.privacy.events import BudgetEvent, GuaranteeEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.parts import total_epsilon
+from dpltm.tickets.ledger_file import open_ledger
+
+FAST = {"epochs": 2, "noise": "fast"}
+
+
+def table(seed: int = 0, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Records that one column tells apart, and their labels."""
+    x = np.random.default_rng(seed).random((count, 4))
+    return x, np.where(x[:, 0] > 0.5, "high", "low")
+
+
+def classifier(**given) -> dpltm.TicketClassifier:
+    return dpltm.TicketClassifier(
+        **{"bounds": (0, 1), "classes": ["low", "high"], "n_records": 200, "noise_multiplier": 2.0, **FAST, **given}
+    )
+
+
+@contextlib.contextmanager
+def refused(text: str) -> Iterator[None]:
+    """A block that is refused in exactly these words."""
+    with pytest.raises(InputError) as caught:
+        yield
+    assert str(caught.value) == text
+
+
+# learning
+
+
+def test_a_head_that_has_nothing_to_tune_is_fitted_without_settings():
+    """On records that one column tells apart, with hardly any noise; its releases are Gaussian, and all on record."""
+    x, y = table(count=400)
+    given = {"head": "least-squares", "features": "unit", "epochs": None, "noise_multiplier": 0.05, "n_records": 400}
+    fitted = classifier(**given).fit(x, y)
+    assert fitted.score(*table(1)) > 0.75  # chance is 0.5
+    assert [type(event).__name__ for event in fitted.ledger_.events][-1] == "TrainingEvent"
+    with refused("`epochs`: has no use with `head` least-squares, which has nothing to tune; leave it out"):
+        classifier(**given | {"epochs": 2}).fit(x, y)
+
+
+def test_it_learns_digits_and_says_what_that_cost():
+    digits = load_digits()
+    x, y = digits.data[:1200], digits.target[:1200]
+    made = dpltm.TicketClassifier(epsilon=3, bounds=(0, 16), classes=10, n_records=1200).fit(x, y)
+    assert made.score(digits.data[1200:], digits.target[1200:]) > 0.85
+    certified = made.privacy_.certified
+    assert 2.9 < certified.epsilon <= 3
+    assert (certified.delta, certified.adjacency, certified.unit) == (1e-5, "add-remove", "record")
+    assert made.run_.privacy.certified == certified
+    (event,) = (event for event in made.ledger_.events if isinstance(event, TrainingEvent))
+    assert total_epsilon([event], 1e-5) == certified.epsilon
+    assert made.ticket_.live == event.live == 650
+
+
+def test_probabilities_decisions_and_labels_agree():
+    x, y = table()
+    made = classifier().fit(x, y)
+    chances = made.predict_proba(x)
+    assert made.classes_.tolist() == ["high", "low"]
+    np.testing.assert_allclose(chances.sum(1), 1)
+    np.testing.assert_array_equal(made.predict(x), made.classes_[chances.argmax(1)])
+    np.testing.assert_allclose(np.exp(made.predict_log_proba(x)), chances)
+    np.testing.assert_allclose(made.decision_function(x), np.log(chances[:, 1] / chances[:, 0]), atol=1e-5)
+    told = dpltm.predict(made.run_, x)
+    np.testing.assert_allclose(told.probabilities, chances, atol=1e-6)
+    np.testing.assert_array_equal(made.classes_[told.labels], made.predict(x))
+    three = classifier(classes=3).fit(x, np.arange(200) % 3)
+    assert three.decision_function(x).shape == three.predict_proba(x).shape == (200, 3)
+
+
+def test_a_regressor_predicts_the_mean_over_parts_of_the_range():
+    draw = np.random.default_rng(0)
+    x = draw.random((3000, 3))
+    y = 10 * x[:, 0] - 5
+    made = dpltm.TicketRegressor(epsilon=3, bounds=(0, 1), target_bounds=(-5, 5), bins=8, n_records=2000)
+    made.fit(x[:2000], y[:2000])
+    assert made.bin_centres_.tolist() == [-4.375, -3.125, -1.875, -0.625, 0.625, 1.875, 3.125, 4.375]
+    chances = dpltm.predict(made.run_, x[2000:]).probabilities
+    np.testing.assert_allclose(made.predict(x[2000:]), chances @ made.bin_centres_, atol=1e-5)
+    assert made.score(x[2000:], y[2000:]) > 0.6
+    assert made.privacy_.certified.epsilon <= 3
+
+
+def test_targets_outside_of_their_bounds_count_as_their_ends():
+    x, _ = table()
+    given = {"bounds": (0, 1), "target_bounds": (0, 1), "bins": 4, "noise_multiplier": 2.0, **FAST}
+    made = dpltm.TicketRegressor(**given).fit(x, np.linspace(-1e300, 1e300, 200))
+    assert np.isfinite(made.predict(x)).all()
+    assert (made.predict(x) >= 0.125).all()
+    assert (made.predict(x) <= 0.875).all()
+
+
+def test_the_run_is_kept_and_read_like_all_others(tmp_path):
+    x, y = table()
+    made = classifier().fit(x, y)
+    dpltm.tickets.save(made.run_, tmp_path / "r")
+    read = dpltm.tickets.load(tmp_path / "r")
+    np.testing.assert_array_equal(dpltm.predict(read, x).labels, dpltm.predict(made.run_, x).labels)
+    assert total_epsilon(read.ledger.events, 1e-5) == made.privacy_.certified.epsilon
+
+
+# tickets
+
+
+@pytest.fixture(scope="module")
+def tickets():
+    x, y = table(7, 100)
+    return dpltm.generate(
+        x,
+        (y == "low").astype(int),
+        provenance="public",
+        bounds=(0, 1),
+        model="mlp:8",
+        rounds=2,
+        iterations=5,
+        batch_size=20,
+    )
+
+
+def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
+    x, y = table()
+    taken = classifier(tickets=tickets, round=2, ledger=Ledger()).fit(x, y)
+    assert taken.ticket_.same_as(tickets.body.tickets[2].mask)
+    drawn = classifier(tickets=tickets, select_epsilon=0.5, epsilon=2.0, noise_multiplier=None, ledger=Ledger()).fit(
+        x, y
+    )
+    kinds = [type(event) for event in drawn.ledger_.events]
+    assert kinds == [ProvenanceEvent, SelectionEvent, TrainingEvent] or kinds == [SelectionEvent, TrainingEvent]
+    assert 1.9 < drawn.privacy_.certified.epsilon <= 2
+    assert drawn.privacy_.nominal is not None
+    assert any(drawn.ticket_.same_as(ticket.mask) for ticket in tickets.body.tickets)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            {},
+            "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records",
+        ),
+        ({"round": 1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
+        ({"select_epsilon": 0.1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
+        (
+            {"select_epsilon": 0.1, "epsilon": 0.5},
+            "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
+            " them out",
+        ),
+        (
+            {"round": 1, "select_epsilon": 0.1},
+            "`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out",
+        ),
+    ],
+)
+def test_what_does_not_go_with_tickets(tickets, given, text):
+    made = classifier(tickets=tickets, ledger=Ledger(), **given)
+    with refused(text):
+        made.fit(*table())
+    assert made.ledger_.events == ()  # no ticket was drawn
+
+
+# what is taken
+
+
+@pytest.mark.parametrize("frame", [pandas.DataFrame, polars.DataFrame])
+def test_data_frames_and_their_names(frame):
+    x, y = table()
+    made = classifier(random_state=0).fit(frame({"a": x[:, 0], "b": x[:, 1]}), y)
+    assert made.feature_names_in_.tolist() == ["a", "b"]
+    assert made.n_features_in_ == 2
+    np.testing.assert_array_equal(
+        made.predict(frame({"a": x[:, 0], "b": x[:, 1]})), made.predict(polars.DataFrame(x[:, :2], schema=["a", "b"]))
+    )
+    with pytest.raises(ValueError, match="feature names should match"):
+        made.predict(frame({"b": x[:, 1], "a": x[:, 0]}))
+
+
+def test_a_column_transformer_with_public_categories_in_a_pipeline():
+    words = np.array(["red", "green", "blue"])[np.arange(200) % 3]
+    frame = pandas.DataFrame({"age": np.arange(200) % 90, "colour": words})
+    front = ColumnTransformer(
+        [("age", "passthrough", ["age"]), ("colour", OneHotEncoder(categories=[["blue", "green", "red"]]), ["colour"])]
+    )
+    bounds = ([0, 0, 0, 0], [90, 1, 1, 1])
+    model = make_pipeline(front, classifier(bounds=bounds, classes=2)).fit(frame, words == "red")
+    assert model.predict(frame).dtype == np.int64
+    assert model[-1].n_features_in_ == 4
+    assert model[-1].run_.config["bounds"] == [0.0, 1.0]
+
+
+def test_images_in_a_row_take_their_shape():
+    x = np.random.default_rng(0).integers(0, 256, (60, 64), dtype=np.uint8)
+    made = classifier(bounds=(0, 255), record_shape=(8, 8), features="scatter:1,2", classes=2).fit(
+        x, np.arange(60) % 2
+    )
+    assert made.run_.feature_map.shape == (8, 8)
+    assert made.predict(x).shape == (60,)
+    with refused("`record_shape`: (8, 9) has 72 values, but records have 64"):
+        classifier(record_shape=(8, 9), classes=2).fit(x, np.arange(60) % 2)
+
+
+@given(
+    arrays.arrays(np.float64, (5, 3), elements=some.floats(-1e300, 1e300)),
+    arrays.arrays(np.float64, 3, elements=some.floats(-1e100, 1e100)),
+    some.floats(1e-3, 1e100),
+)
+def test_bounds_a_column_scale_each_record_by_itself(x, low, width):
+    high = low + np.maximum(width, np.abs(low) * 1e-3)
+    columns = Columns.of((low, high), 3)
+    rows = columns.records(x)
+    expected = [[min(max((v - a) / (b - a), 0.0), 1.0) for v, a, b in zip(row, low, high, strict=True)] for row in x]
+    np.testing.assert_array_equal(rows, expected)
+    np.testing.assert_array_equal(columns.records(x[2:3])[0], rows[2])
+
+
+def test_records_are_known_by_what_they_were_before_their_columns_were_scaled():
+    """So what another training spent on them, under other bounds, adds up in one ledger."""
+    (x, y), ledger = table(), Ledger()
+    made = classifier(bounds=([0, 0, 0, 0], [1, 2, 3, 4]), ledger=ledger).fit(x, y)
+    dpltm.train("mlp", x, (y == "low").astype(int), bounds=(0, 1), noise_multiplier=2.0, epochs=1, ledger=ledger)
+    first, second = (event for event in ledger.events if isinstance(event, TrainingEvent))
+    assert first.dataset.may_overlap(second.dataset)
+    assert made.privacy_.certified.epsilon == total_epsilon(ledger.events, 1e-5) > made.run_.privacy.certified.epsilon
+
+
+# refusals
+
+
+@pytest.mark.parametrize(
+    ("made", "y", "text"),
+    [
+        (
+            classifier(bounds=None),
+            None,
+            "records: x is float64, which has no public range; pass `bounds` (LO, HI), since scaling by"
+            " the data's own minimum"
+            " and maximum would leak them",
+        ),
+        (
+            classifier(bounds=3),
+            None,
+            "`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each column;"
+            " pass the public range of the features",
+        ),
+        (
+            classifier(bounds=([0, 0], [1, 1])),
+            None,
+            "`bounds`: low has shape (2,), but records have 4 columns; give a number for each",
+        ),
+        (
+            classifier(bounds=([0, 0, 5, 0], [1, 1, 1, 1])),
+            None,
+            "`bounds`: column 2 (counted from 0) has (5, 1); give finite (low, high), low first, not too far apart",
+        ),
+        (
+            classifier(bounds=(np.full(4, -1e308), np.full(4, 1e308))),
+            None,
+            "`bounds`: column 0 (counted from 0) has (-1e+308, 1e+308); give finite (low, high), low first, not too"
+            " far apart",
+        ),
+        (
+            classifier(ledger=lambda: None),
+            None,
+            "`ledger`: the function returns None, not a ledger; give one that opens the same file each time",
+        ),
+        (
+            classifier(classes=["low", "middle"]),
+            None,
+            "`y`: label 'high' is none of the 2 classes that `classes` declares; declare every label with"
+            " `classes`, or leave those"
+            " records out",
+        ),
+        (
+            classifier(n_records=1000),
+            np.full(200, "low"),
+            "`y`: all records have label 'low'; give records of two classes or more",
+        ),
+        (
+            classifier(classes=300, n_records=1000),
+            np.arange(200) // 2,
+            "records has fewer records than its 300 classes; give as many records as classes or more",
+        ),
+        (
+            classifier(classes=None),
+            np.full(200, "low"),
+            "`classes`: there is one class, so nothing can be told apart; give two or more",
+        ),
+        (
+            classifier(n_records=0),
+            None,
+            "`n_records` 0: must be 1 or more; pass the public number of training records",
+        ),
+        (classifier(noise_multiplier=None, epsilon=-1.0), None, "`epsilon`: -1 is not a positive number up to 10000"),
+        (
+            classifier(epsilon=0.1),
+            None,
+            "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
+            " them out",
+        ),
+        (classifier(round=1), None, "`round`: of a ticket set; give `tickets`, or leave it out"),
+        (
+            classifier(ledger="l.jsonl"),
+            None,
+            "`ledger`: 'l.jsonl' is not a ledger; give dpltm.Ledger(), or"
+            " dpltm.tickets.ledger_file.open_ledger(path) for one on disk",
+        ),
+    ],
+)
+def test_bad_input_is_a_value_error_and_spends_nothing(made, y, text):
+    x, labels = table()
+    with refused(text):
+        made.fit(x, labels if y is None else y)
+    assert not hasattr(made, "run_")
+    if made.ledger is None:
+        assert made.ledger_.events == ()
+
+
+def test_refusals_are_value_errors():
+    assert issubclass(InputError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            {"target_bounds": None},
+            "`target_bounds` is missing: the public range of the targets, (low, high); those of the data"
+            " would leak them",
+        ),
+        (
+            {"target_bounds": (1, 0)},
+            "`target_bounds`: a value of type tuple is not a pair of finite numbers (low, high), low first",
+        ),
+        (
+            {"target_bounds": (-1e308, 1e308)},
+            "`target_bounds`: a value of type tuple is not a pair of finite numbers (low, high), low first",
+        ),
+        ({"bins": 1}, "`bins`: 1 is not a whole number from 2 to 1,000"),
+    ],
+)
+def test_what_a_regressor_refuses(given, text):
+    made = dpltm.TicketRegressor(**{"bounds": (0, 1), "target_bounds": (0, 1), **given})
+    with refused(text):
+        made.fit(table()[0], np.linspace(0, 1, 200))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_that_are_not_finite(bad):
+    x, y = table()
+    x[3, 1] = bad
+    with pytest.raises(ValueError, match="Input X contains"):
+        classifier().fit(x, y)
+
+
+def test_texts_as_features():
+    with pytest.raises(ValueError, match="not compatible with arrays of bytes/strings"):
+        classifier().fit(np.full((200, 4), "word"), table()[1])
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        classifier().fit(pandas.DataFrame({"word": ["word"] * 200}), table()[1])
+
+
+def test_labels_of_another_kind_than_the_classes():
+    with refused("`y`: labels are of another kind than the classes seen; use labels of one kind"):
+        numbered(np.array([1, 2], dtype=object), np.array(["a", "b"], dtype=object), "seen")
+
+
+def test_partial_fit_is_refused_with_the_reason_and_is_no_attribute():
+    made = classifier()
+    assert not hasattr(made, "partial_fit")
+    with pytest.raises(AttributeError, match="collect the records, and call fit once"):
+        made.partial_fit(*table())
+
+
+def test_nothing_is_said_before_anything_is_spent():
+    with pytest.raises(NotFittedError, match="this TicketClassifier has spent nothing yet; call 'fit' first"):
+        _ = classifier().privacy_
+    with pytest.raises(NotFittedError):
+        _ = classifier().ticket_
+
+
+def test_what_was_read_off_the_data_is_named():
+    x, y = table()
+    said = classifier(n_records=None, classes=None).fit(x, y).privacy_.notes
+    assert {
+        "the number of records (200) was counted and is treated as public; declare a figure with"
+        " `n_records` to keep it"
+        " private",
+        "the number of classes (2) was read off the labels and is treated as public (`classes`)",
+    } <= set(said)
+    declared = classifier().fit(x, y).privacy_.notes
+    assert not any("treated as public" in note for note in declared)
+    whole = classifier(bounds=None).fit((255 * x).astype(np.uint8), y).privacy_.notes
+    assert any(note.startswith("nobody gave the bounds of records, so 0 to 255 is assumed") for note in whole)
+
+
+def test_beside_a_noise_multiplier_no_epsilon_limits_a_fit_and_the_notes_say_so():
+    x, y = table()
+    loud = classifier(noise_multiplier=0.5).fit(x, y)
+    said = (
+        "`noise_multiplier` was given, so `epsilon` limited nothing: what the fits cost is what their noise comes to"
+    )
+    assert loud.epsilon == 1 < loud.privacy_.certified.epsilon
+    assert said in loud.privacy_.notes
+    assert classifier(epsilon=None).fit(x, y).privacy_.certified.epsilon > 0
+    assert said not in classifier(noise_multiplier=None).fit(x, y).privacy_.notes
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"features": None}, {"head": "least-squares", "features": "unit", "epochs": None}]
+)
+def test_notes_name_parameters_that_there_are_and_agree_about_accuracy(given):
+    (x, y), (x_test, y_test) = table(), table(1, 50)
+    made = classifier(**given, n_records=None, classes=None).fit(x, y)
+    made.score(x_test, y_test)
+    notes = made.privacy_.notes
+    for note in notes:
+        for name in re.findall(r"`(\w+)`(?! of dpltm.train)", note):
+            assert name in made.get_params() or name in ("score", "units")
+    assert [note for note in notes if "accuracy" in note] == [
+        "accuracy was measured by `score` on records kept separate, without noise: nothing is promised for those"
+    ]
+
+
+# scores
+
+
+def test_a_score_on_separate_records_is_exact_and_free():
+    (x, y), (x_test, y_test) = table(), table(1, 50)
+    made = classifier().fit(x, y)
+    before = made.ledger_.events
+    assert made.score(x_test, y_test) == np.mean(made.predict(x_test) == y_test)
+    assert made.ledger_.events == before
+    with refused(
+        "`y`: label 'medium' is none of the 2 classes that fit knew; declare every label with `classes`, or leave"
+        " those records out"
+    ):
+        made.score(x_test, np.full(50, "medium"))
+
+
+def test_a_score_on_the_training_records_is_paid_for_or_refused():
+    x, y = table()
+    made = classifier().fit(x, y)
+    with refused(
+        "`X`: all of the scored records are among those that the run was"
+        " trained on, so its accuracy"
+        " there is private; use records that were held out; or give `score_epsilon`, which pays for a score with noise"
+    ):
+        made.score(x, y)
+    with pytest.raises(
+        InputError, match=r"^`X`: some of the scored records are among those that the run was trained on"
+    ):
+        made.score(np.concatenate([x[:5], x + 1]), np.tile(y, 2)[:205])
+    fitted = made.privacy_.certified.epsilon
+    made.set_params(score_epsilon=0.5)
+    assert 0 <= made.score(x, y) <= 1
+    (event,) = (event for event in made.ledger_.events if isinstance(event, GuaranteeEvent))
+    assert (event.mechanism.epsilon, event.mechanism.delta, event.mechanism.adjacency) == (0.5, 0.0, "add-remove")
+    assert fitted < made.privacy_.certified.epsilon <= fitted + 0.5
+    made.set_params(score_epsilon=1e-9)
+    with refused("`score_epsilon`: 1e-09 is nothing but noise; give 0.01 or more"):
+        made.score(x, y)
+
+
+def test_records_that_were_scored_for_free_cannot_be_trained_on():
+    (x, y), (x_test, y_test) = table(), table(1, 50)
+    made = classifier().fit(x, y)
+    made.score(x_test, y_test)
+    with refused(
+        "`X`: accuracy on some of these records was measured by `score` without noise, as on records"
+        " kept separate, so they"
+        " cannot be private here; to cross-validate on private records give `score_epsilon`, which pays for each score"
+    ):
+        made.fit(np.concatenate([x, x_test]), np.concatenate([y, y_test]))
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_noise_of_a_score_is_that_of_its_event_and_comes_after_it(kind, monkeypatch):
+    """The sums are whole numbers of steps that a record changes by GRID at most, and each gets its part of epsilon."""
+    x, y = table()
+    if kind == "classifier":
+        made, labels = classifier(score_epsilon=0.6), y
+    else:
+        given = {"bounds": (0, 1), "target_bounds": (0, 1), "bins": 4, "score_epsilon": 0.6, "noise_multiplier": 2.0}
+        made, labels = dpltm.TicketRegressor(**given, **FAST), x[:, 0]
+    made.fit(x, labels)
+    asked = []
+
+    def no_noise(source, epsilon):
+        del source
+        assert any(isinstance(event, GuaranteeEvent) for event in made.ledger_.events)
+        asked.append(epsilon)
+        return 0
+
+    monkeypatch.setattr(estimator_base, "two_sided_geometric", no_noise)
+    plain = made.score(x, labels)
+    sums = 1 if kind == "classifier" else 3
+    assert asked == [0.6 / (sums * estimator_base.GRID)] * sums
+    if kind == "classifier":
+        assert plain == np.mean(made.predict(x) == labels)
+    else:
+        predicted = made.predict(x)
+        expected = 1 - np.square(predicted - labels).sum() / np.square(labels - labels.mean()).sum()
+        assert plain == pytest.approx(expected, abs=0.02)
+
+
+@given(arrays.arrays(np.float64, (3, 6), elements=some.floats(-1e6, 1e6)), some.integers(0, 5))
+def test_a_record_changes_each_sum_of_a_score_by_one_at_most(values, at):
+    """Naive: without noise, with one record left out, added or replaced."""
+    made = classifier()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimator_base, "two_sided_geometric", lambda *_: 0)
+        book = type("Paid", (), {"pay_score": lambda *_: None, "account": made._open_account()})()
+        sums = made._released_sums(book, None, values, 1.0)
+        less = made._released_sums(book, None, np.delete(values, at, axis=1), 1.0)
+        swapped = values.copy()
+        swapped[:, at] = swapped[::-1, at] * -1
+        other = made._released_sums(book, None, swapped, 1.0)
+    assert (np.abs(sums - less) <= 1).all()
+    assert (np.abs(sums - other) <= 1).all()
+
+
+# copies
+
+
+def test_a_clone_has_the_parameters_and_the_account():
+    x, y = table()
+    made = classifier()
+    twin = clone(made)
+    twin.fit(x, y)
+    assert not hasattr(made, "run_")
+    assert made.ledger_ is twin.ledger_
+    assert made.privacy_ == twin.privacy_
+    assert twin.get_params() == made.get_params()
+    for copied in (copy.copy(twin), copy.deepcopy(twin)):
+        copied.fit(x, y)
+        assert copied.ledger_ is made.ledger_
+    assert sum(isinstance(event, TrainingEvent) for event in made.ledger_.events) == 3
+    assert made.privacy_.certified.epsilon > twin.run_.privacy.certified.epsilon
+
+
+def test_no_copy_begins_an_account_of_its_own():
+    made = classifier().fit(*table())
+    with pytest.raises(TypeError, match="should be called on dataclass instances"):
+        dataclasses.replace(made, epsilon=2.0)
+    changed = clone(made).set_params(epsilon=2.0)
+    assert changed.privacy_ == made.privacy_
+
+
+def test_a_ledger_that_is_named_is_used_and_shared():
+    x, y = table()
+    ledger = Ledger()
+    made = classifier(ledger=ledger).fit(x, y)
+    assert made.ledger_ is ledger
+    assert clone(made).ledger is ledger
+    assert len(ledger.events) == len(made.run_.ledger.events)
+    moved = made.set_params(ledger=Ledger())
+    assert moved.ledger_ is not ledger
+
+
+def test_a_budget_in_the_ledger_holds_for_all_fits():
+    x, y = table()
+    made = classifier(noise_multiplier=None, epsilon=1.0).fit(x, y)
+    (event,) = (event for event in made.ledger_.events if isinstance(event, TrainingEvent))
+    made.ledger_.append(BudgetEvent(event.dataset, 1.2, 1e-5))
+    with pytest.raises(BudgetError, match=r"above the budget of 1\.2"):
+        made.fit(x, y)
+    assert made.privacy_.certified.epsilon <= 1
+
+
+def test_records_declared_public_in_the_ledger_are_refused(tickets):
+    x, y = table(7, 100)
+    with pytest.raises(InputError, match="cannot be private here"):
+        classifier(ledger=tickets.ledger).fit(x, y)
+
+
+def test_what_was_pickled_predicts_but_does_not_train():
+    x, y = table()
+    made = classifier().fit(x, y)
+    read = pickle.loads(pickle.dumps(made))
+    np.testing.assert_array_equal(read.predict(x), made.predict(x))
+    assert read.privacy_ == made.privacy_
+    assert (
+        made.run_.seconds > read.run_.seconds == 0
+    )  # how long a training took grows with the private number of records
+    for one in (read, clone(read), pickle.loads(pickle.dumps(classifier()))):
+        with refused(
+            "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be entered"
+            " nowhere that you see; leave `n_jobs` 1, or run threads"
+            " (joblib.parallel_backend('threading')), or give `ledger` as a"
+            " function that opens a file which processes share:"
+            " functools.partial(dpltm.tickets.ledger_file.open_ledger,"
+            " path)"
+        ):
+            one.fit(x, y)
+    read.set_params(ledger=Ledger()).fit(x, y)
+    assert len(read.ledger_.events) == len(made.ledger_.events)
+
+
+def test_a_function_opens_a_ledger_file_in_each_process(tmp_path):
+    x, y = table()
+    made = classifier(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl"))
+    sent = pickle.loads(pickle.dumps(clone(made)))  # as a worker of joblib gets it
+    sent.fit(x, y)
+    made.fit(x, y)
+    assert sum(isinstance(event, TrainingEvent) for event in open_ledger(tmp_path / "l.jsonl").events) == 2
+    assert made.privacy_.certified == sent.privacy_.certified
+    assert made.privacy_.certified.epsilon > made.run_.privacy.certified.epsilon
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_a_fit_that_is_refused_leaves_the_last_one_whole(kind):
+    x, y = table()
+    frame = pandas.DataFrame(x, columns=list("abcd"))
+    if kind == "classifier":
+        made, bad = classifier().fit(frame, y), np.full(200, "other")
+    else:
+        given = {"bounds": (0, 1), "target_bounds": (0, 1), "noise_multiplier": 2.0, **FAST}
+        made, bad = dpltm.TicketRegressor(**given).fit(frame, x[:, 0]), np.full(200, np.nan)
+    before = made.predict(frame)
+    for other in (x[:, :3], frame[["a", "b"]]):
+        with pytest.raises(ValueError, match=r"`y`: label 'other' is none of|Input y contains NaN"):
+            made.fit(other, bad)
+        assert made.n_features_in_ == 4
+        assert made.feature_names_in_.tolist() == list("abcd")
+        np.testing.assert_array_equal(made.predict(frame), before)
+
+
+def test_random_state_decides_the_starting_weights():
+    x, y = table()
+    seeds = [classifier(random_state=state).fit(x, y).run_.config["options"]["seed"] for state in (3, 3, None, None)]
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds)) == 3
+
+
+@pytest.mark.parametrize(("columns", "map"), [(32, "fourier"), (33, "unit")])
+def test_features_follow_the_public_number_of_columns(columns, map):
+    x = np.random.default_rng(0).random((60, columns))
+    made = classifier(classes=2).fit(x, np.arange(60) % 2)
+    assert made.run_.feature_map.text.startswith(map)
+    assert made.run_.spec.text == "mlp"
+    plain = classifier(classes=2, features=None, model="mlp:4").fit(x, np.arange(60) % 2)
+    assert plain.run_.feature_map is None
+    with pytest.raises(InputError, match=r"^`model`: unknown network 'mpl'"):
+        classifier(classes=2, model="mpl").fit(x, np.arange(60) % 2)
+
+
+def test_the_example_of_the_module():
+    results = doctest.testmod(estimator)
+    assert results.attempted > 5
+    assert results.failed == 0

@@ -1,0 +1,93 @@
+"""A ticket that an estimator draws on the records: whatever is wrong is said before the draw is paid for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpltm
+from dpltm.privacy.events import BudgetEvent, SelectionEvent, TrainingEvent
+from dpltm.privacy.ledger import Ledger
+from dpltm.pruning.ticket_set import TicketSet
+from dpltm.records import from_arrays
+
+
+def table(count: int = 120) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).random((count, 4))
+    return x, (x[:, 0] > 0.5).astype(int)
+
+
+@pytest.fixture(scope="module")
+def tickets() -> TicketSet:
+    x = np.random.default_rng(7).random((100, 4))
+    made = {"model": "mlp:8", "rounds": 2, "iterations": 5, "batch_size": 20}
+    y = (x[:, 0] > 0.5).astype(int)
+    return dpltm.generate(x, y, provenance="public", bounds=(0, 1), **made)
+
+
+def drawing(tickets: TicketSet, **given: Any) -> dpltm.TicketClassifier:
+    """An estimator that would draw; in a ledger of its own."""
+    public = {"bounds": (0, 1), "classes": 2, "n_records": 120, "epochs": 2}
+    asked = {"tickets": tickets, "select_epsilon": 0.5, "epsilon": 2.0, "ledger": Ledger(), **public, **given}
+    return dpltm.TicketClassifier(**asked)
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "a draw that leaves nothing": {"epsilon": 0.4},
+    "a draw of nothing": {"select_epsilon": 0.0},
+    "delta": {"delta": 2.0},
+    "optimizer": {"optimizer": "adamw"},
+    "schedule": {"schedule": "step"},
+    "step size": {"lr": -1.0},
+    "clip norm": {"clip_norm": 0.0},
+    "filter": {"filter": "clipp"},
+    "tanh with momentum of nothing": {"filter": 3},
+    "epochs": {"epochs": -2},
+    "no epochs": {"epochs": 0},
+    "batch": {"batch_size": 1000.0},
+    "text for a number": {"batch_size": "many"},
+    "centre": {"centre": 2.0},
+    "noise bits": {"noise": "loud"},
+    "adjacency": {"adjacency": "swap"},
+    "features of a set": {"features": "scatter"},
+    "head": {"head": "least-squares"},
+    "another head": {"head": "boost"},
+    "seed": {"random_state": "seven"},
+    "noise": {"epsilon": None, "noise_multiplier": -1.0},
+    "neither": {"epsilon": None},
+    "persons": {"per_unit": 3},
+    "a round beside a draw": {"round": 1},
+    "a network beside tickets": {"model": "mlp:4"},
+}
+
+
+@pytest.mark.parametrize("given", BAD.values(), ids=BAD)
+def test_what_is_wrong_with_the_training_is_said_before_the_draw(tickets: TicketSet, given: dict[str, Any]) -> None:
+    made = drawing(tickets, **given)
+    with pytest.raises((ValueError, dpltm.errors.BudgetError)):  # in the words of each stage, which are tested there
+        made.fit(*table())
+    assert made.ledger_.events == ()
+
+
+def test_a_budget_that_the_training_would_exceed_is_said_before_the_draw(tickets: TicketSet) -> None:
+    """It allows the draw, 0.5, and not the training after it, which brings all to 2."""
+    x, y = table()
+    ledger = Ledger()
+    records = ledger.registry.reference(from_arrays(x, y, bounds=(0, 1), classes=2, records=120))
+    ledger.append(BudgetEvent(records, 1.0, 1e-5))
+    with pytest.raises(dpltm.errors.BudgetError):
+        drawing(tickets, ledger=ledger).fit(x, y)
+    assert len(ledger.events) == 1
+    drawing(tickets, ledger=ledger, epsilon=0.9).fit(x, y)
+    kinds = [type(event) for event in ledger.events]
+    assert (kinds.count(SelectionEvent), kinds.count(TrainingEvent)) == (1, 1)
+
+
+def test_a_second_draw_goes_on_from_the_first(tickets: TicketSet) -> None:
+    made = drawing(tickets)
+    made.fit(*table()).fit(*table())
+    kinds = [type(event) for event in made.ledger_.events]
+    assert (kinds.count(SelectionEvent), kinds.count(TrainingEvent)) == (2, 2)
+    assert 2 < made.privacy_.certified.epsilon < 4

@@ -1,0 +1,103 @@
+"""The network for ratings, the loss of a user, and the error in stars: names, shapes, what they compute."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from dpltm.networks import ModelSpec, build, for_tables, ncf, renamed, resolve
+from dpltm.records.units import ABSENT
+from dpltm.training.evaluation import root_mean_squared_error
+from dpltm.training.losses import cross_entropy, user_cross_entropy
+from refusals import refused
+
+
+def test_shapes_by_hand():
+    spec = ModelSpec(resolve("ncf", (2,), (6040, 3952)), 2, 5)
+    assert spec.text == "ncf:6040x3952"
+    assert spec.shapes() == {
+        "factors.user_product.weight": (6040, 5),
+        "factors.item_product.weight": (3952, 5),
+        "factors.user_beside.weight": (6040, 10),
+        "factors.item_beside.weight": (3952, 10),
+        "fc1.weight": (5, 25),
+        "fc1.bias": (5,),
+    }
+    assert (spec.parameters, spec.tables, spec.record_shape) == (150_010, (6040, 3952), (2,))
+    assert "ncf" in for_tables((6040, 3952))
+    assert [(name, tuple(p.shape)) for name, p in build(spec, 0).named_parameters()] == list(spec.shapes().items())
+    assert renamed(spec, spec.shapes()).shapes() == spec.shapes()
+    assert set(ncf.OF_USERS) == {name for name, shape in spec.shapes().items() if shape[0] == 6040}
+
+
+def test_computes_products_and_what_stands_beside_them():
+    model = build(ModelSpec("ncf:4x3:2,1", 2, 5), 0)
+    value = dict(model.named_parameters())
+    for seed, parameter in enumerate(value.values()):
+        parameter.data = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed))
+    product = value["factors.user_product.weight"][3] * value["factors.item_product.weight"][1]
+    beside = value["factors.user_beside.weight"][3], value["factors.item_beside.weight"][1]
+    expected = value["fc1.weight"] @ torch.cat([product, *beside]) + value["fc1.bias"]
+    torch.testing.assert_close(model(torch.tensor([[3.0, 1.0]])), expected[None])
+    torch.testing.assert_close(model(torch.tensor([[[3.0, 1.0]]])), expected[None, None])
+
+
+@pytest.mark.parametrize("place", [-1.0, 4.0, 1e30, math.nan, math.inf])
+def test_whoever_is_in_no_table_is_at_position_0(place):
+    model = build(ModelSpec("ncf:4x4", 2, 5), 0)
+    x, zero = torch.tensor([[place, place]]), torch.zeros(1, 2)
+    assert torch.equal(model(x), model(zero))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ncf:", "ncf:0x3", "ncf:3x4:5", "ncf:3x4:0,5", "ncf:3x4:5,4097", "ncf:3X4", "ncf:3x1000001"],
+)
+def test_bad_sizes(text):
+    assert refused(ModelSpec, text, 2, 5) == (
+        f"`model`: {text!r}: say the numbers of users and items, up to 1,000,000, and the widths of both kinds of vectors,"
+        " up to 4096, if they are others than the usual ones, as in ncf:6040x3952:5,10"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ModelSpec("ncf:3x4", 3, 5), "`model`: ncf:3x4: takes a user and an item, but the records have 3"),
+        (lambda: ModelSpec("ncf-tanh:3x4", 2, 5), "`model`: 'ncf-tanh:3x4': ncf has no ReLU to stand in for; leave"),
+        (lambda: resolve("ncf", (256,), (10000,)), "`model` ncf: takes ratings, positions of users and items in two tables"),
+    ],
+)  # fmt: skip
+def test_what_is_no_network_for_ratings(make, message):
+    assert refused(make).startswith(message)
+
+
+def test_the_loss_of_a_user_is_the_mean_over_what_is_there():
+    outputs = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(1))
+    labels = torch.tensor([[0, 4, 2], [ABSENT, 3, ABSENT], [ABSENT] * 3, [1, 1, ABSENT]])
+    expected = torch.zeros(4)
+    for user, (rows, given_) in enumerate(zip(outputs, labels, strict=True)):
+        if (there := given_ != ABSENT).any():
+            expected[user] = cross_entropy(rows[there], given_[there]).mean()
+    torch.testing.assert_close(user_cross_entropy(outputs, labels), expected)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 20), st.integers(1, 7), st.integers(0, 2**32))
+def test_error_in_stars(records, chunk, seed):
+    generator = np.random.default_rng(seed)
+    x, y = 3 * generator.standard_normal((records, 5)), generator.integers(0, 5, records)
+    chances = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    expected = math.sqrt(
+        np.mean([(p @ [1, 2, 3, 4, 5] - (label + 1)) ** 2 for p, label in zip(chances, y, strict=True)])
+    )
+    found = root_mean_squared_error(nn.Identity(), torch.from_numpy(x), torch.from_numpy(y), chunk)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_error_of_a_network_out_of_the_numbers():
+    assert root_mean_squared_error(nn.Identity(), torch.tensor([[math.nan] * 5]), torch.tensor([1])) == math.inf

@@ -1,0 +1,254 @@
+"""The Gaussian mechanism on a grid: what is released is what arithmetic without rounding would release, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mpmath import mp
+from scipy import stats
+
+from dpltm.randomness import gaussian_mechanism as module
+from dpltm.randomness.gaussian_mechanism import SEED, gaussian_mechanism, grid_step
+from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import FastSource, gaussian
+
+KEY = bytes(range(32))
+VALUES = st.floats(-1e6, 1e6)
+STDS = st.floats(1e-6, 1e6)
+
+
+class Prepared:
+    """Hands out these bytes, once."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def random_bytes(self, count: int) -> bytes:
+        assert count == len(self.data), "other bytes than prepared"
+        taken, self.data = self.data, b""
+        return taken
+
+
+def block(first: list[int], second: list[int], seed: bytes = bytes(SEED)) -> Prepared:
+    """The bytes of one block whose uniform numbers are (j + 1/2) / 2^52, so far as 52 bits tell."""
+    return Prepared(seed + np.array([*first, *second], dtype=np.uint64).__lshift__(12).tobytes())
+
+
+def in_reals(values: list[float], std: float, first: list[int], second: list[int], seed: bytes) -> list[Fraction]:
+    """What real arithmetic releases, in steps, with every bit of the uniform numbers: 52 of the words, 256 of the seed."""
+    found, half = [], len(first)
+    with mp.workprec(1500):
+        for place, value in enumerate(values):
+            pair = place % half
+            more = hashlib.shake_256(seed + pair.to_bytes(4, "little")).digest(64)
+            u, v = (
+                mp.mpf((word << 256) + int.from_bytes(part, "little")) / 2**308 + mp.mpf(2) ** -309
+                for word, part in ((first[pair], more[:32]), (second[pair], more[32:]))
+            )
+            x = mp.sqrt(-2 * mp.log(u)) * (mp.cos(2 * mp.pi * v) if place < half else mp.sin(2 * mp.pi * v))
+            whole = mp.floor((mp.mpf(value) + mp.mpf(std) * x) / mp.mpf(grid_step(std)) + mp.mpf(1) / 2)
+            found.append(Fraction(int(whole)))
+    return found
+
+
+def in_steps(noisy: np.ndarray, std: float) -> list[Fraction]:
+    return [Fraction(value) / Fraction(grid_step(std)) for value in noisy.tolist()]
+
+
+# The grid.
+
+
+@given(STDS)
+def test_the_step_is_a_power_of_two_and_small(std: float) -> None:
+    assert math.frexp(grid_step(std))[0] == 0.5
+    assert 2**10 <= std / grid_step(std) < 2**11
+
+
+@given(st.lists(VALUES, min_size=1, max_size=9), STDS, st.integers(0, 99))
+def test_only_points_of_the_grid_are_released(values: list[float], std: float, seed: int) -> None:
+    for count in in_steps(gaussian_mechanism(np.array(values), std, FastSource(seed)), std):
+        assert count.denominator == 1
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.integers(-(2**40), 2**40), STDS, st.integers(0, 99))
+def test_noise_does_not_know_where_the_value_lies(parts: list[float], by: int, std: float, seed: int) -> None:
+    """A value that lies whole steps further on gives the same answer so many steps on: no answer is out of reach.
+
+    ``parts`` are on a grid of 2^-12 steps, so that adding up is exact.
+    """
+    step = grid_step(std)
+    values = np.floor(np.array(parts) * 2**12) * 2.0**-12 * step
+    here = gaussian_mechanism(values, std, FastSource(seed))
+    there = gaussian_mechanism(values + by * step, std, FastSource(seed))
+    assert [one + by for one in in_steps(here, std)] == in_steps(there, std)
+
+
+def trailing(values: np.ndarray) -> int:
+    """The lowest bit that is set in any of them, as an exponent of two."""
+    return min(1 - Fraction(value).denominator.bit_length() for value in values.tolist())
+
+
+def test_low_bits_tell_plain_noise_and_nothing_here() -> None:
+    """Mironov's attack at its simplest: near zero floating-point numbers are finer than beside 1."""
+    plain = [value + gaussian(FastSource(1), 5000) for value in (0.0, 1.0)]
+    assert trailing(plain[0]) < -60 < -53 <= trailing(plain[1])
+    ours = [gaussian_mechanism(np.full(5000, value), 1.0, FastSource(1)) for value in (0.0, 1.0, 1 / 3)]
+    assert [trailing(values) for values in ours] == [-10] * 3
+
+
+# Real arithmetic.
+
+
+def test_it_is_what_real_arithmetic_releases() -> None:
+    rng = np.random.default_rng(1)
+    for std in (1e-3, 0.7, 1.0, 3e5):
+        first, second = (rng.integers(0, 2**52, 100).tolist() for _ in range(2))
+        values = (rng.normal(size=199) * std * 3).tolist()
+        found = gaussian_mechanism(np.array(values), std, block(first, second))
+        assert in_steps(found, std) == in_reals(values, std, first, second, bytes(SEED))
+
+
+@pytest.mark.parametrize("seed", [bytes(SEED), b"\xff" * SEED, KEY])
+def test_uniform_numbers_near_the_ends(seed: bytes) -> None:
+    """Where the bits that were not drawn decide by how many steps: beyond 8.4 standard deviations, and near none."""
+    first, second = [0, 1, 2**29, 2**52 - 1, 2**52 - 2, 2**51], [5, 2**50 + 12345, 2**40, 7**18, 3**32, 0]
+    values = [0.25 * number for number in range(12)]
+    found = gaussian_mechanism(np.array(values), 1.5, block(first, second, seed))
+    assert in_steps(found, 1.5) == in_reals(values, 1.5, first, second, seed)
+    assert abs(found[0] - values[0]) > 8.4 * 1.5 > 8.4
+
+
+def test_the_further_bits_decide_at_the_end() -> None:
+    """With 52 bits of them all, uniform numbers of zero bits would always give the same answer."""
+    found = {float(gaussian_mechanism(np.zeros(1), 1.0, block([0], [0], bytes([k]) * SEED))[0]) for k in range(20)}
+    assert len(found) > 10
+
+
+@pytest.mark.parametrize("away", [0, 1, -1, 3, -3])
+def test_sums_near_a_half_are_decided_exactly(away: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values made so that value and noise meet within 2^-40 steps of a half, where float64 cannot tell."""
+    asked, exact = [], module.exactly
+    monkeypatch.setattr(module, "exactly", lambda *given: (asked.append(1), exact(*given))[1])
+    rng = np.random.default_rng(2)
+    first, second = (rng.integers(2**45, 2**52 - 2**45, 50).tolist() for _ in range(2))
+    with mp.workprec(200):
+        noise = [
+            mp.sqrt(-2 * mp.log((mp.mpf(u) + 0.5) / 2**52)) * turn(2 * mp.pi * (mp.mpf(v) + 0.5) / 2**52) * 2**10
+            for turn in (mp.cos, mp.sin)
+            for u, v in zip(first, second, strict=True)
+        ]
+        values = [float(mp.floor(x) + mp.mpf(1) / 2 - x + mp.mpf(away) * 2.0**-41) * 2.0**-10 for x in noise]
+    found = gaussian_mechanism(np.array(values), 1.0, block(first, second, KEY))
+    assert in_steps(found, 1.0) == in_reals(values, 1.0, first, second, KEY)
+    assert len(asked) == 100
+
+
+@pytest.mark.parametrize("value", [-1e-300, 1e-300, -(2.0**-60), 2.0**-60])
+def test_tiny_values_stay_on_their_side(value: float) -> None:
+    """What is left of a value beside whole steps is never rounded: not for small negative ones either."""
+    first, second = [2**51], [2**50 - 1]
+    with mp.workprec(1500):
+        found = gaussian_mechanism(np.array([value]), 1.0, block(first, second))
+    assert in_steps(found, 1.0) == in_reals([value], 1.0, first, second, bytes(SEED))
+
+
+@pytest.mark.parametrize("size", [2.0**16, 2.0**17 - 1e-9, 2.0**17, 2.0**17 + 0.3, 2.0**30, 2.0**40])
+def test_values_are_split_where_float64_has_no_room_for_them_beside_noise(size: float) -> None:
+    """From 2^27 steps on, of either sign."""
+    rng = np.random.default_rng(3)
+    first, second = (rng.integers(0, 2**52, 20).tolist() for _ in range(2))
+    for sign in (1.0, -1.0):
+        values = [sign * (size - 1e-4 * number) for number in range(40)]
+        found = gaussian_mechanism(np.array(values), 1.0, block(first, second))
+        assert in_steps(found, 1.0) == in_reals(values, 1.0, first, second, bytes(SEED))
+
+
+# The law.
+
+
+def test_the_law_is_that_of_a_rounded_gaussian() -> None:
+    """p-values of a test for normality are uniform over 60 seeds; a uniform number within the step undoes the rounding."""
+    found = []
+    for seed in range(60):
+        noisy = gaussian_mechanism(np.full(20_001, 0.3), 2.0, FastSource(seed)) - 0.3
+        noisy += (np.random.default_rng(seed).random(20_001) - 0.5) * grid_step(2.0)
+        found.append(stats.kstest(noisy / 2.0, "norm").pvalue)
+    assert stats.kstest(found, "uniform").pvalue > 1e-3
+
+
+def test_blocks_and_coordinates_are_independent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", 1000)
+    noisy = gaussian_mechanism(np.zeros(20_000), 1.0, KeyedSource(KEY))
+    assert stats.kstest(noisy + (np.random.default_rng(0).random(20_000) - 0.5) / 2**10, "norm").pvalue > 1e-3
+    for lag in (1, 500, 1000):
+        assert abs(np.corrcoef(noisy[lag:], noisy[:-lag])[0, 1]) < 0.03
+
+
+# What it takes and gives.
+
+
+def test_how_many_bytes_are_drawn_depends_on_the_number_of_values_alone() -> None:
+    asked: list[list[int]] = []
+
+    class Counting(FastSource):
+        def random_bytes(self, count: int) -> bytes:
+            asked[-1].append(count)
+            return super().random_bytes(count)
+
+    for values in (np.zeros(70_001), np.full(70_001, 2.0**-11), np.linspace(-1e9, 1e9, 70_001)):
+        asked.append([])
+        gaussian_mechanism(values, 1.0, Counting(1))
+    assert asked[0] == asked[1] == asked[2]
+    assert sum(asked[0]) >= 8 * 70_001
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 11])
+def test_as_many_as_there_are_values_which_stay_as_they_were(count: int) -> None:
+    values = np.linspace(-1, 1, count)
+    noisy = gaussian_mechanism(values, 1.0, FastSource(6))
+    assert noisy.shape == (count,)
+    assert len(set(noisy.tolist())) == count
+    assert np.array_equal(values, np.linspace(-1, 1, count))
+
+
+def test_without_noise_nothing_changes() -> None:
+    values = np.array([0.1, -3.0])
+    found = gaussian_mechanism(values, 0.0, Prepared(b""))
+    assert np.array_equal(found, values)
+    assert found is not values
+
+
+def test_zeros_have_no_sign() -> None:
+    """It would tell on which side the sum lay."""
+    noisy = gaussian_mechanism(np.repeat([-1e-3, 0.0, 1e-3], 5000), 1e-2, FastSource(1))
+    assert (noisy == 0).sum() > 1
+    assert not np.signbit(noisy[noisy == 0]).any()
+
+
+# Nothing goes past it.
+
+
+MODULES = ("dpltm.randomness.noise", "dpltm.randomness.gaussian_mechanism", "dpltm.randomness.gaussian_on_device")
+
+
+def test_every_other_gaussian_is_public() -> None:
+    """Who imports what noise is made of: the mechanism, and features whose directions come from a published number."""
+    found: dict[str, set[str]] = {}
+    root = Path(__file__).parents[2]
+    for path in [each for folder in ("dpltm", "tickets", "cli") for each in (root / folder).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module in MODULES:
+                for name in node.names:
+                    found.setdefault(name.name, set()).add(path.stem)
+    assert found["gaussian"] == {"fourier"}
+    assert found["box_muller"] == {"gaussian_mechanism"}
+    assert found["gaussian_mechanism"] >= {"training", "centre", "second_moments"}
+    assert found["gaussian_mechanism_on_device"] == {"training"}

@@ -1,0 +1,319 @@
+"""Reading files: what round-trips, and one line for each way a file can be wrong."""
+
+import io
+import pickle
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+from dpltm.records import DatasetCache, files, load, load_records, mapped, tables
+from dpltm.records.checks import checked_features
+from dpltm.records.files import read_file, read_test
+from refusals import refused
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+Y = np.array([0, 1, 0, 1])
+
+
+def text(tmp_path, content, name="t.csv"):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def npz(tmp_path, **arrays):
+    path = tmp_path / "t.npz"
+    np.savez(path, **arrays)
+    return path
+
+
+def test_missing_folder_and_kind(tmp_path):
+    missing, folder, kind = tmp_path / "no.npz", tmp_path / "folder", tmp_path / "t.txt"
+    folder.mkdir()
+    for path, fault in (
+        (missing, "no such file; correct the path"),
+        (
+            folder,
+            "is a folder without x_train.npy;"
+            " give one that has it, or a file in it that ends in .npz, .csv, .parquet or .arrow",
+        ),
+        (kind, "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"),
+        (tmp_path / "bare", "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"),
+    ):
+        assert refused(read_file, path, None) == f"`dataset` {path}: {fault}"
+
+
+# --- npz ---
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int32, np.float16, np.float64, ">f4"])
+def test_npz_keeps_arrays_as_stored(tmp_path, dtype):
+    path = npz(tmp_path, x_train=X.astype(dtype), y_train=Y, x_test=X[:2], y_test=Y[:2])
+    train, test = read_file(path, None)
+    assert train.x.dtype == dtype
+    assert np.array_equal(train.x, X.astype(dtype))
+    assert np.array_equal(train.y, Y)
+    assert np.array_equal(test.x, X[:2])
+    assert np.array_equal(read_test(path, None).x, X[:2])
+    path = npz(tmp_path, x_train=X, y_train=Y)
+    assert read_file(path, None)[1] is None
+    assert len(read_test(path, None).x) == 4
+    found = load_records(str(npz(tmp_path, x=X.astype(dtype))))
+    assert np.array_equal(found, X.astype(dtype))
+    assert found.dtype == np.dtype(dtype).newbyteorder("=")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "fault"),
+    [
+        ({"data": X, "target": Y}, "has no array x_train, only 'data', 'target'; save it under that name"),
+        (
+            {"x_train": X, "y_train": Y, "y_test": Y},
+            "has no array x_test, only 'x_train', 'y_train', 'y_test'; save it under that name",
+        ),
+        (  # never unpickled
+            {"x_train": np.array([[1], ["a"]], dtype=object), "y_train": Y},
+            "x_train holds Python objects; save it again as an array of numbers",
+        ),
+    ],
+)
+def test_bad_npz(tmp_path, arrays, fault):
+    path = npz(tmp_path, **arrays)
+    assert refused(read_file, path, None) == f"{path}: {fault}"
+
+
+def test_npz_with_label_option_and_a_single_array(tmp_path):
+    path = npz(tmp_path, x_train=X, y_train=Y)
+    assert refused(read_file, path, "y") == f"`label` y: {path} is .npz and names its labels y_train; drop `label`"
+    with path.open("wb") as stream:
+        np.save(stream, X)
+    assert refused(read_file, path, None) == (
+        f"{path}: holds a single array; save it with numpy.savez(x_train=..., y_train=...)"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 no", pickle.dumps([1])])
+def test_npz_that_is_none(tmp_path, content):
+    path = tmp_path / "t.npz"
+    path.write_bytes(content)
+    assert (
+        refused(read_file, path, None) == f"{path}: is not a NumPy archive that can be read; save it with numpy.savez"
+    )
+
+
+def test_npz_damaged_inside(tmp_path):
+    path = npz(tmp_path, x_train=X, y_train=Y)
+    content = bytearray(path.read_bytes())
+    content[content.index(X.tobytes()[4:]) + 4] ^= 1
+    path.write_bytes(content)
+    assert refused(read_file, path, None) == (
+        f"{path}: x_train is damaged (Bad CRC-32 for file 'x_train.npy'); save it again as an array of numbers"
+    )
+
+
+def test_npz_that_claims_more_than_it_holds(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (2**40, 2**10)})
+    path = tmp_path / "t.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x_train.npy", header.getvalue())
+    message = refused(read_file, path, None)
+    assert message.startswith(f"{path}: x_train is damaged (")
+    assert message.endswith("); save it again as an array of numbers")
+
+
+# --- csv ---
+
+
+def test_csv(tmp_path):
+    path = text(tmp_path, "\ufeffa,y,b\r\n1,0, 2.5\r\n\r\n-3e2,1,4\r\n")
+    train, test = read_file(path, "y")
+    assert train.x.tolist() == [[1, 2.5], [-300, 4]]
+    assert train.y.tolist() == [0, 1]
+    assert train.columns == ("a", "b")
+    assert test is None
+
+
+@pytest.mark.parametrize(
+    ("content", "label", "message"),
+    [
+        ("a,y,a\n1,0,2\n", None, "{path}: needs `label` COLUMN to name the label column; it has 'a', 'y', 'a'"),
+        ("a,y,a\n1,0,2\n", "z", "`label` z: {path} has no such column; it has 'a', 'y', 'a'"),
+        ("a,y,a\n1,0,2\n", "a", "`label` a: {path} has that column more than once; it has 'a', 'y', 'a'"),
+        *(
+            (
+                "a,y\n" + body,
+                "y",
+                f"{{path}}: line {line}, column {column!r} holds {cell}; every cell must be a number; encode or drop it",
+            )
+            for body, line, column, cell in (
+                ("1,0\n2,cat\n", 3, "y", "'cat'"),
+                ("1,0\n\n1,0\n0x1,0\n", 5, "a", "'0x1'"),
+                ('1,0\n"two\nlines",1\n', 4, "a", "'two\\nlines'"),
+            )
+        ),
+        (
+            "a,y\n1,0\n1,0,3\n",
+            "y",
+            "{path}: line 3 has 3 cells but the header has 2; give every line one cell a column",
+        ),
+        ("", "y", "{path}: is empty; expected a header line and records"),
+        ('a,y\n"1,0\n', "y", "{path}: is not comma-separated text in UTF-8 (unexpected end of data); save it as that"),
+    ],
+)
+def test_bad_csv(tmp_path, content, label, message):
+    path = text(tmp_path, content)
+    assert refused(read_file, path, label) == message.format(path=path)
+
+
+# --- parquet ---
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'dpltm[parquet]'")
+    import pyarrow.parquet as pq
+
+    def write(**columns):
+        pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+        return tmp_path / "t.parquet"
+
+    return write
+
+
+def test_parquet(parquet):
+    train, test = read_file(parquet(a=np.array([1, 2], dtype="u1"), y=[0, 1], b=np.array([3, 4], dtype="u1")), "y")
+    assert train.x.dtype == np.uint8
+    assert train.x.tolist() == [[1, 3], [2, 4]]
+    assert train.y.tolist() == [0, 1]
+    assert train.columns == ("a", "b")
+    assert test is None
+    mixed, _ = read_file(parquet(a=[True, False], b=[0.5, 1.5], y=[0, 1]), "y")
+    assert mixed.x.tolist() == [[1, 0.5], [0, 1.5]]
+
+
+def test_bad_parquet(parquet, tmp_path):
+    path = parquet(a=["x", "z"], y=[0, 1])
+    assert refused(read_file, path, "y") == (
+        f"{path}: column 'a' has type string; every column must be numeric; encode or drop it"
+    )
+    path = parquet(a=[1.0, None], y=[0, 1])
+    assert refused(read_file, path, "y") == f"{path}: column 'a' has 1 nulls; fill them or drop the column"
+    assert refused(read_file, path, "z") == f"`label` z: {path} has no such column; it has 'a', 'y'"
+    message = refused(read_file, text(tmp_path, "hello", "t.parquet"), "y")
+    assert message.startswith(f"{path}: is not a parquet file that can be read (")
+    assert message.endswith("); write it again")
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)  # importing it fails
+    path = text(tmp_path, "", "t.parquet")
+    assert refused(read_file, path, "y") == f"{path}: reading .parquet needs pyarrow; pip install 'dpltm[parquet]'"
+
+
+# --- more than memory holds ---
+
+
+@pytest.fixture
+def _large(monkeypatch):
+    for module in (files, mapped):
+        monkeypatch.setattr(module, "LARGE", 100)
+        monkeypatch.setattr(module, "AT_ONCE", 64)
+    monkeypatch.setattr(tables, "AT_ONCE", 64)
+
+
+@pytest.mark.usefixtures("_large")
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_large_member_of_an_npz_is_mapped(tmp_path, order):
+    x = np.asarray(np.arange(600, dtype=">f4").reshape(60, 10), order=order)
+    path = npz(tmp_path, other=Y, x_train=x, y_train=np.arange(60) % 2)
+    train, _ = read_file(path, None)
+    assert isinstance(train.x, np.memmap)
+    assert not train.x.flags.writeable
+    assert np.array_equal(train.x, x)
+    assert np.array_equal(checked_features(train), x)
+    assert checked_features(train).flags.c_contiguous
+    np.savez_compressed(path, x_train=x, y_train=np.arange(60) % 2)
+    assert not isinstance(read_file(path, None)[0].x, np.memmap)
+
+
+@pytest.mark.usefixtures("_large")
+def test_a_large_member_that_is_damaged_is_refused(tmp_path):
+    x = np.arange(600, dtype="f4").reshape(60, 10)
+    path = npz(tmp_path, x_train=x, y_train=np.arange(60) % 2)
+    content = path.read_bytes()
+    for place in (content.index(x.tobytes()[4:]) + 900, content.index(b"NUMPY")):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert refused(read_file, path, None) == (
+            f"{path}: x_train is damaged (Bad CRC-32 for file 'x_train.npy'); save it again as an array of numbers"
+        )
+
+
+@pytest.mark.parametrize("size", ["_large", None])
+def test_a_folder_of_npy_files(tmp_path, size, request):
+    if size:
+        request.getfixturevalue(size)
+    x, y = np.arange(600, dtype="u1").reshape(60, 10), np.arange(60) % 2
+    for name, values in (("x_train", x), ("y_train", y), ("x_test", 255 - x[:4]), ("y_test", y[:4])):
+        np.save(tmp_path / f"{name}.npy", values)
+    train, test = read_file(tmp_path, None)
+    assert isinstance(train.x, np.memmap) == bool(size)
+    assert np.array_equal(train.x, x)
+    assert np.array_equal(test.y, y[:4])
+    assert load(f"{tmp_path}/", classes=2).rows.digest == load(str(npz(tmp_path, x_train=x, y_train=y))).rows.digest
+    assert refused(read_file, tmp_path, "y") == (
+        f"`label` y: {tmp_path} is a folder and names its labels y_train; drop `label`"
+    )
+    (tmp_path / "x_train.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr'")
+    assert refused(read_file, tmp_path, None).startswith(f"{tmp_path}: x_train is damaged (")
+    (tmp_path / "x_train.npy").unlink()
+    (tmp_path / "y_train.npy").unlink()
+    assert refused(read_file, tmp_path, None).startswith(f"{tmp_path}: has no array x_train, only 'x_test', 'y_test'")
+    np.save(tmp_path / "x.npy", x)
+    assert refused(load_records, str(tmp_path)) == f"{tmp_path}: has both x and x_test; keep the one with the records"
+
+
+def test_a_folder_is_read_again_when_a_file_in_it_changes(tmp_path):
+    x, cache = np.arange(24, dtype="u1").reshape(8, 3), DatasetCache()
+    np.save(tmp_path / "y_train.npy", np.arange(8) % 2)
+    digests = []
+    for values in (x, np.vstack([x, x[:0]]), x + 1):
+        np.save(tmp_path / "x_train.npy", values)
+        digests.append(load(f"{tmp_path}/", dataset_cache=cache).rows.digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.usefixtures("_large")
+@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
+def test_tables_are_read_some_rows_at_a_time(tmp_path, kind):
+    """64 bytes at once are two rows and a half of three columns."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'dpltm[parquet]'")
+    import pyarrow.parquet as pq
+
+    def write(**columns):
+        table, path = pa.table(columns), tmp_path / ("t.parquet" if kind == "parquet" else "t.arrow")
+        if kind == "parquet":
+            pq.write_table(table, path, row_group_size=7)
+            return path
+        with (pa.ipc.new_file if kind == "file" else pa.ipc.new_stream)(str(path), table.schema) as sink:
+            sink.write_table(table, max_chunksize=7)
+        return path
+
+    a, b, y = np.arange(50, dtype="i2"), np.linspace(0, 1, 50, dtype="f4"), np.arange(50) % 3
+    train, test = read_file(write(a=a, y=y, b=b), "y")
+    assert test is None
+    assert isinstance(train.x, np.memmap)
+    assert train.x.dtype == np.column_stack([a, b]).dtype
+    assert np.array_equal(train.x, np.column_stack([a, b]))
+    assert np.array_equal(train.y, y)
+    assert train.columns == ("a", "b")
+    assert load_records(str(tmp_path / train.source), "y").shape == (50, 2)
+    missing = [None if place in (3, 30, 31) else 0.5 for place in range(50)]
+    path = write(a=a, y=y, b=missing)
+    assert refused(read_file, path, "y") == f"{path}: column 'b' has 3 nulls; fill them or drop the column"
+    path.write_bytes(path.read_bytes()[:200])
+    message = refused(read_file, path, "y")
+    assert message.startswith(f"{path}: is not a {path.suffix[1:]} file that can be read (")

@@ -1,0 +1,113 @@
+"""Records held out by a public hash: what one record, or person, more or less changes, and what is refused."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpltm.records import from_arrays, load
+from dpltm.records.hold_out import parse_fraction
+from refusals import refused
+
+
+def write(path, rows, header="a,who,y"):
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return str(path)
+
+
+def rows_of(count, persons=0):
+    draw = np.random.default_rng(3)
+    return [(f"{draw.random():.5f}", place % persons if persons else place, place % 2) for place in range(count)]
+
+
+def split(path, **options):
+    found = load(path, label="y", bounds=(0.0, 1.0), test="0.2", **options)
+    return [tuple(row) for row in found.train.x.tolist()], [tuple(row) for row in found.test.x.tolist()], found
+
+
+@given(st.integers(0, 60), st.floats(0, 1, width=32))
+def test_one_record_more_changes_one_side_by_that_record(tmp_path_factory, place, value):
+    folder, rows = tmp_path_factory.mktemp("rows"), rows_of(60)
+    train, test, _ = split(write(folder / "d.csv", rows))
+    more = [*rows[:place], (f"{value:.6f}", 99, 1), *rows[place:]]
+    train_more, test_more, _ = split(write(folder / "e.csv", more))
+    changed = [(train, train_more), (test, test_more)]
+    assert sorted(len(new) - len(old) for old, new in changed) == [0, 1]
+    for old, new in changed:
+        kept = [row for row in new if row[1] != 99]
+        assert kept == old
+
+
+def test_about_that_part_is_held_out_and_said_to_be(tmp_path):
+    train, test, found = split(write(tmp_path / "d.csv", rows_of(5000)))
+    assert len(train) + len(test) == 5000
+    assert abs(len(test) - 1000) < 4 * np.sqrt(5000 * 0.2 * 0.8)
+    assert (found.hold_out, found.records, found.whole) == (0.2, len(train), True)
+    assert len(found.rows) == len(train), "what identifies the records is that part alone"
+
+
+def test_all_rows_of_a_person_are_on_one_side(tmp_path):
+    """And which, the person decides alone: not what the rows hold."""
+    path = write(tmp_path / "d.csv", rows_of(2000, persons=200))
+    found = load(path, label="y", bounds=(0.0, 1.0), test="0.2", units="who")
+    trained, tested = set(found.rows.units.tolist()), set(found.test_rows.units.tolist())
+    assert not trained & tested
+    assert len(trained) + len(tested) == 200
+    assert abs(len(tested) - 40) < 4 * np.sqrt(200 * 0.2 * 0.8)
+    other = write(
+        tmp_path / "e.csv", [(f"{1 - float(a):.5f}", who, 1 - y) for a, who, y in rows_of(2000, persons=200)]
+    )
+    again = load(other, label="y", bounds=(0.0, 1.0), test="0.2", units="who")
+    assert set(again.test_rows.units.tolist()) == tested
+
+
+def test_arrays_are_held_out_in_the_same_way(tmp_path):
+    rows = rows_of(300)
+    x = np.array([[float(a), who] for a, who, _ in rows])
+    y = np.array([y for *_, y in rows])
+    found = from_arrays(x, y, test=0.25, bounds=(0, 1))
+    assert (len(found.train) + len(found.test), found.hold_out) == (300, 0.25)
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=y)
+    again = load(str(tmp_path / "d.npz"), bounds=(0, 1), test="0.25")
+    assert np.array_equal(again.train.x, found.train.x)
+    texts = {"values_train": np.arange(600) % 50, "offsets_train": np.arange(0, 601, 2), "y_train": y}
+    np.savez(tmp_path / "t.npz", **texts)
+    some = load(str(tmp_path / "t.npz"), words=50, length=2, test="0.25")
+    assert len(some.train) + len(some.test) == 300
+
+
+@pytest.mark.parametrize(("text", "part"), [("0.2", Fraction(1, 5)), (".125", Fraction(1, 8)), ("t.csv", None),
+                                            (None, None), ("2024.csv", None)])  # fmt: skip
+def test_what_is_a_fraction(text, part):
+    assert parse_fraction(text) == part
+
+
+@pytest.mark.parametrize("text", ["20", "1.0", "20%", "0", "0.2e1", "-0.2", "1/5", "0,2", "0.1234567890"])
+def test_numbers_that_are_no_fraction(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert refused(lambda: parse_fraction(text)) == (
+        f"`test` {text}: is neither a file nor a fraction between 0 and 1; give one such as 0.2, which holds a fifth of the"
+        " records out"
+    )
+    if "/" not in text:
+        (tmp_path / text).mkdir()
+        assert parse_fraction(text) is None, "a folder of that name is one"
+
+
+def test_refusals(tmp_path):
+    path = write(tmp_path / "d.csv", rows_of(9))
+    table = {"label": "y", "bounds": (0.0, 1.0)}
+    assert refused(lambda: load(path, test="0.0", **table)) == (
+        "`test` 0.0: holds nobody out; give a fraction such as 0.2, or a file"
+    )
+    assert refused(lambda: load(path, test="0.000000001", **table)) == (
+        f"`test`: of so few records of {path} that part is nobody, or everybody; name a test file"
+    )
+    assert refused(lambda: load("digits", test="0.2")) == (
+        "`test` 0.2: holds out a part of a file of yours that has no test split; drop `test`"
+    )
+    assert refused(lambda: from_arrays(np.eye(4), np.arange(4) % 2, test=1.5, bounds=(0, 1))) == (
+        "`test`: not a pair of features and labels, nor a part between 0 and 1"
+    )

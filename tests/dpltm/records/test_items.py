@@ -1,0 +1,94 @@
+"""Datasets of PyTorch with random access, as arrays."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import Dataset as TorchDataset
+
+import dpltm
+from dpltm.records import mapped
+from dpltm.records.items import gives_items, read_items
+from refusals import refused
+
+X, Y = torch.arange(300, dtype=torch.uint8).reshape(60, 5), torch.arange(60) % 3
+
+
+class Listed(TorchDataset):
+    """Items as they are listed; an exception is raised."""
+
+    def __init__(self, *items):
+        self.items, self.asked = items, []
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, place):
+        self.asked.append(place)
+        if isinstance(self.items[place], Exception):
+            raise self.items[place]
+        return self.items[place]
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+@pytest.mark.parametrize("large", [100, 2**28])
+def test_items_are_read_once_in_order(monkeypatch, large):
+    monkeypatch.setattr(mapped, "LARGE", large)
+    monkeypatch.setattr(mapped, "AT_ONCE", 64)
+    given = Listed(*zip(X.numpy(), Y.tolist(), strict=True))
+    assert gives_items(given)
+    x, y = read_items(given)
+    assert given.asked == list(range(60))
+    assert isinstance(x, np.memmap) == (large == 100)
+    assert np.array_equal(x, X)
+    assert x.dtype == np.uint8
+    assert np.array_equal(y, Y)
+    assert not x.flags.writeable
+
+
+def test_what_gives_no_items_by_place_is_refused():
+    pair = (X[0], Y[0])
+    for given, y, message in (
+        (TensorDataset(X, Y), Y, "`y`: `x` is a dataset, whose items hold their labels; leave `y` out"),
+        (
+            DataLoader(TensorDataset(X, Y)),
+            None,
+            "`x`: a DataLoader, which draws batches of its own; give its dataset, loader.dataset",
+        ),
+        (Endless(), None, "`x`: Endless has no records by place; give a dataset with __getitem__ and __len__"),
+        (Listed(), None, "`x`: Listed holds no records"),
+        (Listed(X[0]), None, "`x`: item 0 is no pair of features and label; give a dataset of such pairs"),
+        (
+            Listed(pair, (X[0, :4], Y[0])),
+            None,
+            "`x`: item 1 is uint8 of shape (4,), and the first uint8 of shape (5,); give all records one shape and type",
+        ),
+        (
+            Listed(pair, ValueError("somebody's name")),
+            None,
+            "`x`: item 1 of Listed cannot be read (ValueError); correct the dataset",
+        ),
+    ):
+        assert refused(read_items, given, y) == message
+
+
+def test_the_faces_take_them_as_arrays():
+    few = {"bounds": (0, 255), "classes": 3, "delta": 1e-4, "steps": 2, "noise_multiplier": 5.0}
+    runs = [dpltm.train("mlp:4", *given, **few) for given in ((TensorDataset(X, Y),), (X, Y))]
+    assert runs[0].ledger.events[0].dataset.surely_overlaps(runs[1].ledger.events[0].dataset)
+    model = torch.nn.Linear(5, 3)
+    loss = torch.nn.CrossEntropyLoss(reduction="none")
+    items = TensorDataset(X.float(), Y)
+    private = dpltm.PrivateLoop(model, loss, items, batch_size=20, steps=2, noise_multiplier=2.0, delta=1e-4)
+    for step in private:
+        step.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    message = refused(
+        dpltm.PrivateLoop, model, loss, DataLoader(items), batch_size=20, steps=2, epsilon=1.0, delta=1e-4
+    )
+    assert message.startswith("`x`: a DataLoader, which draws batches of its own;")
+    assert refused(dpltm.train, "mlp:4", DataLoader(items), **few) == message

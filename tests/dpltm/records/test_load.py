@@ -1,0 +1,362 @@
+"""load: golden facts of the known datasets, public inputs and where they come from, and each refusal word for word."""
+
+import numpy as np
+import pytest
+
+from dpltm.privacy.events import HASHES
+from dpltm.records import DatasetCache, catalogue, load
+from dpltm.records import data_home as default_home
+from dpltm.records.subset import WHOLE, Part
+from refusals import refused
+
+X = np.arange(24, dtype=np.uint8).reshape(6, 2, 2)
+Y = np.array([0, 1, 2, 0, 1, 2])
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes t.npz, with X and Y where nothing else is given, and returns its path as text."""
+
+    def write_npz(name="t", **arrays):
+        path = tmp_path / f"{name}.npz"
+        np.savez(path, **{"x_train": X, "y_train": Y} | arrays)
+        return str(path)
+
+    return write_npz
+
+
+# --- known datasets ---
+
+
+def test_digits():
+    """Every fifth record is held out. Parts are named by hashes, in ledgers and in what people write down: golden."""
+    from sklearn.datasets import load_digits
+
+    everything, digits = load_digits(), load("digits")
+    assert np.array_equal(digits.test.x, everything.images[4::5])
+    assert np.array_equal(digits.test.y, everything.target[4::5])
+    assert np.array_equal(digits.train.x[:5], everything.images[[0, 1, 2, 3, 5]])
+    assert (digits.train.x.shape, digits.test.x.shape) == ((1438, 8, 8), (359, 8, 8))
+    assert digits.train.x.dtype == np.uint8
+    assert np.bincount(digits.train.y).tolist() == [151, 161, 143, 131, 147, 154, 150, 136, 127, 138]
+    assert (digits.name, digits.classes, digits.bounds, digits.records) == ("digits", 10, (0, 16), 1438)
+    assert (digits.classes_origin, digits.records_origin, digits.features) == ("described", "described", 64)
+    assert (digits.part, digits.published, str(digits.reference())) == (WHOLE, True, "digits")
+    assert digits.rows.public_hashes()[:4].tolist() == [825122987, 345804538, 840601051, 43289652]
+    assert digits.fingerprint(bytes(32)) == "318ab11ae501e5aaf293c6f32f78da91"
+
+
+def test_digits_come_from_scikit_learn_itself_where_their_file_is_elsewhere(monkeypatch):
+    from sklearn.datasets import load_digits
+
+    everything = load_digits()
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    digits = load("digits")
+    assert np.array_equal(digits.test.x, everything.images[4::5])
+    assert np.array_equal(digits.test.y, everything.target[4::5])
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "dtype"),
+    [
+        ("mnist", (60000, 28, 28), 10000, np.uint8),
+        ("cifar10-12k", (10000, 32, 32, 3), 2000, np.uint8),
+        ("isolet", (6238, 617), 1559, np.float32),
+        ("imdb", (25000, 256), 25000, np.int32),
+    ],
+)
+def test_files_of_the_data_home(data_home, name, train, test, dtype):
+    if not (data_home / f"{name}.npz").is_file():
+        pytest.skip(f"{name}.npz is not in the data home")
+    found, known = load(name, home=data_home), catalogue()[name]
+    assert (found.train.x.shape, found.test.x.shape) == (train, (test, *train[1:]))
+    assert found.train.x.dtype == found.test.x.dtype == dtype
+    assert (found.bounds, found.classes, found.records) == (known.bounds, known.classes, known.records)
+    assert (found.classes_origin, found.records_origin) == ("described", "described")
+    assert len(np.unique(found.train.y)) == known.classes
+    if name == "mnist":  # as published
+        assert np.bincount(found.train.y).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+        assert found.train.y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+        assert found.train.x.mean() / 255 == pytest.approx(0.1307, abs=5e-5)
+
+
+# --- names and paths ---
+
+
+def test_data_home(tmp_path, monkeypatch, write):
+    monkeypatch.setenv("DPLTM_DATA", str(tmp_path))
+    write("mine")
+    assert default_home() == tmp_path
+    assert load("mine").name == "mine"
+    monkeypatch.delenv("DPLTM_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))
+    assert default_home() == tmp_path / "c" / "dpltm"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "h"))
+    assert default_home() == tmp_path / "h" / ".cache" / "dpltm"
+
+
+def test_known_name_without_its_file(tmp_path, write):
+    """Or with one that is not the published one, whose size is not described; or that cannot be loaded at all."""
+    path = write("kmnist-7k", x_train=np.zeros((20, 2), dtype=np.uint8), y_train=np.arange(20) % 10)
+    ds = load("kmnist-7k", home=tmp_path)
+    assert (ds.records, ds.records_origin, ds.classes, ds.classes_origin) == (20, "counted", 10, "described")
+    assert (load(path).name, load(path).classes_origin) == ("kmnist-7k", "counted")  # by a path it is any file
+    assert refused(load, "adult", home=tmp_path) == (
+        "adult: mixes numbers and categories, which this version does not encode; use a9a, its binary form"
+    )
+    assert refused(load, "a9a", home=tmp_path) == (
+        f"a9a: no a9a.npz (Adult income, 123 binary features) in {tmp_path}; put it there, or export DPLTM_DATA=FOLDER that"
+        " has it"
+    )
+
+
+# --- public inputs ---
+
+
+def test_inputs_of_an_unknown_file(write):
+    """Bytes and truths have a public range; other types need one."""
+    assert load(write(x_train=X > 3)).bounds == (0, 1)
+    ds = load(write())
+    assert (ds.bounds, ds.classes, ds.records) == ((0, 255), 3, 6)
+    assert (ds.classes_origin, ds.records_origin) == ("counted", "counted")
+    assert ds.test is None
+    for dtype in (np.float32, np.float64, np.int8, np.int64, np.uint16, ">f4"):
+        path = write(x_train=X.astype(dtype))
+        assert refused(load, path) == (
+            f"{path}: x_train is {np.dtype(dtype)}, which has no public range; pass `bounds` LO,HI, "
+            "since scaling by the data's own minimum and maximum would leak them"
+        )
+        ds = load(path, bounds=(-3, 30))
+        assert ds.bounds == (-3, 30)
+        assert ds.train.x.dtype == np.dtype(dtype).newbyteorder("=")
+        assert np.array_equal(ds.train.x, X)
+
+
+def test_declared_inputs_win():
+    ds = load("digits", bounds=(0, 20), classes=12, records=1400)
+    assert (ds.bounds, ds.classes, ds.records) == ((0, 20), 12, 1400)
+    assert (ds.classes_origin, ds.records_origin) == ("declared", "declared")
+    assert len(ds.train) == 1438
+    part = load("digits", subset="0.5", records=700)
+    assert (len(part.train), part.records, part.records_origin) == (734, 700, "declared")
+    message = "`classes` 1: must be 2 or more; pass the number of classes K"
+    assert refused(load, "digits", classes=1) == message
+    message = "`records` 0: must be 1 or more; pass the public number of training records"
+    assert refused(load, "digits", records=0) == message
+
+
+# --- subset ---
+
+
+@pytest.mark.parametrize(
+    ("subset", "part", "records"),
+    [
+        ("100:400", Part("places", 100, 400), 300),
+        ("0.25:0.75", Part("values", HASHES // 4, 3 * HASHES // 4), 719),
+        (":", Part("places", 0, 1438), 1438),
+        ("0.825122987:", Part("values", 825122987, HASHES), 251),  # the hash of the first record
+        (":0.345804538", Part("values", 0, 345804538), 497),  # the second
+    ],
+)
+def test_subset(subset, part, records):
+    """Of what the publication has, the share is public; how many hashes fall into it is not."""
+    whole, found = load("digits"), load("digits", subset=subset)
+    numbers = np.arange(1438) if part.cut == "places" else whole.rows.public_hashes()
+    inside = (numbers >= part.start) & (numbers < part.stop)
+    assert found.part == part
+    assert (found.whole, whole.whole) == (False, True)
+    assert np.array_equal(found.train.x, whole.train.x[inside])
+    assert np.array_equal(found.train.y, whole.train.y[inside])
+    assert (found.records, found.records_origin) == (records, "described")
+    assert (len(found.train) == records) == (part.cut == "places")
+    assert np.array_equal(found.test.x, whole.test.x)
+    # known by the whole
+    assert len(found.rows) == 1438
+    assert found.fingerprint(b"k") == whole.fingerprint(b"k")
+    assert (found.bounds, found.classes, found.published) == (whole.bounds, whole.classes, True)
+
+
+def test_subset_errors(write):
+    assert refused(load, "digits", subset="0:1439") == (
+        "`subset` 0:1439: means records 0 to 1439, but digits has records 0 to 1438; "
+        "give a range inside that is not empty"
+    )
+    path = write(y_train=np.array([0, 0, 1, 0, 1, 0]))  # hashes 0.85, 0.86, 0.64, 0.98, 0.79 and 0.42
+    assert refused(load, path, subset="0.85:1.0") == (
+        "`subset` 0.85:1.0: t has label 0 in all of its records; "
+        "rows may be grouped by label: shuffle the file or take a wider subset"
+    )
+    assert refused(load, path, subset="0.5") == (
+        "`subset` 0.5: t has fewer records than its 2 classes; give as many records as classes or more"
+    )
+    assert refused(load, path, subset="0.4") == "`subset`: no record of t falls into that part; take a wider one"
+    assert len(load(path, subset="0.4:0.8").train) == 3
+
+
+# --- training records that pass for a test split ---
+
+SHARED = "so accuracy there would show private records; take them out, or measure with `eval_private`"
+
+
+@pytest.mark.parametrize(("shared", "extra"), [(1, 0), (1, 5), (3, 1), (6, 5)])
+def test_training_records_are_in_no_test_split(write, shared, extra):
+    """Some of them are enough, among whatever else: accuracy there would be a look at them."""
+    x, y = np.concatenate([X[:shared], X[:extra] + 100]), np.concatenate([Y[:shared], Y[:extra]])
+    held_out, path = write("held-out", x_train=x, y_train=y), write(x_test=x, y_test=y)
+    found = f"`test`: t: {shared} of the {len(x)} records of"
+    assert refused(load, path) == f"{found} {path} are training records of {path}, {SHARED}"
+    assert refused(load, path, subset="0.8") == refused(load, path, subset="0.8:1.0") == refused(load, path)
+    if len(set(y)) == 3:
+        path = write()
+        assert refused(load, path, test=held_out) == f"{found} {held_out} are training records of {path}, {SHARED}"
+
+
+def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
+    """Who is in both was published so; a test split of the user's own is looked at."""
+    x = np.arange(7011 * 2).reshape(-1, 2)
+    write("kmnist-7k", x_train=x, y_train=np.arange(7011) % 10, x_test=x[:4], y_test=np.arange(4))
+    assert len(load("kmnist-7k", home=tmp_path).test) == 4
+    write("kmnist-7k", x_train=x[1:], y_train=np.arange(1, 7011) % 10, x_test=x[:4], y_test=np.arange(4))
+    assert "`test`: kmnist-7k: 3 of the 4 records" in refused(load, "kmnist-7k", home=tmp_path)
+    write("kmnist-7k", x_train=x, y_train=np.arange(7011) % 10)
+    mine = write("mine", x_train=x[:4], y_train=np.arange(4))
+    assert "`test`: kmnist-7k: 4 of the 4 records" in refused(load, "kmnist-7k", home=tmp_path, test=mine)
+
+
+# --- checks of the records ---
+
+
+LABELS = "labels must be integers 0 to K-1; number the classes from 0"
+GAPS = "but no record has label {}; number the classes without gaps or pass `classes` 4"
+DTYPES = "expected bool, integers or floats of 64 bits or fewer; convert it"
+EMPTY = "and holds no data; give a file with records and features"
+LENGTHS = "give one label a record"
+TOO_HIGH = "numbered from 0; correct the label or pass `classes`"
+FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"y_train": Y + 0.5}, f"y_train has label 0.5 at record 0; {LABELS}"),
+        ({"y_train": Y - 1}, f"y_train has label -1 at record 0; {LABELS}"),
+        ({"y_train": np.where(Y == 2, np.nan, Y)}, f"y_train has label nan at record 2; {LABELS}"),
+        ({"y_train": Y.astype(str)}, f"y_train has dtype <U21; {LABELS}"),
+        ({"y_train": Y.reshape(6, 1)}, f"y_train has shape (6, 1); expected (records,); {LENGTHS}"),
+        ({"y_train": np.array([0, 1, 3, 0, 1, 3])}, f"y_train goes up to 3, {GAPS.format(2)}"),
+        ({"x_train": X.astype(str)}, f"x_train has dtype <U3; {DTYPES}"),
+        (
+            {"x_train": np.zeros(6, dtype=np.uint8)},
+            "x_train has shape (6,); expected (records, features...); reshape it, one record a row",
+        ),
+        ({"x_train": X[:0], "y_train": Y[:0]}, f"x_train has shape (0, 2, 2) {EMPTY}"),
+        ({"y_train": Y[:5]}, f"x_train has 6 records but y_train has 5 labels; {LENGTHS}"),
+        ({"x_test": X, "y_test": Y[:5]}, f"x_test has 6 records but y_test has 5 labels; {LENGTHS}"),
+        ({"x_test": X, "y_test": Y + 1}, f"y_test has label 3 at record 2, but there are 3 classes, {TOO_HIGH}"),
+        (
+            {"x_test": X.reshape(6, 4), "y_test": Y},
+            "x_test has records of shape (4,) but x_train of shape (2, 2); give both splits the same features",
+        ),
+        (  # bytes 0..255 beside floats 0..1: the bounds of one would squash the other without a word
+            {"x_test": X / np.float32(255), "y_test": Y},
+            "x_test is float32 but x_train is uint8; store both alike or pass `bounds` LO,HI",
+        ),
+    ],
+)
+def test_bad_arrays(write, arrays, message):
+    path = write(**arrays)
+    assert refused(load, path) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize(("value", "split"), [(np.nan, "test"), (np.inf, "train"), (-np.inf, "train")])
+def test_features_that_are_not_finite(write, value, split):
+    holes = np.zeros((6, 2, 2), dtype=np.float32)
+    holes[3, 1, 0] = holes[4, 0, 0] = value
+    arrays = {"x_train": X.astype(np.float32), "x_test": X.astype(np.float32), "y_test": Y}
+    path = write(**arrays | {f"x_{split}": holes})
+    assert refused(load, path, bounds=(0, 1)) == f"{path}: x_{split} has {value} at record 3, feature 2 {FINITE}"
+
+
+def test_declared_classes_and_bounds_decide(write):
+    path = write()
+    assert refused(load, path, classes=2) == (
+        f"{path}: y_train has label 2 at record 2, but there are 2 classes, {TOO_HIGH}"
+    )
+    assert load(path, classes=4).classes == 4
+    path = write(x_test=X / np.float32(255), y_test=Y)
+    assert load(path, bounds=(0, 255)).test.x.dtype == np.float32
+    path = write(y_train=np.zeros(6, dtype=int))
+    assert refused(load, path) == "t has label 0 in all of its records; give a file with two classes or more"
+    assert (
+        refused(load, path, classes=7)
+        == "t has fewer records than its 7 classes; give as many records as classes or more"
+    )
+
+
+# --- tables and --test ---
+
+
+def csv(folder, name, content):
+    (folder / f"{name}.csv").write_text(content)
+    return str(folder / f"{name}.csv")
+
+
+def test_csv_with_test_split(tmp_path):
+    train, test = csv(tmp_path, "train", "a,b,y\n1,2,0\n3,4,1\n"), csv(tmp_path, "test", "a,y,b\n5,1,6\n")
+    ds = load(train, label="y", test=test, bounds=(0, 10))
+    assert ds.name == "train"
+    assert ds.train.x.tolist() == [[1, 2], [3, 4]]
+    assert (ds.test.x.tolist(), ds.test.y.tolist()) == ([[5, 6]], [1])
+    for header, fault in (
+        ("a,c,y", "it has columns that are in one of the two only ('b', 'c')"),
+        ("b,a,y", "it has them in another order"),
+    ):
+        path = csv(tmp_path, "other", f"{header}\n5,6,1\n")
+        assert refused(load, train, label="y", test=path, bounds=(0, 9)) == (
+            f"{path}: its feature columns differ from those of {train}, {fault}; give both files the same columns in the"
+            " same order"
+        )
+    path = csv(tmp_path, "nan", "a,y,b\n1,0,2\n3,1,nan\n")
+    fault = f"{path}: the feature table has nan at record 1, column 'b' {FINITE}"
+    assert refused(load, path, label="y", bounds=(0, 1)) == fault
+
+
+def test_npz_with_test_option(write):
+    path, test = write(), write("held-out", x_train=X[:2] + 100, y_train=Y[:2])
+    assert len(load(path, test=test).test) == 2
+    both = write("both", x_test=X, y_test=Y)
+    assert refused(load, both, test=test) == f"`test` {test}: {both} has a test split of its own; drop `test`"
+    assert refused(load, "digits", test=test) == f"`test` {test}: digits has a test split of its own; drop `test`"
+    assert refused(load, path, test="held-out.csv") == (
+        f"`test` held-out.csv: must be a .npz file as {path} is; convert one of them"
+    )
+    assert refused(load, path, test="none.npz") == "`test` none.npz: no such file; correct the path"
+
+
+# --- read once ---
+
+
+def test_a_cache_reads_a_file_once_and_nobody_can_write_to_it(write):
+    path, cache = write(x_test=X + 100, y_test=Y), DatasetCache()
+    first, part = load(path, dataset_cache=cache), load(path, subset="0.4:0.9", dataset_cache=cache)
+    assert np.shares_memory(first.test.x, load(path, dataset_cache=cache).test.x)
+    assert part.rows is first.rows  # hashed once
+    for array in (first.train.x, first.train.y, first.test.x, first.test.y, part.test.x):
+        with pytest.raises(ValueError, match="read-only"):
+            array[:1] = 0
+    assert not np.shares_memory(first.train.x, load(path, bounds=(0, 30), dataset_cache=cache).train.x)
+    assert load(path, subset="0.4:0.9", dataset_cache=cache).fingerprint(b"k") == part.fingerprint(b"k")
+    again = load(path)
+    assert not np.shares_memory(first.train.x, again.train.x)
+    again.train.x[:1] = 0
+
+
+def test_a_cache_asks_again_for_what_was_refused_and_what_has_changed(write, tmp_path):
+    cache = DatasetCache()
+    refused(load, str(tmp_path / "t.npz"), dataset_cache=cache)
+    path = write()
+    before = load(path, dataset_cache=cache)
+    write(x_train=np.concatenate([X, X]), y_train=np.concatenate([Y, Y]))
+    assert len(load(path, dataset_cache=cache).train) == 12
+    assert np.array_equal(before.train.x, X)

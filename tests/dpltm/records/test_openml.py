@@ -1,0 +1,81 @@
+"""OpenML tables: the conversion on tables built by hand, and what is said when there is no network."""
+
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+from sklearn.utils import Bunch
+
+from dpltm.records import Description, catalogue, load
+from dpltm.records.openml import convert, is_named_right
+from refusals import refused
+
+PLAIN = Description("plain", "", "vector", (2,), (-1.0, 1.0), 3, 4, openml_test=2, first_label=1)
+COLOUR = Description("colour", "", "image", (2, 2, 3), (0.0, 255.0), 2, 1, openml_test=1)
+
+
+def table(**changes):
+    data = np.linspace(-1, 1, 12).reshape(6, 2)
+    target = np.array(["1", "2", "3", "1", "2", "3"], dtype=object)
+    return Bunch(**{"data": data, "target": target} | changes)
+
+
+def test_trailing_rows_are_the_test_split():
+    bunch = table()
+    train, test = convert(bunch, PLAIN)
+    assert np.array_equal(train.x, bunch.data[:4].astype(np.float32))
+    assert np.array_equal(test.x, bunch.data[4:].astype(np.float32))
+    assert train.x.dtype == np.float32
+    assert train.y.tolist() == [0, 1, 2, 0]
+    assert test.y.tolist() == [1, 2]
+    assert (test.x_name, test.y_name) == ("x_test", "y_test")
+
+
+@pytest.mark.parametrize("target", [np.arange(1.0, 7.0), ["'1'", "'2'", "'3'", "'4'", "'5'", "'6'"]])
+def test_labels_as_numbers_or_quoted(target):
+    train, test = convert(table(target=target), PLAIN)
+    assert [*train.y, *test.y] == [0, 1, 2, 3, 4, 5]
+
+
+def test_bytes_become_bytes_and_colours_go_last():
+    planes = np.arange(24, dtype=np.float64).reshape(2, 12)
+    train, test = convert(Bunch(data=planes, target=np.array(["0", "1"])), COLOUR)
+    assert train.x.dtype == np.uint8
+    assert train.x[0].tolist() == [[[0, 4, 8], [1, 5, 9]], [[2, 6, 10], [3, 7, 11]]]
+    assert test.x[0, 0, 0].tolist() == [12, 16, 20]
+    for odd in (0.5, -1.0, 256.0, np.nan):
+        train, _ = convert(Bunch(data=np.full((2, 12), odd), target=np.array(["0", "1"])), COLOUR)
+        assert train.x.dtype == np.float32
+        assert np.array_equal(train.x, np.full((1, 2, 2, 3), odd), equal_nan=True)
+
+
+def test_name_of_a_table():
+    for name, right in (("kuzushiji-mnist", True), ("mnist_784", False)):
+        assert is_named_right(table(details={"name": name}), catalogue()["kmnist"]) is right
+
+
+CHANGED = "the table has changed, put plain.npz into the data home instead"
+NO_NUMBER = "holds something that is not a number (could not convert string to float: 'cat')"
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"data": np.zeros((6, 3))}, "has shape (6, 3), expected (6, 2)"),
+        ({"target": ["1", "2", "3", "1", "2", "cat"]}, NO_NUMBER),
+        ({"data": np.full((6, 2), "cat", dtype=object)}, NO_NUMBER),
+    ],
+)
+def test_tables_that_have_changed(changes, fault):
+    assert refused(convert, table(**changes), PLAIN) == f"OpenML plain: {fault}; {CHANGED}"
+
+
+def test_without_network_it_says_where_to_put_the_file(tmp_path, monkeypatch):
+    def unreachable(**_):
+        raise URLError("no network")
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", unreachable)
+    assert refused(load, "fashion-mnist", home=tmp_path) == (
+        "fashion-mnist: not in the data home, and OpenML dataset 40996 could not be fetched (<urlopen error no network>);"
+        f" put fashion-mnist.npz (x_train, y_train, x_test, y_test) into {tmp_path}"
+    )

@@ -1,0 +1,246 @@
+"""Bounds and categories under DP: sensitivity under hostile cells, the chance of lone names, and what is found."""
+
+from __future__ import annotations
+
+import datetime
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee
+from dpltm.randomness.gaussian_mechanism import grid_step
+from dpltm.randomness.noise import FastSource
+from dpltm.records import private_columns
+from dpltm.records.private_columns import (
+    HOLE,
+    LONGEST_NAME,
+    MOST_NAMES,
+    Coder,
+    ColumnQuery,
+    find_columns,
+    may_be_named,
+)
+from dpltm.records.schema import Column
+
+NUMBER, DATE = Column("n", "number", wanted=True), Column("d", "date", wanted=True)
+WORD, OTHER = Column("w", "category", wanted=True), Column("v", "category", wanted=True)
+COLUMNS = (NUMBER, DATE, WORD, OTHER)
+
+HOSTILE = [
+    *("", "?", "0", "-0.0", "1e-300", "-1e300", "inf", "-inf", "nan", "1_0", "0x10", "9" * 400, "1,5", "2020-02-30"),
+    *(
+        "2020-01-01",
+        "0001-01-01",
+        "9999-12-31",
+        "1899-12-31T00:00",
+        "a",
+        "A",
+        "a\x1b[31m",
+        "\u202eb",
+        "\ud800",
+        "x" * 5000,
+    ),
+    *("\x7f", "[column.x]", '"', "'", "\\", "é", "e\u0301", "=1+1", "private", "\U0001f600"),
+]
+cells = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=6))
+rows = st.lists(st.tuples(*[cells] * len(COLUMNS)), max_size=6)
+
+
+def counted(table, columns=COLUMNS):
+    """Histograms by column and cell of the histogram; of categories by name."""
+    coder, query = Coder(), ColumnQuery(columns)
+    cells = list(zip(*table, strict=True)) or [()] * len(columns)
+    codes = np.stack(
+        [coder(each, list(some), frozenset({"", "?"})) for each, some in zip(columns, cells, strict=True)], 1
+    )
+    found = {}
+    for column, count in zip(columns, query.counts(codes), strict=True):
+        keys = list(coder.names.get(column.name, {})) or range(len(count))
+        found |= {(column.name, key): value for key, value in zip(keys, count, strict=False)}
+    return found
+
+
+def moved(one, other):
+    return math.sqrt(sum((one.get(key, 0) - other.get(key, 0)) ** 2 for key in {*one, *other}))
+
+
+@given(rows, st.tuples(*[cells] * len(COLUMNS)), st.tuples(*[cells] * len(COLUMNS)), st.integers(0, 6))
+def test_one_record_moves_the_histograms_by_no_more_than_their_sensitivity(table, row, instead, place):
+    place = min(place, len(table))
+    with_it, with_other = ([*table[:place], each, *table[place:]] for each in (row, instead))
+    assert moved(counted(table), counted(with_it)) <= ColumnQuery(COLUMNS).sensitivity
+    assert moved(counted(with_it), counted(with_other)) <= ColumnQuery(COLUMNS, "replace-one").sensitivity
+    # nor are there more names that one of the two alone has
+    one, other = counted(table), counted(with_it)
+    lone = [key for key in {*one, *other} if key[0] in "wv" and (one.get(key, 0) == 0) != (other.get(key, 0) == 0)]
+    assert len(lone) <= ColumnQuery(COLUMNS).lone_names
+    one, other = counted(with_it), counted(with_other)
+    lone = [key for key in {*one, *other} if key[0] in "wv" and (one.get(key, 0) == 0) != (other.get(key, 0) == 0)]
+    assert len(lone) <= ColumnQuery(COLUMNS, "replace-one").lone_names
+
+
+def test_the_sensitivity_is_reached():
+    row, instead = ("1", "2020-01-01", "a", "a"), ("9", "2021-01-01", "b", "b")
+    assert moved(counted([]), counted([row])) == 2
+    assert moved(counted([row]), counted([instead])) == pytest.approx(ColumnQuery(COLUMNS, "replace-one").sensitivity)
+    assert (ColumnQuery(COLUMNS).lone_names, ColumnQuery(COLUMNS, "replace-one").lone_names) == (2, 4)
+    assert ColumnQuery((NUMBER, DATE)).lone_names == 0
+
+
+def chance_of_a_lone_name(threshold, std):
+    """P(rounded(1 + std X) >= threshold), by the values that are released: whole multiples of the grid's step."""
+    step = grid_step(std)
+    first = math.ceil(threshold / step)  # of those that reach it; rounding takes half a step below to it
+    return float(norm.sf(((first - 0.5) * step - 1) / std))
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("std", [0.3, 1.0, 7.7, 58.88, 4096.0])
+@pytest.mark.parametrize("delta", [1e-5, 1e-7, 1e-12])
+def test_lone_names_come_out_with_chance_delta_at_most(std, delta, adjacency):
+    query = ColumnQuery((NUMBER, WORD, OTHER, Column("u", "category", wanted=True)), adjacency)
+    total = query.lone_names * chance_of_a_lone_name(query.threshold(std, delta), std)
+    assert 0.97 * delta < total <= delta
+
+
+@pytest.mark.parametrize("std", [3.0, 8.0])
+def test_what_is_certified_holds_for_every_pair_of_neighbours(std):
+    """Brute force: j of k categories are new, all other columns move. One Gaussian beside j coins, in either direction."""
+    delta, columns = 1e-4, COLUMNS
+    query = ColumnQuery(columns)
+    names = 0.01 * delta
+    lone = chance_of_a_lone_name(query.threshold(std, names), std)
+    stated = (GaussianRelease(std / query.sensitivity, query.sensitivity), Guarantee(1e-9, names))
+    certified = epsilon(stated, delta)
+    for new in range(query.lone_names + 1):
+        shift, coin = math.sqrt(len(columns) - new) / std, 1 - (1 - lone) ** new
+        x = np.linspace(-14, 14, 400_001)
+        here, there = norm.pdf(x), norm.pdf(x - shift)
+        width = x[1] - x[0]
+        grown = math.exp(certified)
+        # from D to D' nothing new is released with chance 1 - coin; whatever is, was impossible under D
+        add = np.maximum(there * (1 - coin) - grown * here, 0).sum() * width + coin
+        remove = np.maximum(here - grown * there * (1 - coin), 0).sum() * width
+        assert max(add, remove) <= delta
+        if new == 0:
+            assert add > 0.9 * delta, "the bound is nearly reached"
+
+
+def found_in(columns, table, std=1.0, delta=1e-7, seed=0):
+    coder = Coder()
+    codes = np.stack(
+        [coder(each, [row[at] for row in table], frozenset({"", "?"})) for at, each in enumerate(columns)], 1
+    )
+    return find_columns(ColumnQuery(columns), codes, coder.names, std, delta, FastSource(seed))
+
+
+def test_bounds_hold_nearly_all_and_leave_stray_values_out():
+    draw = np.random.default_rng(0)
+    ages = [str(age) for age in draw.integers(18, 91, 4000)]
+    years = [str(1950 + age) for age in draw.integers(0, 70, 4000)]
+    days = [
+        (datetime.date(2020, 1, 1) + datetime.timedelta(int(day))).isoformat() for day in draw.integers(0, 700, 4000)
+    ]
+    table = [*zip(ages, years, days, strict=True), *[("1e9", "-7", "1066-10-14")] * 3, *[("", "?", "no day")] * 500]
+    columns = (Column("age", "number", wanted=True), Column("born", "number", wanted=True, log=True), DATE)
+    age, born, day = found_in(columns, table, std=3.0)
+    assert 16 <= age.bounds[0] <= 20
+    assert 88 <= age.bounds[1] <= 96
+    assert 1900 <= born.bounds[0] <= 1952
+    assert 2018 <= born.bounds[1] <= 2048
+    assert [datetime.date.fromordinal(int(end)) for end in day.bounds] == [
+        datetime.date(2020, 1, 1),
+        datetime.date(2021, 12, 1),
+    ]
+    for column in (age, born, day):
+        assert (column.missing, column.other, column.wanted) == (True, True, False)
+    assert born.log
+
+
+@pytest.mark.parametrize(
+    ("cell", "bounds"),
+    [
+        ("0", (0.0, 2.0**-20)),
+        ("-1e-9", (-(2.0**-20), 0.0)),
+        ("1", (1.0, 1 + 1 / 32)),
+        ("-1", (-1.0, -(1 - 1 / 64))),
+        ("inf", (2.0**60 * (1 - 1 / 64), 2.0**60)),
+        ("-1e300", (-(2.0**60), -(2.0**60) * (1 - 1 / 64))),
+    ],
+)
+def test_bounds_of_a_single_value(cell, bounds):
+    (column,) = found_in((NUMBER,), [(cell,)] * 900)
+    low, high = column.bounds
+    assert (low, high) == pytest.approx(bounds)
+    assert low <= float(cell) <= high or math.isinf(float(cell)) or abs(float(cell)) > 2**60
+
+
+def test_a_thin_tail_is_found_by_wider_windows():
+    """Each interval alone has far less than its noise, and 32 of them have more than theirs."""
+    body, tail = [("20",)] * 5000, [(str(64 + place / 10),) for place in range(640)]
+    (column,) = found_in((NUMBER,), [*body, *tail], std=8.0)
+    assert column.bounds[0] <= 20
+    assert column.bounds[1] >= 100
+
+
+def test_nothing_is_known_where_nothing_stands_out():
+    table = [(str(3**place), "2020-01-01", f"name {place}", "") for place in range(30)]
+    found = found_in(COLUMNS, table, std=20.0)
+    assert found == tuple(Column(column.name, "ignored") for column in COLUMNS)
+    assert found_in((NUMBER, WORD), [("nan", "\x07")] * 500) == (Column("n", "ignored"), Column("w", "ignored"))
+
+
+def test_names_are_those_of_many_and_no_terminal_stumbles_over_them():
+    hostile = [cell for cell in HOSTILE if not may_be_named(cell)]
+    assert {"a\x1b[31m", "\u202eb", "\ud800", "x" * 5000, "\x7f"} <= set(hostile)
+    table = [*[(cell,) for cell in hostile] * 400, *[("north",), ("é",), ("'",)] * 300, *[("rare",)] * 2]
+    (column,) = found_in((WORD,), table)
+    assert column.values == (("'",), ("north",), ("é",))
+    assert (column.missing, column.other) == (True, True)
+    assert may_be_named("x" * LONGEST_NAME)
+    assert not may_be_named("x" * (LONGEST_NAME + 1))
+    assert may_be_named("漢" * (LONGEST_NAME // 3))
+    assert not may_be_named("漢" * (LONGEST_NAME // 3 + 1))
+
+
+def test_so_many_names_are_kept_those_of_the_largest_counts():
+    few = 1500
+    table = [(f"a{place}", f"b{place}") for place in range(few) for _ in range(60 if place < 900 else 40)]
+    one, other = found_in((WORD, OTHER), table)
+    assert MOST_NAMES - 20 <= len(one.values) + len(other.values) <= MOST_NAMES
+    assert {(f"a{place}",) for place in range(900)} <= set(one.values)
+
+
+def test_codes_depend_on_their_cell():
+    coder = Coder()
+    first = coder(WORD, ["a", "b", "a", "", "?"], frozenset({"", "?"}))
+    assert coder(WORD, ["b", "c"], frozenset()).tolist() == [1, 2]
+    assert first.tolist() == [0, 1, 0, HOLE, HOLE]
+    assert coder(NUMBER, ["nan", "?", "x"], frozenset({"?"})).tolist() == [HOLE] * 3
+
+
+def test_one_query_holds_every_count_and_no_name_without_a_record(monkeypatch):
+    asked = []
+
+    def plain(values, noise_std, source):
+        del source
+        asked.append((values, noise_std))
+        return values
+
+    monkeypatch.setattr(private_columns, "gaussian_mechanism", plain)
+    coder = Coder()
+    coder(WORD, ["elsewhere"], frozenset())  # of a record that is held out, and no part of this query
+    codes = np.stack([coder(WORD, ["a", "b", "b"], frozenset()), coder(NUMBER, ["1", "1", "x"], frozenset())], 1)
+    find_columns(ColumnQuery((WORD, NUMBER)), codes, coder.names, 0.1, 1e-7, FastSource(0))
+    ((values, std),) = asked
+    assert std == 0.1
+    assert values[:2].tolist() == [1, 2]
+    assert (
+        len(values) == 2 + 2 * 80 * 32 + 2 + 2
+    )  # powers of two from 2^-20 to 2^60 on either side, their ends, and zero
+    assert sorted(values[2:])[-2:] == [0, 2]

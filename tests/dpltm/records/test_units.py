@@ -1,0 +1,291 @@
+"""Whose each record is: what a unit is called, which of its records count, and that none depends on another unit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpltm.privacy.lineage import entered_on
+from dpltm.privacy.parts import other_users
+from dpltm.records import at_unit, from_arrays, load
+from dpltm.records.registry import RecordRegistry
+from dpltm.records.units import ABSENT, by_unit, in_slots, whose
+from refusals import refused
+
+NAMES = ["ann", "7", "bob", "12"]
+
+
+def people(count=60, seed=0, persons=9):
+    """Records of some persons, by number."""
+    draw = np.random.default_rng(seed)
+    x = draw.integers(0, 256, (count, 5), dtype=np.uint8)
+    return x, np.arange(count) % 2, draw.integers(0, persons, count)
+
+
+@pytest.mark.parametrize(
+    ("cells", "name"),
+    [
+        ((7, 7.0, "7", " 007 ", "7.0", "+7", b"7", np.uint8(7), np.float32(7)), "7"),
+        ((0, "-0", "0.0", "00"), "0"),
+        ((-3, "-03", "-3.000"), "-3"),
+        ((" Ann Lee", "Ann Lee "), "Ann Lee"),
+        (("12345678901234567891", 12345678901234567891), "12345678901234567891"),
+    ],
+)
+def test_what_a_unit_is_called(cells, name):
+    assert {whose(cell) for cell in cells} == {name}
+
+
+@given(st.integers(-(10**30), 10**30), st.integers(0, 5), st.integers(0, 3))
+def test_whole_numbers_are_told_apart_and_known_again(number, zeros, decimals):
+    sign, digits = ("-" if number < 0 else ""), str(abs(number))
+    written = sign + "0" * zeros + digits + ("." + "0" * decimals if decimals else "")
+    assert whose(written) == str(number)
+    assert whose(number + 1) != str(number)
+
+
+def by_hand(x, y, units, hashes, slots):
+    """The definition, a person at a time."""
+    found = []
+    for unit in sorted(set(units.tolist()), key=str):  # as texts are sorted
+        mine = [place for place in range(len(units)) if units[place] == unit]
+        mine.sort(key=lambda place: hashes[place])  # stable
+        found.append([(x[place].tolist(), int(y[place])) for place in mine[:slots]])
+    return found
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 12), st.integers(0, 2**32), st.integers(2, 20))
+def test_a_person_is_the_records_of_lowest_hash(slots, seed, persons):
+    x, y, units = people(seed=seed, persons=persons)
+    dataset = from_arrays(x, y, classes=2, units=units)
+    found = by_unit(dataset, slots)
+    expected = by_hand(x, y, units, dataset.rows.public_hashes(), slots)
+    assert found.train.x.shape == (len(expected), slots, 5)
+    for records, labels, given_ in zip(found.train.x, found.train.y, expected, strict=True):
+        there = labels != ABSENT
+        assert there.tolist() == [True] * len(given_) + [False] * (slots - len(given_))
+        assert [
+            (record.tolist(), int(label)) for record, label in zip(records[there], labels[there], strict=True)
+        ] == given_
+        assert not records[~there].any()
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 6), st.integers(0, 2**32), st.integers(0, 8))
+def test_one_person_more_or_less_is_one_row_more_or_less(slots, seed, who):
+    x, y, units = people(seed=seed)
+    there = units != who
+    if there.all() or len(set(units[there].tolist())) < 2:
+        return
+    whole = by_unit(from_arrays(x, y, classes=2, units=units), slots).train
+    without = by_unit(from_arrays(x[there], y[there], classes=2, units=units[there]), slots).train
+    place = sorted(set(units.tolist())).index(who)
+    assert np.array_equal(np.delete(whole.x, place, axis=0), without.x)
+    assert np.array_equal(np.delete(whole.y, place, axis=0), without.y)
+
+
+def test_a_word_among_numbers_makes_no_two_persons_of_one():
+    """Whether a cell is a number is asked of that cell alone: 7 and 7.0 are one, whoever else is there."""
+    x, y, _ = people(6)
+    for last in ("ann", "9"):
+        dataset = from_arrays(x, y, classes=2, units=np.array(["7", "7.0", "8", "08", "8.", last]))
+        assert len(set(dataset.units[:2].tolist())) == len(set(dataset.units[2:5].tolist())) == 1
+        assert len(by_unit(dataset, 4).train) == 3
+
+
+def test_what_is_public_of_persons():
+    x, y, units = people()
+    dataset = from_arrays(x, y, classes=2, units=units)
+    found = by_unit(dataset, 4)
+    assert (found.unit, found.records, found.records_origin) == ("user", len(set(units.tolist())), "counted")
+    assert (found.train.slots, found.row_shape, found.input_shape, found.features) == (4, (5,), (5,), 5)
+    assert found.fingerprint(b"k") == dataset.fingerprint(b"k"), "the same data, so that a ledger adds up both"
+    assert found.units is None
+    declared = by_unit(from_arrays(x, y, classes=2, records=11, units=units), 4)
+    assert (declared.records, declared.records_origin) == (11, "declared")
+    assert at_unit(dataset, "record", None, 64).train.slots == 64
+    assert at_unit(found, "user", None, 64) is found
+
+
+def test_in_slots_keeps_the_order_of_equal_hashes():
+    index, row, slot = in_slots(np.array([1, 0, 1, 1, 0]), np.array([5, 5, 5, 4, 5]), 2)
+    assert list(zip(row.tolist(), slot.tolist(), index.tolist(), strict=True)) == [
+        (0, 0, 1), (0, 1, 4), (1, 0, 3), (1, 1, 0),
+    ]  # fmt: skip
+
+
+# Files
+
+
+def tables(folder, whose_cells, number=True):
+    """The same records as a CSV, a Parquet file and an archive."""
+    draw = np.random.default_rng(4)
+    count = len(whose_cells)
+    a, b, y = draw.random(count).round(4), draw.random(count).round(4), np.arange(count) % 2
+    cells = [str(cell) for cell in whose_cells]
+    rows = "".join(f"{p},{who},{q},{label}\n" for p, who, q, label in zip(a, cells, b, y, strict=True))
+    (folder / "d.csv").write_text("a,who,b,y\n" + rows)
+    column = pa.array([int(cell) for cell in whose_cells] if number else cells)
+    pq.write_table(pa.table({"a": a, "who": column, "b": b, "y": y}), folder / "d.parquet")
+    np.savez(folder / "d.npz", x_train=np.column_stack([a, b]), y_train=y, who_train=np.array(whose_cells))
+    return [
+        load(str(folder / name), units="who", bounds=(0, 1), classes=2, label=None if name == "d.npz" else "y")
+        for name in ("d.csv", "d.parquet", "d.npz")
+    ]
+
+
+@pytest.mark.parametrize("number", [True, False])
+def test_every_kind_of_file_says_whose_its_records_are(tmp_path, number):
+    cells = [3, 1, 3, 12, 1, 3] if number else ["c", "a", "c", "d", "a", "c"]
+    csv, parquet, npz = tables(tmp_path, cells, number)
+    assert csv.features == parquet.features == npz.features == 2
+    for other in (parquet, npz):
+        assert np.array_equal(csv.units, other.units)
+        assert np.allclose(csv.train.x, other.train.x)
+    assert csv.rows.public_hashes().tolist() == parquet.rows.public_hashes().tolist()
+
+
+def test_a_table_is_known_again_where_nobody_says_whose_its_records_are(tmp_path):
+    """Else one budget would not hold for the other use of the same file."""
+    csv, parquet, _ = tables(tmp_path, [3, 1, 3, 12, 1, 3])
+    for dataset, name in ((csv, "d.csv"), (parquet, "d.parquet")):
+        plain = load(str(tmp_path / name), bounds=(0, 20), classes=2, label="y")
+        assert plain.features == 3
+        one, other = (RecordRegistry() for _ in range(2))
+        assert one.reference(dataset).may_overlap(one.reference(plain))
+        assert other.reference(plain).may_overlap(other.reference(dataset))
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        (["a", " ", "b"], "says nobody at record 1 (counted from 0)"),
+        (["a", "b", "NaN"], "says nobody at record 2"),
+        ([1.0, np.nan, 2.0], "says nobody at record 1"),
+        ([1.5, 1.0, 2.0], "holds '1.5', a number that is not whole; give whole numbers or texts"),
+        (["1", "1e2", "100"], "holds '1e2', a number that is not whole"),
+        (["1", "inf", "2"], "holds 'inf', a number that is not whole"),
+        ([1, 2], "has shape (2,); expected (3,), one value for each record"),
+        ([[1], [2], [3]], "has shape (3, 1)"),
+        ([True, False, True], "has dtype bool"),
+    ],
+)
+def test_bad_units(units, message):
+    x, y, _ = people(3)
+    said = refused(from_arrays, x, y, classes=2, units=np.array(units))
+    assert said.startswith("records: 'units' " + message)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "d.csv",
+            {"units": "nobody", "label": "y"},
+            "`unit_column` nobody: {}/d.csv has no such column; it has 'a', 'who'",
+        ),
+        ("d.csv", {"units": "y", "label": "y"}, "`unit_column` y: {}/d.csv has its labels in that column"),
+        (
+            "d.npz",
+            {"units": "x"},
+            "`unit_column` x: {}/d.npz has no array x_train beside its records, only 'who_train'",
+        ),
+        (
+            "d.npz",
+            {"units": "subject"},
+            "`unit_column` subject: {}/d.npz has no array subject_train beside its records",
+        ),
+    ],
+)
+def test_a_column_that_does_not_say_it(tmp_path, name, options, message):
+    tables(tmp_path, [1, 2, 1])
+    said = refused(load, str(tmp_path / name), bounds=(0, 1), classes=2, **options)
+    assert said.startswith(message.format(tmp_path))
+
+
+def test_datasets_that_do_not_say_it():
+    assert refused(load, "digits", units="who") == "`unit_column` who: nothing says whose the digits are; leave it out"
+    assert refused(load, "movielens-small", units="who").startswith("`unit_column`: movielens-small holds ratings")
+
+
+@pytest.mark.parametrize(
+    ("change", "slots", "message"),
+    [
+        ({}, 0, "`per_unit` 0: is not between 1 and 4,096"),
+        ({"units": np.zeros(60)}, 4, "`unit_column`: all records of records are one person's"),
+    ],
+)
+def test_what_cannot_be_made_of_persons(change, slots, message):
+    x, y, units = people()
+    dataset = from_arrays(x, y, classes=2, **{"units": units, **change})
+    assert refused(by_unit, dataset, slots).startswith(message)
+
+
+def test_a_part_of_persons_is_refused(tmp_path):
+    tables(tmp_path, [1, 2] * 20)
+    part = load(str(tmp_path / "d.npz"), units="who", bounds=(0, 1), classes=2, subset="0.5")
+    assert len(part.units) == len(part.train)
+    assert refused(by_unit, part, 4).startswith("`unit_column`: takes every record of a person; leave `subset` out")
+
+
+def test_nobody_is_in_both_splits(tmp_path):
+    x, y, units = people()
+    held = {"x_test": x[:4] ^ 255, "y_test": y[:4]}
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=y, who_train=units, **held, who_test=np.array([40, 41, 3, 3]))
+    path = str(tmp_path / "d.npz")
+    assert refused(load, path, units="who") == (
+        f"{path}: 1 of the 3 values of 'who' are in the training split too, so accuracy there would show what is"
+        " protected; keep all records of one on one side"
+    )
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=y, who_train=units, **held, who_test=np.array([40, 41, 42, 42]))
+    assert load(path, units="who").test.slots is None
+
+
+# Who is known again, and who is not
+
+
+def reference(registry, x, y, units, name="who"):
+    """Of records by persons, as a training would enter them."""
+    dataset = from_arrays(x, y, classes=2, units=np.array([str(unit) for unit in units]))
+    renamed = replace(dataset, units_name=name, rows=replace(dataset.rows, units_name=name))
+    return entered_on(by_unit(renamed, 4), "add-remove", registry)
+
+
+def test_a_person_is_known_again_by_other_records():
+    """This year's file and last year's: nobody's rows are in both, and everybody is."""
+    registry, (x, y, units) = RecordRegistry(), people()
+    other, _, _ = people(seed=1)
+    one, later = reference(registry, x, y, units), reference(registry, other, y, units[::-1])
+    assert one.may_overlap(later)
+    assert not other_users(one, later)
+    assert not one.may_overlap(reference(registry, people(seed=2)[0], y, units + 100)), "others, and other records"
+    assert not one.may_overlap(reference(registry, people(seed=3)[0], y, units, "ward")), "wards of the same numbers"
+
+
+def test_records_that_are_given_to_others_are_noticed():
+    """By a column of the same name: households, row numbers, or the same persons under other names."""
+    registry, (x, y, units) = RecordRegistry(), people()
+    one = reference(registry, x, y, units)
+    for other in (units // 2, np.arange(len(units)), [f"p{unit}" for unit in units]):
+        for first, second in ((one, reference(registry, x, y, other)), (reference(registry, x, y, other), one)):
+            assert first.may_overlap(second)
+            assert other_users(first, second)
+    assert not other_users(one, reference(registry, x, y, units))
+    more = reference(registry, np.concatenate([x, people(seed=5)[0]]), np.tile(y, 2), np.concatenate([units, units]))
+    assert one.may_overlap(more)
+    assert not other_users(one, more), "the same persons, who were there again"
+
+
+def test_equal_records_of_several_persons_are_no_other_grouping():
+    """Where rows are short, a new person's equal somebody's by coincidence."""
+    registry, draw = RecordRegistry(), np.random.default_rng(0)
+    x, y = draw.integers(0, 2, (400, 5), dtype=np.uint8), np.arange(400) % 2
+    one = reference(registry, x[:200], y[:200], np.arange(200) % 50)
+    other = reference(registry, x[200:], y[200:], 100 + np.arange(200) % 50)
+    assert one.may_overlap(other)
+    assert not other_users(one, other)

@@ -1,0 +1,99 @@
+"""Trainings that end and go on elsewhere: the same bits as of one that did not."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from dpltm.errors import InputError
+from dpltm.filters import Clip
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.randomness.keyed_source import KeyedSource, source_of
+from dpltm.randomness.sampling import Records
+from dpltm.training.checkpoint import check_same
+from dpltm.training.descent import OPTIMIZERS, Descent, NoisyGradients, TrainingConfig
+from dpltm.training.losses import cross_entropy
+from gradient_cases import random_mask
+from refusals import refused
+
+SPEC, STEPS = ModelSpec("mlp:6", 5, 3), 7
+
+
+def descent(optimizer, average, sources, steps=STEPS):
+    generator = torch.Generator().manual_seed(2)
+    x, y = torch.randn(40, 5, generator=generator), torch.randint(0, 3, (40,), generator=generator)
+    model = build(SPEC, 0)
+    mask: Mask = random_mask(model, 0.6, torch.Generator().manual_seed(4))
+    config = TrainingConfig(Clip(1.0), 0.5, steps, 20.0, 0.7, 0.1, optimizer, schedule="cosine", average=average)
+    names = dict(zip(("sampling", "noise"), sources, strict=True))
+    return Descent(NoisyGradients(model, mask, cross_entropy, Records(x, y), config, **names))
+
+
+def sources():
+    return KeyedSource(bytes(32)), KeyedSource(bytes([1] * 32))
+
+
+def weights(of):
+    return torch.cat([value.detach().flatten() for value in of.gradients.parameters])
+
+
+class Stop(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(("optimizer", "average"), [*itertools.product(OPTIMIZERS, ("none", "ema", "poly"))])
+def test_a_training_goes_on_to_the_same_bits(optimizer, average):
+    whole = descent(optimizer, average, sources())
+    whole.run()
+    for stop in (0, 1, 4, STEPS):
+        drawn = sources()
+        first = descent(optimizer, average, drawn)
+
+        def between(first=first, stop=stop):
+            if first.step == stop:
+                raise Stop
+
+        if stop:
+            with pytest.raises(Stop):
+                first.run(lambda _: None, between)
+        state = {name: value.clone() for name, value in first.state().items()}
+        states = [source.state for source in drawn]
+        first.run()  # what the dead process went on with is nobody's
+        second = descent(optimizer, average, [source_of(each) for each in states])
+        second.resume(stop, state)
+        second.run()
+        assert torch.equal(weights(second), weights(whole)), stop
+
+
+def test_a_step_that_is_computed_again_has_the_same_noisy_gradient():
+    """So there is no second noise that could be averaged with the first."""
+    drawn = sources()
+    first = descent("sgd", "none", drawn)
+    states = [source.state for source in drawn]
+    first.gradients.backward()
+    again = descent("sgd", "none", [source_of(each) for each in states])
+    again.gradients.backward()
+    for one, other in zip(first.gradients.parameters, again.gradients.parameters, strict=True):
+        assert torch.equal(one.grad, other.grad)
+    first.gradients.backward()
+    assert not torch.equal(first.gradients.parameters[0].grad, again.gradients.parameters[0].grad)
+
+
+def test_state_of_another_network_is_refused():
+    made = descent("momentum", "ema", sources())
+    made.gradients.backward()
+    state = made.state()
+    state["weights/0"] = torch.zeros(1, 2)
+    assert refused(made.resume, 1, state) == "checkpoint: weights/0 has shape (1, 2), not (6, 5)"
+
+
+def test_every_difference_is_named():
+    had = {"lr": 0.1, "steps": 3, "model": None}
+    check_same(had, dict(had))
+    with pytest.raises(InputError) as caught:
+        check_same(had, {"lr": 0.2, "steps": 3, "model": "mlp", "delta": 1e-5})
+    said = "`lr` was 0.1 and is 0.2, `model` was not given and is 'mlp', `delta` was not given and is 1e-05;"
+    assert said in str(caught.value)

@@ -1,0 +1,366 @@
+"""Phase 3: noise where it belongs and as large as it should be, exact zeros, public divisors, optimizers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dpltm.filters import Clip, Filter, PerLayerClip, Tanh
+from dpltm.gradients import RecordGradients
+from dpltm.gradients.chunks import ROUNDING
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.randomness.gaussian_mechanism import grid_step
+from dpltm.randomness.noise import FastSource
+from dpltm.randomness.sampling import Records, poisson_sample
+from dpltm.training.descent import (
+    OPTIMIZERS,
+    NoisyGradients,
+    TrainingConfig,
+    cross_entropy,
+    noisy_mean,
+    train,
+)
+from dpltm.training.sensitivity import sensitivity
+from gradient_cases import random_mask
+from refusals import refused
+
+SPEC = ModelSpec("mlp:8,6", 5, 3)
+UNCLIPPED = Clip(1e6)
+
+
+def config(**changes) -> TrainingConfig:
+    """Plain SGD on everything: nothing clipped, no noise, every record in every step."""
+    plain = TrainingConfig(UNCLIPPED, sampling_rate=1.0, steps=1, expected_batch=10.0, noise_std=0.0, lr=0.5)
+    return dataclasses.replace(plain, **changes)
+
+
+def toy_data(records: int = 40, features: int = 5) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(records, features, generator=generator), torch.randint(0, 3, (records,), generator=generator)
+
+
+def some_mask(model: nn.Module, density: float = 0.6) -> Mask:
+    return random_mask(model, density, torch.Generator().manual_seed(4))
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def flat_mask(model: nn.Module, mask: Mask) -> Tensor:
+    return torch.cat([mask[name].flatten() for name, _ in model.named_parameters()])
+
+
+def run(model: nn.Module, mask: Mask, data: tuple[Tensor, Tensor], settings: TrainingConfig, seed: int = 0) -> Tensor:
+    """Trains in place with seeded sources; returns the change of all parameters from their masked start."""
+    mask.apply(model)
+    before = flat(model)
+    train(model, mask, Records(*data), settings, sampling=FastSource(seed), noise=FastSource(seed + 1000))
+    return flat(model) - before
+
+
+def summed_gradient(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(functional.cross_entropy(model(x), y, reduction="sum"), list(model.parameters())))
+
+
+# Noise
+
+
+@functools.cache
+def empty_steps(steps: int) -> tuple[Tensor, Tensor]:
+    """Steps of which no record is part: what SGD adds to the parameters is noise alone. And where it may be."""
+    model = build(ModelSpec("mlp:100,100", 100, 10), 0)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)  # so that no rounding hides in the difference
+    mask = some_mask(model)
+    settings = config(sampling_rate=1e-9, steps=steps, noise_std=3.0, expected_batch=7.0, lr=1.0)
+    assert len(poisson_sample(FastSource(0), 40, 1e-9)) == 0
+    return run(model, mask, toy_data(features=100), settings), flat_mask(model, mask)
+
+
+def test_an_empty_batch_still_adds_noise_of_the_right_size_on_live_coordinates_and_none_elsewhere():
+    """Independent ones; the seed is fixed, and bounds are four standard errors."""
+    change, live = empty_steps(1)
+    assert change[~live].count_nonzero() == 0
+    noise = change[live].double().numpy()
+    assert len(noise) > 12_000
+    assert np.count_nonzero(noise) > 0.999 * len(noise)
+    steps = noise * 7.0 / grid_step(3.0)
+    assert abs(steps - np.rint(steps)).max() < 0.01  # of a step: rounding to float32 is what remains
+    std = 3.0 / 7.0
+    assert abs(noise.std() - std) < 4 * std / math.sqrt(2 * len(noise))
+    assert abs(noise.mean()) < 4 * std / math.sqrt(len(noise))
+    assert stats.kstest(noise / std, "norm").pvalue > 1e-3
+    assert len(np.unique(np.stack([noise[1:], noise[:-1]]), axis=1).T) > 0.99 * len(noise)
+    for shift in (1, 2, len(noise) // 2):  # Box and Muller make pairs that are one half apart
+        for power in (1, 2):
+            correlation = np.corrcoef(noise[shift:] ** power, noise[:-shift] ** power)[0, 1]
+            assert abs(correlation) < (3 + power) / math.sqrt(len(noise) - shift)
+
+
+def test_noise_is_fresh_in_every_step():
+    """Variances of independent steps add up; the same noise four times would quadruple the deviation instead."""
+    (once, live), (four, _) = empty_steps(1), empty_steps(4)
+    assert float(four[live].std() / once[live].std()) == pytest.approx(2.0, abs=0.05)
+    assert abs(float(torch.corrcoef(torch.stack([once[live], four[live]]))[0, 1]) - 0.5) < 0.04
+
+
+def test_noisy_mean_by_hand():
+    """Without noise the quotient is exact up to one rounding to float32; with it, its deviation is std / batch."""
+    total = torch.tensor([1.0, -3.0, 16777217.0, 0.0])
+    mean = noisy_mean(total, 0.0, 3.0, FastSource(0))
+    assert mean.dtype == torch.float32
+    assert mean.tolist() == [float(np.float32(Fraction(value) / 3)) for value in total.tolist()]
+    noisy = noisy_mean(torch.full((50_000,), 9.0), 0.6, 3.0, FastSource(0)).double()
+    assert abs(float(noisy.mean()) - 3.0) < 4 * 0.2 / math.sqrt(50_000)
+    assert abs(float(noisy.std()) - 0.2) < 4 * 0.2 / math.sqrt(100_000)
+
+
+def test_noise_is_calibrated_with_the_bound_of_the_neighbouring_relation():
+    for filter in (Clip(1.5), Tanh(1.0, 0.5, Clip(1.5)), Tanh(2.0, 1.0, None)):
+        assert sensitivity(filter, 100, "add-remove") == filter.certified_bound(100)
+        assert sensitivity(filter, 100, "replace-one") == 2 * filter.certified_bound(100)
+    assert sensitivity(Clip(1.5), 100, "replace-one") == 3.0
+
+
+# Pruned weights
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
+    model, start = build(SPEC, 0), build(SPEC, 0)
+    mask = some_mask(model)
+    with torch.no_grad():  # whatever the network holds at pruned places, NaN included, is gone
+        for name, parameter in model.named_parameters():
+            parameter[~mask[name]] = math.nan
+    live = flat_mask(model, mask)
+    filter = Tanh(1.0, 1.0, Clip(1.0))
+    run(
+        model, mask, toy_data(), config(filter=filter, steps=12, noise_std=0.5, sampling_rate=0.5, optimizer=optimizer)
+    )
+    assert flat(model)[~live].count_nonzero() == 0
+    assert flat(model).isfinite().all()
+    mask.apply(start)
+    assert ((flat(model) - flat(start))[live] != 0).all()
+
+
+# The mean
+
+
+@pytest.mark.parametrize(("rate", "batch", "steps"), [(1.0, 10.0, 1), (0.5, 20.0, 1), (0.1, 4.0, 3)])
+def test_steps_are_those_on_fresh_samples_over_the_expected_batch(rate, batch, steps):
+    """Never over the realised one, which is private."""
+    x, y = toy_data()
+    source, model, other = FastSource(5), build(SPEC, 0), build(SPEC, 0)
+    mask, sizes = some_mask(model), []
+    mask.apply(model)
+    for _ in range(steps):
+        index = torch.from_numpy(poisson_sample(source, 40, rate))
+        sizes.append(len(index))
+        gradients = summed_gradient(model, x[index], y[index])
+        with torch.no_grad():
+            for (name, value), gradient in zip(model.named_parameters(), gradients, strict=True):
+                value -= 0.5 * gradient * ROUNDING * mask[name] / batch
+    assert batch not in sizes, "the realised size would do as well"
+    run(other, mask, (x, y), config(sampling_rate=rate, expected_batch=batch, steps=steps), seed=5)
+    torch.testing.assert_close(flat(other), flat(model), rtol=1e-4, atol=1e-5)
+
+
+# Optimizers
+
+BY_HAND = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.05),
+    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.05),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_optimizers_are_those_of_torch_on_the_same_gradients(optimizer):
+    x, y = toy_data()
+    model, expected = build(SPEC, 0), build(SPEC, 0)
+    mask = some_mask(model, 0.8)
+    run(model, mask, (x, y), config(steps=6, expected_batch=40.0, lr=0.05, optimizer=optimizer))
+    mask.apply(expected)
+    rounding = RecordGradients(expected, mask, functional.cross_entropy).rounding * ROUNDING
+    steps = BY_HAND[optimizer](expected.parameters())
+    for _ in range(6):
+        gradients = summed_gradient(expected, x, y)
+        for (name, parameter), gradient in zip(expected.named_parameters(), gradients, strict=True):
+            parameter.grad = gradient * rounding / 40 * mask[name]
+        steps.step()
+    torch.testing.assert_close(flat(model), flat(expected), rtol=1e-4, atol=1e-5)
+    start = build(SPEC, 0)
+    mask.apply(start)
+    assert (flat(model) - flat(start)).abs().max() > 0.01
+
+
+# Physical batches
+
+
+def one_step(model: nn.Module, data: tuple[Tensor, Tensor], mask: Mask | None = None, **changes) -> NoisyGradients:
+    """What makes one step's gradient from all records, with no noise and no divisor unless ``changes`` say so."""
+    settings = config(**{"expected_batch": 1.0, **changes})
+    x, y = data
+    sources = {"sampling": FastSource(0), "noise": FastSource(1)}
+    records = Records(x, y, dtype=x.dtype)
+    return NoisyGradients(model, mask or Mask.dense(model), cross_entropy, records, settings, **sources)
+
+
+def rows_seen(model: nn.Module) -> list[int]:
+    """Grows with every pass by its number of records."""
+    seen: list[int] = []
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    return seen
+
+
+@pytest.fixture
+def exact_sum(monkeypatch) -> Callable[[NoisyGradients], Tensor]:
+    """Takes a step and gives its sum, in float64, before it is rounded to the precision of gradients."""
+    sums: list[Tensor] = []
+    monkeypatch.setattr("dpltm.training.descent.noisy_mean", lambda total, *_: (sums.append(total.clone()), total)[1])
+    return lambda engine: (engine.backward(), sums[-1])[1]
+
+
+FILTERS = [Clip(0.5), PerLayerClip(0.5), Tanh(1.0, 0.2, Clip(1.0)), Tanh(1.0, 0.2, after=Clip(1.0)), Tanh(1.0, 0.2)]
+PIECES = {1: [1] * 40, 3: [3] * 13 + [1], 40: [40], 1000: [40], None: [40]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "filter", "sizes"),
+    [
+        *((SPEC, filter, tuple(PIECES)) for filter in FILTERS),
+        *((ModelSpec("cnn:14x15x1", 210, 3), filter, (40, 3)) for filter in FILTERS[1:3]),
+    ],
+    ids=str,
+)
+def test_sums_do_not_depend_on_the_physical_batch(exact_sum, spec: ModelSpec, filter: Filter, sizes):
+    """In float64, where rounding hides nothing: 1, 3, and more than there are at once against all of them."""
+    x, y = toy_data(features=spec.features)
+    whole = None
+    for rows in sizes:
+        model = build(spec, 0).double()
+        seen = rows_seen(model)
+        engine = one_step(model, (x.double(), y), some_mask(model), filter=filter, physical_batch=rows)
+        seen.clear()
+        total = exact_sum(engine)
+        assert seen == PIECES[rows]
+        whole = total if whole is None else whole
+        assert float(whole.abs().max()) > 0.1
+        torch.testing.assert_close(total, whole, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("filter", [Clip(0.5), Tanh(1.0, 0.2, Clip(1.0))], ids=str)
+@pytest.mark.parametrize("value", [math.nan, 1e300])
+def test_a_record_that_is_not_finite_spoils_no_piece(exact_sum, filter: Filter, value: float):
+    """It stands among others, then alone, in a piece; whatever it holds, the sum is that of the other records."""
+    x, y = toy_data()
+    fine = torch.arange(40) != 12
+    spoiled = x.double()
+    spoiled[12, 3] = value
+    model = build(SPEC, 0).double()
+    others = exact_sum(one_step(model, (x.double()[fine], y[fine]), filter=filter))
+    for rows in (5, 1, 40):
+        found = exact_sum(one_step(model, (spoiled, y), filter=filter, physical_batch=rows))
+        torch.testing.assert_close(found, others, rtol=1e-12, atol=1e-12)
+    assert (exact_sum(one_step(model, (x.double(), y), filter=filter)) - others).abs().max() > 1e-3
+
+
+def test_an_empty_sample_adds_noise_and_runs_nothing():
+    model = build(SPEC, 0)
+    mask = some_mask(model)
+    engine = one_step(model, toy_data(), mask, sampling_rate=1e-9, noise_std=2.0, precision="bfloat16")
+    seen = rows_seen(model)
+    engine.backward()
+    assert seen == []
+    noise, live = torch.cat([p.grad.flatten() for p in model.parameters()]), flat_mask(model, mask)
+    assert noise[~live].count_nonzero() == 0
+    assert (noise[live] != 0).all()
+
+
+# bfloat16
+
+
+@pytest.mark.parametrize("filter", FILTERS[::2], ids=str)
+@pytest.mark.parametrize("size", [1.0, 1e6])
+def test_in_bfloat16_a_record_counts_for_no_more_than_the_bound(exact_sum, filter: Filter, size: float):
+    x, y = toy_data(8)
+    model = build(SPEC, 0)
+    mask = some_mask(model)
+    outputs: list[torch.dtype] = []
+    model.register_forward_hook(lambda *call: outputs.append(call[2].dtype))
+    norms = []
+    for record in range(8):
+        one = x[record : record + 1] * size, y[record : record + 1]
+        engine = one_step(model, one, mask, filter=filter, precision="bfloat16")
+        outputs.clear()
+        norms.append(float(exact_sum(engine).norm()))
+        assert outputs == [torch.bfloat16]
+    assert 0 < max(norms) <= filter.certified_bound(mask.live)
+    if size > 1 and isinstance(filter, Clip):
+        assert max(norms) > 0.99 * filter.clip_norm
+
+
+def test_bfloat16_trains_and_is_not_float32():
+    """Gradients are those of float32 up to the eight bits of the passes; weights and gradients stay float32."""
+    changes = []
+    for precision in ("float32", "bfloat16"):
+        model = build(SPEC, 0)
+        settings = config(filter=Clip(1.0), steps=20, expected_batch=40.0, precision=precision)
+        changes.append(run(model, Mask.dense(model), toy_data(), settings))
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    plain, short = changes
+    assert not torch.equal(plain, short)
+    assert float((plain - short).norm()) < 0.05 * float(plain.norm())
+    assert not torch.is_autocast_enabled("cpu")
+
+
+# Everything else
+
+
+def test_seeded_sources_give_the_same_bits_whatever_the_global_random_state():
+    settings = config(filter=Tanh(1.0, 1.0, Clip(1.0)), steps=5, sampling_rate=0.3, noise_std=1.0)
+    mask, found = some_mask(build(SPEC, 0)), []
+    for number, seed in enumerate((1, 1, 2)):
+        torch.manual_seed(number)
+        found.append(run(build(SPEC, 0), mask, toy_data(), settings, seed))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_no_records_at_all_is_legal():
+    """Under add/remove the neighbour of one record is none; it must look the same from outside."""
+    model = build(SPEC, 0)
+    change = run(model, Mask.dense(model), toy_data(records=0), config(noise_std=1.0, sampling_rate=0.5, steps=2))
+    assert (change != 0).all()
+    assert all(parameter.grad is None for parameter in model.parameters()), "no gradient is left behind"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sampling_rate": 1.5}, "Expected 0 < sampling_rate=1.5 <= 1"),
+        ({"sampling_rate": math.nan}, "Expected 0 < sampling_rate=nan <= 1"),
+        ({"expected_batch": math.nan}, "`batch_size`: nan is not positive"),
+        ({"noise_std": -1.0}, "Expected finite noise_std=-1.0 >= 0"),
+        ({"noise_std": math.inf}, "Expected finite noise_std=inf >= 0"),
+        ({"lr": math.inf}, "`lr`: inf is not a positive number"),
+        ({"lr": 1e38}, "`lr`: 1e+38 is more than 1e+30; take a smaller one"),
+        ({"physical_batch": 0}, "`physical_batch`: 0 is not a positive whole number"),
+        ({"optimizer": "lion"}, "`optimizer`: unknown optimizer 'lion'; known: sgd, momentum, adam, adagrad"),
+    ],
+)
+def test_bad_configurations(changes, message):
+    assert refused(config, **changes) == message

@@ -1,0 +1,498 @@
+"""A loop of the user's own: what it trains, what it pays, when it pays, and everything that it refuses.
+
+Samples, means and noise are those of ``train``, to the bit; tests/dpltm/test_training.py tells whether those are right.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import traceback
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dpltm.errors import BudgetError, InputError
+from dpltm.filters import Clip, Sigmoid, Tanh
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.privacy.describe import describe
+from dpltm.privacy.events import (
+    UNKNOWN_RECORDS,
+    BudgetEvent,
+    DatasetRef,
+    Event,
+    GaussianEvent,
+    ProvenanceEvent,
+    TrainingEvent,
+)
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
+from dpltm.privacy.parts import total_epsilon
+from dpltm.privacy.statement import SEARCH_NOTE
+from dpltm.randomness.gaussian_mechanism import SEED
+from dpltm.randomness.noise import FastSource, SecureSource
+from dpltm.randomness.sampling import Records
+from dpltm.records import from_arrays
+from dpltm.records.registry import RecordRegistry
+from dpltm.training.descent import TrainingConfig, cross_entropy, train
+from dpltm.training.private_loop import MASK_NOTE, PrivateLoop
+from gradient_cases import random_mask
+from refusals import refused
+
+COUNTED = "the number of records was counted and is treated as public; say records=... to keep it private"
+MINE = DatasetRef("mine", "aa", "key", 0, 40, "places")
+TAKEN = "step {}: its one gradient was taken, or the loop has moved on; call it once"
+
+
+def toy_data() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(40, 5, generator=generator), torch.randint(0, 3, (40,), generator=generator)
+
+
+def toy_model() -> nn.Sequential:
+    return build(ModelSpec("mlp-tanh:8", 5, 3), 0)
+
+
+def half_of(model: nn.Module) -> Mask:
+    return random_mask(model, 0.5, torch.Generator().manual_seed(4))
+
+
+def make(model: nn.Module | None = None, loss: Any = cross_entropy, data: Any = None, **changes: Any) -> PrivateLoop:
+    """A loop over toy data with seeded sources; ``changes`` are its settings."""
+    x, y = data or toy_data()
+    settings: dict[str, Any] = {"batch_size": 10, "steps": 3, "delta": 1e-3, "noise_multiplier": 1.0}
+    settings |= {"sampling": FastSource(0), "noise": FastSource(1), **changes}
+    return PrivateLoop(toy_model() if model is None else model, loss, x, y, **settings)
+
+
+def within(epsilon: float, **changes: Any) -> PrivateLoop:
+    """A loop whose noise is calibrated to a budget."""
+    return make(noise_multiplier=None, epsilon=epsilon, **changes)
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([value.detach().flatten() for value in model.parameters()])
+
+
+def flat_gradient(model: nn.Module) -> Tensor:
+    return torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None]).clone()
+
+
+def gradients(loop: PrivateLoop, model: nn.Module) -> list[Tensor]:
+    """The gradient of every step; the network stays as it is."""
+    found = []
+    for step in loop:
+        step.backward()
+        found.append(flat_gradient(model))
+    return found
+
+
+def other_release(dataset: DatasetRef = UNKNOWN_RECORDS) -> GaussianEvent:
+    return GaussianEvent(dataset, GaussianRelease(4.0), "a mean")
+
+
+# Training
+
+
+@pytest.mark.parametrize(
+    ("filter", "adjacency", "records", "noise"),
+    [
+        (Clip(0.5), "add-remove", None, {"noise_multiplier": 0.7}),
+        (Tanh(1.0, 0.5, Clip(1.0)), "replace-one", 80, {"noise_multiplier": 0.7}),
+        (Tanh(1.0, 0.5), "add-remove", 20, {"noise_multiplier": None, "epsilon": 1.0}),
+    ],
+    ids=str,
+)
+def test_it_gives_the_bits_that_train_gives(filter, adjacency, records, noise):
+    """With the rate of the public number of records, and the noise that its event states."""
+    x, y = toy_data()
+    mine, other = toy_model(), toy_model()
+    mask = half_of(mine)
+    loop = make(mine, steps=6, filter=filter, mask=mask, adjacency=adjacency, records=records, **noise)
+    optimizer = torch.optim.SGD(mine.parameters(), lr=0.3, momentum=0.9)
+    for step in loop:
+        step.backward()
+        optimizer.step()
+    multiplier = noise["noise_multiplier"] or loop.event.mechanism.noise_multiplier
+    std = multiplier * filter.certified_bound(mask.live) * (2 if adjacency == "replace-one" else 1)
+    config = TrainingConfig(filter, 10 / (records or 40), 6, 10, std, 0.3, "momentum")
+    train(other, mask, Records(x, y), config, sampling=FastSource(0), noise=FastSource(1))
+    assert torch.equal(flat(mine), flat(other))
+    assert not torch.equal(flat(mine), flat(toy_model()))
+
+
+def test_steps_are_numbered_from_one_and_each_gives_one_gradient():
+    """Whatever the gradient was before: of the step before, or none."""
+    model, other = toy_model(), toy_model()
+    steps = list(make(model, steps=5))
+    assert [step.number for step in steps] == [1, 2, 3, 4, 5]
+    for step in steps:  # passed over
+        assert refused(step.backward) == TAKEN.format(step.number)
+    assert all(value.grad is None for value in model.parameters())
+    loop, expected = make(model, steps=3), gradients(make(other, steps=3), other)
+    assert len(loop) == len({tuple(gradient.tolist()) for gradient in expected}) == 3
+    for step, wanted in zip(loop, expected, strict=True):
+        step.backward()
+        assert refused(step.backward) == TAKEN.format(step.number)
+        assert torch.equal(flat_gradient(model), wanted)
+        if step.number == 2:
+            model.zero_grad(set_to_none=True)
+
+
+def test_physical_batches_and_precision_are_those_of_the_engine():
+    model, seen = toy_model(), []
+    model.register_forward_hook(lambda *call: seen.append((len(call[2]), call[2].dtype)))
+    loop = make(model, batch_size=40, steps=1, physical_batch=15, precision="bfloat16")
+    seen.clear()
+    gradients(loop, model)
+    assert seen == [(14, torch.bfloat16), (14, torch.bfloat16), (12, torch.bfloat16)], "three, of even sizes"
+
+
+@pytest.mark.parametrize("source", ["sampling", "noise"])
+def test_bits_come_from_the_cryptographic_source_unless_another_is_given(monkeypatch, source):
+    drawn: list[int] = []
+    inner, model = SecureSource.random_bytes, toy_model()
+    monkeypatch.setattr(SecureSource, "random_bytes", lambda self, count: (drawn.append(count), inner(self, count))[1])
+    gradients(make(model, **{source: None}), model)
+    assert drawn == ([4 * 40] if source == "sampling" else [SEED + 8 * 38 * 2]) * 3
+
+
+# What is paid, and when
+
+
+def test_the_event_is_on_record_before_the_first_gradient():
+    written: list[Event] = []
+    ledger, calls = Ledger(persist=written.extend), []
+    model = toy_model()
+    model.register_forward_pre_hook(lambda *_: calls.append(len(ledger.events)))
+    loop = make(model, ledger=ledger, batch_size=40)
+    planned = loop.report()
+    assert (ledger.events, written) == ((), [])
+    assert set(calls) == {0}, "made-up records are tried before anything is paid"
+    calls.clear()
+    steps = iter(loop)
+    assert ledger.events == (loop.event,), "entered when the loop begins, not at its first gradient"
+    assert (written, calls) == ([loop.event], [])
+    for step in steps:
+        step.backward()
+    assert calls == [1, 1, 1], "one event, whatever the number of steps"
+    assert ledger.events == (loop.event,)
+    assert loop.report() == planned
+    assert refused(lambda: iter(loop)) == "PrivateLoop: it has run, and paid for that; make another one to train on"
+    assert ledger.events == (loop.event,)
+
+
+@pytest.mark.parametrize(("adjacency", "records"), [("add-remove", None), ("replace-one", 50)])
+@pytest.mark.parametrize(
+    ("filter", "nominal"),
+    [(Tanh(2.0, 1.0), 1.0), (Sigmoid(2.0, 1.0), 1.0), (Tanh(2.0, 1.0, Clip(1.0)), None), (Clip(0.5), None)],
+    ids=str,
+)
+def test_the_event_says_what_is_done_and_the_report_is_the_accountants(filter, nominal, records, adjacency):
+    """Replace-one doubles both sensitivities; the paper's figure is shown beside where there is one."""
+    model, double = toy_model(), 2 if adjacency == "replace-one" else 1
+    mask = half_of(model)
+    loop = make(
+        model, mask=mask, records=records, filter=filter, noise_multiplier=20.0, dataset=MINE, adjacency=adjacency
+    )
+    claimed = None if nominal is None else nominal * double
+    bound = filter.certified_bound(mask.live) * double
+    mechanism = NoisySgd(10 / (records or 40), 3, 20.0, bound, claimed, adjacency=adjacency)
+    event = TrainingEvent(MINE, mechanism, str(filter), mask.live, "fast", time=loop.event.time)
+    assert loop.event == event
+    report = loop.report()
+    assert report.certified.epsilon == total_epsilon([event], 1e-3)
+    assert (report.certified.delta, report.certified.adjacency) == (1e-3, adjacency)
+    assert (COUNTED in report.notes) == (records is None)
+    assert SEARCH_NOTE in report.notes
+    assert any("(`noise` fast)" in note for note in report.notes)
+    if nominal is None:
+        assert report.nominal is None
+    else:
+        assert report.nominal.source == "tanh paper's sensitivity"
+        assert report.nominal.epsilon < report.certified.epsilon / 2
+
+
+SECRET = 8675309.0
+
+
+def tell_tale(rows: Tensor) -> Tensor:
+    """Says the record that it cannot take."""
+    for row in rows:
+        if SECRET in row.tolist():
+            raise ValueError(f"cannot take {row.tolist()}")
+    return rows
+
+
+def said_without_the_record(call: Callable[[], object]) -> str:
+    """The message of a refusal whose traceback does not hold the record."""
+    with pytest.raises(InputError) as error:
+        call()
+    assert "8675309" not in "".join(traceback.format_exception(error.value))
+    assert (error.value.__cause__, error.value.__context__) == (None, None), "what follows them shows it as well"
+    return str(error.value)
+
+
+def test_no_traceback_holds_what_a_model_says_of_a_record_and_its_event_stays():
+    (x, y), model, ledger = toy_data(), toy_model(), Ledger()
+    x[17, 2] = SECRET
+    loop = make(model, data=(x, y), ledger=ledger, steps=5, batch_size=40)
+    steps = iter(loop)
+    next(steps).backward()
+    step = next(steps)
+    model.register_forward_pre_hook(lambda _, inputs: (tell_tale(inputs[0]), None)[1])
+    assert said_without_the_record(step.backward) == (
+        "training: the model or the loss failed on the records of a step; is every label a class, and every token in the"
+        " vocabulary? What was spent is on record"
+    )
+    assert ledger.events == (loop.event,)
+    assert refused(step.backward) == TAKEN.format(2)
+
+
+def test_no_traceback_holds_what_prepare_says_of_the_first_record():
+    x, y = toy_data()
+    x[0] = SECRET
+    assert said_without_the_record(lambda: make(data=(x, y), prepare=tell_tale)) == (
+        "training: the first record cannot be made ready for the model; does prepare take every row of x? Nothing was spent"
+    )
+
+
+# Budgets
+
+
+@pytest.mark.parametrize(("budget", "rate"), [(0.5, 0.25), (3.0, 0.25), (1.0, 1.0)])
+def test_noise_is_calibrated_to_the_budget(budget, rate):
+    loop = within(budget, batch_size=40 * rate, steps=10)
+    assert budget * 0.998 < loop.report().certified.epsilon <= budget
+    assert loop.report().certified.epsilon == total_epsilon([loop.event], 1e-3)
+
+
+def test_what_the_ledger_holds_is_part_of_the_budget():
+    ledger = Ledger([other_release()])
+    loop = within(1.0, ledger=ledger)
+    assert 0.998 < loop.report().certified.epsilon <= 1
+    assert loop.event.mechanism.noise_multiplier > 1.1 * within(1.0).event.mechanism.noise_multiplier
+    for _ in loop:
+        pass
+    assert loop.report().certified.epsilon == total_epsilon(ledger.events, 1e-3)
+    held = ledger.events
+    assert len(held) == 2
+    assert refused(lambda: within(1.0 - 2e-3, ledger=ledger), kind=BudgetError).startswith(
+        "budget: on these records epsilon "
+    )
+    # calibration stops a little short of its budget, and some noise would fit what is left
+    assert "which leaves less than 2 % of 1, nothing" in refused(lambda: within(1.0, ledger=ledger), kind=BudgetError)
+    assert describe(held[1]) in refused(lambda: within(1.0, ledger=ledger), kind=BudgetError)
+    assert ledger.events == held
+
+
+def test_other_records_in_the_ledger_do_not_count():
+    ledger = Ledger([other_release(DatasetRef("other", "bb", "key", 0, 40, "places"))])
+    apart, alone = within(1.0, ledger=ledger, dataset=MINE), within(1.0, dataset=MINE)
+    assert apart.event.mechanism.noise_multiplier == alone.event.mechanism.noise_multiplier
+    unknown = within(1.0, ledger=ledger)  # records of which nothing is said may be those
+    assert unknown.event.mechanism.noise_multiplier > alone.event.mechanism.noise_multiplier
+
+
+def test_a_budget_set_on_the_records_is_enforced_before_anything_is_drawn():
+    """Also one that is set after construction."""
+    untouched = SimpleNamespace(random_bytes=lambda count: pytest.fail(f"{count} random bytes were drawn"))
+    limit = BudgetEvent(UNKNOWN_RECORDS, 0.2, 1e-3, time="2026-01-02T00:00:00Z")
+    message = (
+        f"budget: this would bring records to epsilon {make().report().certified.epsilon:.4g} at delta 0.001, above the"
+        " budget of 0.2 set on 2026-01-02; spend less, or set another (dpltm privacy budget)"
+    )
+    sources = {"sampling": untouched, "noise": untouched}
+    assert refused(lambda: make(ledger=Ledger([limit]), **sources), kind=BudgetError) == message
+    ledger = Ledger()
+    loop = make(ledger=ledger, **sources)
+    ledger.append(limit)
+    assert refused(lambda: iter(loop), kind=BudgetError) == message
+    assert ledger.events == (limit,)
+
+
+def test_two_loops_on_one_ledger_share_the_budget():
+    """The second was calibrated before the first had run."""
+    ledger = Ledger()
+    first, second = (within(1.0, ledger=ledger) for _ in range(2))
+    for step in first:
+        step.backward()
+    message = refused(lambda: iter(second), kind=BudgetError)
+    assert message.startswith("epsilon: with what the ledger holds by now this comes to 1.")
+    assert ledger.events == (first.event,)
+
+
+def test_one_ledger_has_one_relation():
+    ledger = Ledger([other_release()])
+    assert refused(lambda: make(ledger=ledger, adjacency="replace-one")).startswith(
+        "adjacency: the ledger holds events under add-remove and under replace-one, which have no common guarantee"
+    )
+    assert len(ledger.events) == 1
+
+
+# The user's own optimizer
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda values: torch.optim.SGD(values, lr=0.5, momentum=0.9, nesterov=True, weight_decay=0.1),
+        lambda values: torch.optim.AdamW(values, lr=0.1, weight_decay=0.1),
+    ],
+    ids=["nesterov", "adamw"],
+)
+def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
+    model = toy_model()
+    mask = half_of(model)
+    live = torch.cat([mask[name].flatten() for name in mask])
+    start = flat(model)
+    assert start[~live].count_nonzero() > 10
+    loop = make(model, mask=mask, steps=8)
+    assert torch.equal(flat(model), start), "the network is left alone until the loop begins"
+    steps = optimizer(model.parameters())
+    for step in loop:
+        step.backward()
+        assert flat_gradient(model)[~live].count_nonzero() == 0
+        steps.step()
+        for value in model.parameters():
+            value.grad.add_(1.0)  # does not stay
+    assert flat(model)[~live].count_nonzero() == 0
+    assert (flat(model)[live] != start[live]).all()
+
+
+def test_frozen_parameters_get_no_gradient_and_do_not_change():
+    model = toy_model()
+    model[0].weight.requires_grad_(False)
+    model[2].bias.requires_grad_(False)
+    kept = model[0].weight.detach().clone(), model[2].bias.detach().clone()
+    loop = make(model)
+    assert loop.event.live == 75 - 40 - 3
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    for step in loop:
+        step.backward()
+        optimizer.step()
+        assert model[0].weight.grad is model[2].bias.grad is None
+        assert (model[0].bias.grad != 0).all()
+        assert (model[2].weight.grad != 0).all()
+    assert torch.equal(model[0].weight, kept[0])
+    assert torch.equal(model[2].bias, kept[1])
+
+
+# Bad input
+
+DELTA = "is not between 0 and 1/n = 0.025 for 40 records; take one well below it"
+MORE = "is not between 0 and 1/n, since there are more records than the 20 declared; take one well below it"
+ROWS = "not a tensor or an array of numbers, a row a record"
+X, Y = toy_data()
+RECORDS = "is not between 0 and the 40 records"
+NOTHING = Mask({name: torch.zeros(p.shape, dtype=torch.bool) for name, p in toy_model().named_parameters()})
+BAD: list[tuple[dict[str, Any], str]] = [
+    (
+        {"loss": functional.cross_entropy},
+        "loss: shape (), expected one value for each of 11 records; use reduction='none'",
+    ),
+    ({"mask": NOTHING}, "mask: prunes every parameter that is not frozen, so there is nothing to train"),
+    ({"model": nn.Flatten()}, "model: has no parameters"),
+    ({"batch_size": 41}, f"`batch_size`: 41 {RECORDS}"),
+    ({"batch_size": 21, "records": 20}, "`batch_size`: 21 is not between 0 and the 20 records"),
+    ({"batch_size": 0}, f"`batch_size`: 0 {RECORDS}"),
+    ({"batch_size": math.nan}, f"`batch_size`: nan {RECORDS}"),
+    ({"delta": 0.0}, f"`delta`: 0 {DELTA}"),
+    ({"delta": 1 / 40}, f"`delta`: 0.025 {DELTA}"),
+    ({"delta": 1 / 30, "records": 20}, f"`delta`: {1 / 30:g} {MORE}"),
+    ({"delta": math.nan}, f"`delta`: nan {DELTA}"),
+    ({"epsilon": 1.0}, "`noise_multiplier`, `epsilon`: give one of them"),
+    ({"noise_multiplier": None}, "`noise_multiplier`, `epsilon`: give one of them"),
+    *(
+        ({"noise_multiplier": None, "epsilon": value}, f"`epsilon`: {value:g} is not a positive number up to 10000")
+        for value in (0.0, -1.0, math.nan, math.inf)
+    ),
+    *(
+        ({"noise_multiplier": value}, f"`noise_multiplier`: {value:g} is not a number from 0 to 1e+06")
+        for value in (-1.0, math.nan, math.inf)
+    ),
+    (
+        {"data": (torch.zeros(40, 5), torch.zeros(39, dtype=torch.long))},
+        "x, y: 40 records and 39 labels; give one label a record",
+    ),
+    ({"adjacency": "substitution"}, "`adjacency`: 'substitution' is not one of add-remove, replace-one"),
+    ({"steps": 0}, "`steps`: 0 is not a positive whole number"),
+    ({"physical_batch": 0}, "`physical_batch`: 0 is not a positive whole number"),
+    ({"epsilonn": 1.0}, "`epsilonn`: no such option; did you mean `epsilon`?"),
+    ({"steps": 10**12}, "`steps`: 1,000,000,000,000 is more than 100,000,000; ask for fewer"),
+    ({"records": 0}, "`records`: 0 is not a positive whole number"),
+    ({"records": 10.5}, "`records`: 10.5 is of type float, not int"),
+    *(
+        ({name: "many"}, f"`{name}`: 'many' is of type str, not {kind}")
+        for name, kind in {"batch_size": "float", "delta": "float", "epsilon": "float", "records": "int"}.items()
+    ),
+    (
+        {"batch_size": None},
+        "`batch_size` is missing: Expected records a step; each enters with probability `batch_size`",
+    ),
+    *(
+        ({name: 3}, f"`{name}`: of type int, not a")
+        for name in ("model", "loss", "ledger", "dataset", "filter", "mask", "prepare", "sampling")
+    ),
+    ({"data": (None, Y)}, f"`x`: of type NoneType, {ROWS}"),
+    ({"data": ([[1.0], [1.0, 2.0]], Y)}, f"`x`: of type list, {ROWS}"),
+    ({"data": (X, "labels")}, f"`y`: of type str, {ROWS}"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD)
+def test_what_is_refused_costs_nothing(changes, message):
+    ledger = Ledger()
+    said = refused(lambda: make(**{"ledger": ledger, **changes}))
+    assert said.startswith(message) if message.endswith((" a", "`batch_size`")) else said == message
+    assert ledger.events == ()
+
+
+def test_numbers_may_be_those_of_numpy():
+    loop = make(steps=np.int64(3), batch_size=np.float32(10), records=np.int32(50))
+    assert loop.event.mechanism == make(records=50).event.mechanism
+
+
+def test_records_that_the_ledger_has_down_as_public_are_refused():
+    """Whether they are named, or given as a tensor that only their rows tell of."""
+    ledger = Ledger(registry=RecordRegistry())
+    (x, y), other = toy_data(), torch.randn(40, 5)
+    public = from_arrays(x.numpy(), y.numpy(), bounds=(-9, 9), name="open")
+    named = ledger.registry.reference(public)
+    early = make(ledger=ledger, dataset=named)
+    ledger.append(ProvenanceEvent(ledger.registry.reference(public, public=True), "public", "ab"))
+    held = ledger.events
+    assert refused(lambda: iter(early)).startswith("`dataset`: the ledger has open")
+    assert refused(lambda: make(data=(other, y), ledger=ledger, dataset=named)).startswith(
+        "`dataset`: the ledger has open"
+    )
+    assert refused(lambda: make(ledger=ledger)).startswith(
+        "`x`: shares records with open, which the ledger has down as"
+    )
+    assert ledger.events == held
+    list(make(data=(other, y), ledger=ledger))
+
+
+def test_a_mask_is_said_to_be_taken_as_it_is():
+    assert (MASK_NOTE in make(mask=half_of(toy_model())).report().notes, MASK_NOTE in make().report().notes) == (
+        True,
+        False,
+    )
+
+
+def test_one_event_pays_for_one_loop_whoever_copies_it():
+    model = toy_model()
+    loop = make(model)
+    step = next(iter(loop))
+    again = copy.copy(step)
+    step.backward()
+    assert refused(again.backward) == TAKEN.format(1)
+    for copied in (lambda: copy.copy(loop), lambda: copy.deepcopy(step)):
+        assert refused(copied) == "`PrivateLoop`: it cannot be copied, since it runs once; make another one"

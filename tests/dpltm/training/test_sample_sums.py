@@ -1,0 +1,57 @@
+"""Sums that do not depend on the order, against exact arithmetic."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from fractions import Fraction
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpltm.training.sample_sums import ExactSum
+
+BOUND = st.sampled_from([1.0, 0.3, 1e-5, 40.0])
+
+
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 30), bound=BOUND, spread=st.integers(0, 40))
+def test_no_order_changes_a_bit_and_the_sum_is_exact(seed: int, count: int, bound: float, spread: int):
+    """Terms of all sizes up to a hundred bounds; some of them cancel."""
+    draw = np.random.default_rng(seed)
+    size = 100 * bound * 2.0 ** -draw.integers(0, spread + 1, (count, 5))
+    terms = draw.uniform(-1, 1, (count, 5)) * size
+    terms[count // 2 :, 0] = -terms[: count - count // 2, 0]
+    totals = []
+    for order in (np.arange(count), draw.permutation(count)):
+        parts = [ExactSum(5, bound, torch.device("cpu")) for _ in range(3)]
+        for place, term in enumerate(order):
+            parts[place % 3].add(torch.from_numpy(terms[term].copy()))
+        both = (parts[2].parts + parts[0].parts) + parts[1].parts
+        totals.append(both[0] + both[1])
+    assert torch.equal(*totals)
+    for place, found in enumerate(totals[0].tolist()):
+        exact = sum((Fraction(value) for value in terms[:, place].tolist()), Fraction())
+        left_out = count * 2 * Fraction(bound) * Fraction(2) ** -62
+        assert abs(Fraction(found) - exact) <= left_out + abs(exact) * Fraction(2) ** -52
+
+
+def test_plain_float64_depends_on_the_order():
+    """So the property above says something."""
+    terms = [1.0, 1e-16, 1e-16, -1.0]
+    assert functools.reduce(operator.add, terms) != functools.reduce(operator.add, reversed(terms))  # sum compensates
+    found = []
+    for order in (terms, terms[::-1]):
+        exact = ExactSum(1, 1.0, torch.device("cpu"))
+        for term in order:
+            exact.add(torch.tensor([term], dtype=torch.float64))
+        found.append((exact.parts[0] + exact.parts[1]).item())
+    assert found[0] == found[1] > 1.9e-16
+
+
+def test_a_sum_begins_anew():
+    exact = ExactSum(2, 1.0, torch.device("cpu"))
+    exact.add(torch.tensor([0.5, 1e-12], dtype=torch.float64))
+    exact.clear()
+    assert exact.parts.count_nonzero() == 0
