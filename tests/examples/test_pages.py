@@ -80,7 +80,10 @@ NOT_RUN = {  # page, and what a step on it is like: why
     ("quickstart.md", "git clone.*"): "needs the network; tests/layout/test_wheel.py installs the package",
     ("quickstart.md", "pip install.*"): "needs the network; tests/layout/test_wheel.py installs the package",
     ("stages.md", "torchrun.*"): "starts two processes; tests/cli/test_ranks.py starts some",
-    ("python.md", "torch.distributed.*"): "is for two processes; tests/dpltm/test_private_loop_ranks.py starts some",
+    (
+        "python.md",
+        "torch.distributed.*",
+    ): "is for two processes; tests/dpltm/training/test_private_loop_ranks.py starts some",
     (
         "recipes.md",
         "dpltm run --config examples/papers/gdp-adult.toml",

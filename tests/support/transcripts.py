@@ -113,7 +113,7 @@ def _last(parts: list[str | Step]) -> Step:
 def fixed_randomness(key: str) -> Iterator[None]:
     """Random bytes become a function of ``key``, their count, and how many times that count was asked for.
 
-    Replaced is where the system's randomness comes in: OpenSSL (noise, sampling, draws; ``randomness.noise``), ``os.urandom``
+    Replaced is where the system's randomness enters: OpenSSL (noise, sampling, draws; ``randomness.noise``), ``os.urandom``
     (fast noise) and what ``secrets`` reads (ids, keys of fingerprints). So it does not matter which module asks.
     """
     asked = Counter[tuple[str, int]]()
