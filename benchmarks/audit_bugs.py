@@ -61,8 +61,8 @@ from dpltm.records.synthetic import SENSITIVITY, release_moments
 from dpltm.stages import search
 from dpltm.stages.audit import audit
 from dpltm.tickets import checkpoint_files
-from dpltm.training.descent import descent as training
-from dpltm.training.descent import second_moments
+from dpltm.training import descent as training
+from dpltm.training import second_moments
 from dpltm.training.run import Run
 from entries import having
 

@@ -13,7 +13,7 @@ import torch
 from adversary import KINDS, Case, examine
 from dpltm.privacy.ledger import Ledger
 from dpltm.randomness.noise import SecureSource
-from dpltm.training.descent import descent as training
+from dpltm.training import descent as training
 from planted import BUGS, BUGS_ON_DEVICE, Bug
 from recorder import Recorder
 

@@ -31,8 +31,8 @@ from dpltm.records import synthetic, units
 from dpltm.stages import search
 from dpltm.stages import train as train_stage
 from dpltm.tickets.workbench import tune
-from dpltm.training.descent import descent as training
-from dpltm.training.descent import second_moments, sensitivity
+from dpltm.training import descent as training
+from dpltm.training import second_moments, sensitivity
 from entries import having
 from neighbours import LABELLED, LOUD
 

@@ -29,7 +29,8 @@ from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
 from dpltm.tickets import checkpoint_files
 from dpltm.tickets.workbench import ranks as _  # noqa: F401 - imported before the fork
-from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig, launcher
+from dpltm.training import launcher
+from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
 from dpltm.training.launcher import launched
 from dpltm.training.losses import cross_entropy
 from dpltm.training.private_loop import PrivateLoop

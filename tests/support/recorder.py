@@ -49,8 +49,9 @@ from dpltm.records import Dataset, private_columns, synthetic, unfinished
 from dpltm.stages import search
 from dpltm.tickets.journal import journal_path
 from dpltm.tickets.ledger_file import _Unnamed
-from dpltm.training.descent import NoisyGradients, evaluation, second_moments
-from dpltm.training.descent import descent as training
+from dpltm.training import descent as training
+from dpltm.training import evaluation, second_moments
+from dpltm.training.descent import NoisyGradients
 from refs import reference as reference_of
 
 # A module that is first imported while a recorder is at work binds the recorder's functions by name, and keeps them. In an

@@ -18,7 +18,7 @@ from dpltm.errors import InputError
 from dpltm.filters import FILTERS, Clip, make_filter
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import FastSource
-from dpltm.training.descent import descent as training
+from dpltm.training import descent as training
 
 LAYERS = torch.tensor([0] * 70 + [1] * 30)
 

@@ -7,7 +7,7 @@ import torch
 
 import rank_work
 from dpltm.errors import InputError
-from dpltm.training.descent import launcher
+from dpltm.training import launcher
 from dpltm.training.ranks import Ranks, rows_digest
 from ranked import Ranked
 

@@ -150,7 +150,7 @@ def test_units_do_not_depend_on_the_order_of_channels():
     ],
 )
 def test_a_layer_of_another_kind_is_refused(layer):
-    with pytest.raises(TypeError, match=r"dpltm\.drawings\.exact cannot compute "):
+    with pytest.raises(TypeError, match=r"dpltm\.features\.drawings\.exact cannot compute "):
         description._described(layer)
 
 
