@@ -1,6 +1,6 @@
 """A loop of the user's own: what it trains, what it pays, when it pays, and everything that it refuses.
 
-Samples, means and noise are those of ``train``, to the bit; tests/dpltm/training/test_descent.py tells whether those are right.
+Samples, means and noise are those of ``train``, to the bit; tests/dpltm/training/test_descent.py tells if those are right.
 """
 
 from __future__ import annotations
