@@ -93,7 +93,7 @@ def _vectorised(
 ) -> dict[str, Tensor]:
     size = sum(value.numel() for value in parameters.values())
     try:
-        mapped = vmap(function, in_dims=axes, randomness="different", chunk_size=max(1, CHUNK // size))
+        mapped = vmap(function, in_dims=axes, chunk_size=max(1, CHUNK // size))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
             return {name: value.detach() for name, value in mapped(*arguments).items()}

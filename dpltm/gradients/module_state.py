@@ -26,8 +26,12 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     tensors = [(value, value.detach().clone()) for value in held if isinstance(value, Tensor)]
     lists = [(value, list(value)) for value in held if isinstance(value, list)]
     with torch.random.fork_rng([value.device.index for value in parameters[:1] if value.is_cuda]):
-        if parameters:
-            set_seed(0, parameters[0])
+        for value in parameters[
+            :1
+        ]:  # by each generator: torch.manual_seed takes milliseconds, and seeds other devices
+            torch.default_generator.manual_seed(0)
+            if value.is_cuda:
+                torch.cuda.default_generators[value.device.index].manual_seed(0)
         try:
             with torch.no_grad():
                 for value in model.parameters():
@@ -57,12 +61,18 @@ def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
 
 
 def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
-    """What decides how records go through a model, beside its numbers: its modules, their modes, hooks and own ``forward``.
+    """What decides how records go through a model, beside its tensors: its modules, their hooks and own ``forward``, and
+    attributes that are numbers or text, as a mode, a share to drop and a size are.
 
-    It differs where one of these was changed since; what a module's own attributes do to its forward pass is not seen.
+    It differs where one of these was changed since; what other attributes do to a forward pass is not seen.
     """
     return tuple(
-        (module, module.training, vars(module).get("forward"), *(tuple(hooks) for hooks in _hooks(module)))
+        (
+            module,
+            vars(module).get("forward"),
+            *(tuple(hooks) for hooks in _hooks(module)),
+            *((name, value) for name, value in vars(module).items() if isinstance(value, (int, float, str))),
+        )
         for module in modules_of(model, loss)
     )
 
@@ -129,30 +139,35 @@ def in_float64(model: nn.Module, loss: Loss) -> Iterator[None]:
 
 
 @contextmanager
-def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Switches off what torch's own modules drop."""
-    saved: list[tuple[nn.Module, str, float]] = []
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            saved.append((module, "p", module.p))
-        elif isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
-            saved.append((module, "dropout", module.dropout))
+def watching_draws(model: nn.Module, like: Tensor) -> Iterator[list[tuple[str, nn.Module]]]:
+    """Notes the modules that draw from torch's generators, by name, those inside another before it.
+
+    Args:
+        model: its modules are watched while the context is entered.
+        like: a tensor on the device of the records.
+    """
+    drew: list[tuple[str, nn.Module]] = []
+    begun: list[list[bytes]] = []
+
+    def begin(_module: nn.Module, _inputs: object) -> None:
+        begun.append(generators(like))
+
+    def end(name: str, module: nn.Module) -> None:
+        if begun.pop() != generators(like):
+            drew.append((name, module))
+
+    hooks = []
     try:
-        for module, name, _ in saved:
-            setattr(module, name, 0.0)
-        yield
+        for name, module in model.named_modules():
+            hooks.append(module.register_forward_pre_hook(begin, prepend=True))
+            hooks.append(module.register_forward_hook(lambda module, *_, name=name: end(name, module)))
+        yield drew
     finally:
-        for module, name, value in saved:
-            setattr(module, name, value)
+        for handle in hooks:
+            handle.remove()
 
 
-def set_seed(seed: int, like: Tensor) -> None:
-    """Seeds what ``generators`` reads: torch.manual_seed takes milliseconds, and seeds devices that nobody puts back."""
-    torch.default_generator.manual_seed(seed)
-    if like.is_cuda:
-        torch.cuda.default_generators[like.device.index].manual_seed(seed)
-
-
-def generators(like: Tensor) -> list[Tensor]:
+def generators(like: Tensor) -> list[bytes]:
     """The states of torch's generators that a pass over such records may draw from."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(like.device)] if like.is_cuda else [])]
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(like.device)] if like.is_cuda else [])]
+    return [state.numpy().tobytes() for state in states]

@@ -25,7 +25,7 @@ from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.kernels import KERNELS
 from dpltm.gradients.layer import Layer
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.module_state import Loss, undisturbed, without_dropout
+from dpltm.gradients.module_state import Loss, undisturbed
 from dpltm.gradients.probe import Probe, losses_of
 
 AGREE, FLOOR = 1e-3, 1e-5
@@ -126,7 +126,7 @@ def make_plan(
     """The plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at.
 
     Args:
-        model: its state and its random draws are as before afterwards.
+        model: its state is as before afterwards.
         live_mask: live coordinates of every parameter that is not frozen, bool.
         loss: one value a record.
         x: records, ``(batch, ...)``.
@@ -143,26 +143,24 @@ def make_plan(
         units = _units(model)
         probe = Probe.first(model, units.values(), loss, x, y)
         probe.check_apart()
-        draws = [module for module in units.values() if _draws(module)]
-        with without_dropout(model):
-            refusal: InputError | None = None
-            try:
-                plan = _assign(probe, units, live_mask, compile, draws, written)
-                if plan is not None:
-                    _choose(plan, kernels)
-                    if _right(probe, plan, live_mask):
-                        return plan
-            except InputError as error:
-                refusal = error
-            whole = Plan((), (), ((_whole(model, live_mask), ()),), _floats(probe, ()))
-            try:
-                if _right(probe, whole, live_mask):
-                    return whole
-            except InputError as error:
-                raise refusal or error from error
+        refusal: InputError | None = None
+        try:
+            plan = _assign(probe, units, live_mask, compile, written)
+            if plan is not None:
+                _choose(plan, kernels)
+                if _right(probe, plan, live_mask):
+                    return plan
+        except InputError as error:
+            refusal = error
+        whole = Plan((), (), ((_whole(model, live_mask), ()),), _floats(probe, ()))
+        try:
+            if _right(probe, whole, live_mask):
+                return whole
+        except InputError as error:
+            raise refusal or error from error
     raise refusal or InputError(
-        "model: per-record gradients do not add up to the gradient of the batch, even one record at a time; is something in"
-        " it random other than nn.Dropout?"
+        "model: per-record gradients do not add up to the gradient of the batch, even one record at a time; does a module"
+        " compute something else when it is called again?"
     )
 
 
@@ -189,21 +187,12 @@ def _assign(
     units: Mapping[str, nn.Module],
     live_mask: Mapping[str, Tensor],
     compile: bool,
-    draws: Sequence[nn.Module],
     written: bool,
 ) -> Plan | None:
     """A layer for each group of modules that share parameters; None if ``torch.func`` should take the whole model.
 
-    It should where a parameter belongs to no unit, and where something inside a unit drops or draws: called again by itself
-    it would draw anew.
+    It should where a parameter belongs to no unit.
     """
-    if any(isinstance(module, nn.RNNBase) for module in draws):
-        raise InputError(
-            "model: a recurrent module with dropout between its layers cannot be unrolled again as it was; stack one-layer"
-            " modules with nn.Dropout in between"
-        )
-    if draws:
-        return None
     model, (x, y) = probe.model, probe.made_up.batch()
     with Recorder(probe.units, probe.copy) as recorder:
         losses_of(model, probe.loss, x, y)
@@ -233,19 +222,6 @@ def _choose(plan: Plan, kernels: str) -> None:
     for layer, modules in plan.layers:
         if isinstance(layer, LinearLayer):
             layer.choose(modules[0] is plan.modules[0], kernels)
-
-
-def _draws(module: nn.Module) -> bool:
-    """Whether one of torch's modules inside drops something while training (see ``without_dropout``)."""
-    return any(
-        part.training
-        and (
-            (isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0)
-            or (isinstance(part, nn.MultiheadAttention) and part.dropout > 0)
-            or (isinstance(part, nn.RNNBase) and part.dropout > 0 and part.num_layers > 1)
-        )
-        for part in module.modules()
-    )
 
 
 def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:

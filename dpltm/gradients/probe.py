@@ -4,13 +4,15 @@ A bound on one record's gradient bounds what the record changes only if no other
 see that from a module's kind, and autograd does not see it through detached or discrete operations, so it is tried: one
 record is replaced, by ordinary values, by huge ones, zeros and NaN, and nothing that any layer sees of the others may change
 by a bit. What mixes only records of a certain kind, or only in large batches, can still escape.
+
+Nor may it depend on a record's place in the batch, since one record more moves all that come after it. So a network that
+draws random numbers is refused: PyTorch draws by place.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,9 +26,8 @@ from dpltm.gradients.module_state import (
     generators,
     in_float64,
     modules_of,
-    set_seed,
     state_of,
-    without_dropout,
+    watching_draws,
 )
 
 SIZES = (11, 13, 17, 19, 23, 29, 7, 5)
@@ -192,12 +193,16 @@ class Probe:
                         continue
                     bounds = (size, largest[1]) if which == 0 else (largest[0], size)
                     tried = replace(probe, made_up=replace(probe.made_up, largest=bounds))
-                    with suppress(Exception):  # out of range, in whatever way the model or the loss says so
-                        x, y = tried.made_up.batch()
-                        (x, y)[which][0] = size
+                    x, y = tried.made_up.batch()
+                    (x, y)[which][0] = size
+                    try:
                         tried.seen(x, y)
-                        probe = tried
-                        break
+                    except InputError:
+                        raise
+                    except Exception:  # out of range, in whatever way the model or the loss says so
+                        continue
+                    probe = tried
+                    break
         return probe
 
     def _of_unique_size(self) -> Probe:
@@ -226,21 +231,26 @@ class Probe:
                 )
         return tuple({id(call.module): call.module for call in recorder.calls if call.overwritten()}.values())
 
-    def seen(self, x: Tensor, y: Tensor, seed: int = 1) -> list[tuple[str, Tensor]]:
+    def seen(self, x: Tensor, y: Tensor) -> list[tuple[str, Tensor]]:
         """Everything that rules are given: losses, what every unit saw, and the gradients at what it gave.
 
         Args:
             x: records, ``(batch, ...)``.
             y: labels, ``(batch, ...)``.
-            seed: of torch's generator, set before the pass.
 
         Returns:
             What each is, for a message, and its value.
 
         Raises:
-            InputError: the loss is not one value a record.
+            InputError: the loss is not one value a record, or a random number was drawn.
         """
-        set_seed(seed, x)
+        before = generators(x)
+        seen = self._pass(x, y)
+        if before != generators(x):  # in this pass, or by another thread meanwhile
+            self._check_draws(x, y)
+        return seen
+
+    def _pass(self, x: Tensor, y: Tensor) -> list[tuple[str, Tensor]]:
         with Recorder(self.units, self.copy) as recorder:
             losses = losses_of(self.model, self.loss, x, y)
         recorder.backward(losses.sum())
@@ -258,19 +268,32 @@ class Probe:
             raise InputError(
                 "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
             )
-        for seed in range(1, 9) if self._draws(x, y) else (1,):  # what is drawn may decide whether records are mixed
-            self._check_replaced(x, y, seed)
-        with without_dropout(self.model):
-            self._check_lengths()
+        self._check_replaced(x, y)
+        self._compare_parts("how many there are", [slice(0, length) for length in LENGTHS])
+        self._compare_parts("its place in the batch", [slice(1, LENGTHS[-1] + 1)])
 
-    def _check_replaced(self, x: Tensor, y: Tensor, seed: int) -> None:
-        base = self.seen(x, y, seed)
-        along = self._along(base, seed)
+    def _check_draws(self, x: Tensor, y: Tensor) -> None:
+        """Refuses a network that draws, by the name of the innermost module that did."""
+        before = generators(x)
+        with watching_draws(self.model, x) as drew:
+            self._pass(x, y)
+        if before != generators(x):
+            who = (
+                "the loss, or a hook," if not drew else f"{drew[0][0] or 'its forward'} ({type(drew[0][1]).__name__})"
+            )
+            raise InputError(
+                f"model: {who} draws random numbers, which PyTorch does by place in the batch, so that one record more"
+                " changes those of all others; switch it off (p=0, dropout=0, or eval() of this module)"
+            )
+
+    def _check_replaced(self, x: Tensor, y: Tensor) -> None:
+        base = self.seen(x, y)
+        along = self._along(base)
         for record in (0, 1, len(x) // 2, len(x) - 1):
             others = torch.arange(len(x), device=x.device) != record
             for other_x, other_y in self.made_up.replaced(x, y, record):
                 try:
-                    seen = self.seen(other_x, other_y, seed)
+                    seen = self.seen(other_x, other_y)
                 except InputError:
                     raise
                 except Exception:  # a class or token that is none, or values that a model will not take
@@ -281,10 +304,10 @@ class Probe:
                         f"model or loss: what one record gives depends on others (seen at {place}): {MIXED}"
                     )
 
-    def _along(self, base: list[tuple[str, Tensor]], seed: int) -> dict[int, int]:
+    def _along(self, base: list[tuple[str, Tensor]]) -> dict[int, int]:
         """By place in ``base``, the dimension of records: the one that is as long as the batch, whatever its length."""
         records, more = self.made_up.records, self.made_up.records + 1
-        longer = self.seen(*self.made_up.batch(more), seed)
+        longer = self.seen(*self.made_up.batch(more))
         if len(longer) != len(base):
             raise InputError(
                 f"model or loss: what one record gives depends on how many there are (seen at the layers that are called):"
@@ -296,60 +319,46 @@ class Probe:
             if records in value.shape and other.ndim == value.ndim and other.shape[value.shape.index(records)] == more
         }
 
-    def _check_lengths(self) -> None:
-        x, y = self.made_up.batch(LENGTHS[-1] + 1)
-        modes = [(module, module.training) for module in self.model.modules()]
-        try:
-            draws = self._draws(x, y)
-            if draws:
-                self.model.eval()
-                draws = self._draws(x, y)
-            if not draws:  # else the draws of one length are not those of another
-                self._compare_lengths(x, y)
-        finally:
-            for module, mode in modes:
-                module.training = mode
+    def _compare_parts(self, what: str, parts: Sequence[slice]) -> None:
+        """Refuses a network in which parts of a batch, alone, give something else than in the whole of it.
 
-    def _draws(self, x: Tensor, y: Tensor) -> bool:
-        """Whether a pass takes anything from torch's generators."""
-        self.seen(x, y)
-        after = generators(x)
-        set_seed(1, x)
-        return any(not torch.equal(one, other) for one, other in zip(after, generators(x), strict=True))
+        A difference in float32 is looked at again in float64, if it is as small as that of a unit near zero: in a wide
+        layer there is always one that a sum in another order switches on or off.
 
-    def _compare_lengths(self, x: Tensor, y: Tensor) -> None:
-        """A difference in float32 is looked at again in float64, if it is as small as that of a unit near zero.
-
-        In a wide layer there is always one that a sum in another order switches on or off.
+        Args:
+            what: such a difference means that a record depends on.
+            parts: consecutive records of a batch that is one longer than the largest of ``LENGTHS``.
         """
-        place, size = self._told_by_length(x, y, ALIKE)
+        x, y = self.made_up.batch(LENGTHS[-1] + 1)
+        place, size = self._told_by_part(x, y, parts, ALIKE)
         why = ""
         if place and size <= KINK:
             try:
                 with in_float64(self.model, self.loss):
                     wide_x, wide_y = (part.double() if part.is_floating_point() else part for part in (x, y))
-                    place, _ = self._told_by_length(wide_x, wide_y, ALIKE_WIDE)
+                    place, _ = self._told_by_part(wide_x, wide_y, parts, ALIKE_WIDE)
             except Exception as error:  # it may not run in another precision
                 why = f"; or a unit near zero was switched by rounding, which float64 would tell, but: {first_line(error)}"
         if place:
-            raise InputError(
-                f"model or loss: what one record gives depends on how many there are (seen at {place}{why}): {MIXED}"
-            )
+            raise InputError(f"model or loss: what one record gives depends on {what} (seen at {place}{why}): {MIXED}")
 
-    def _told_by_length(self, x: Tensor, y: Tensor, alike: float) -> tuple[str | None, float]:
-        """Where what records give is something else in a batch of fewer, None if nowhere; and the largest share that is."""
+    def _told_by_part(self, x: Tensor, y: Tensor, parts: Sequence[slice], alike: float) -> tuple[str | None, float]:
+        """Where records give something else in a part of the batch, None if nowhere; and the largest share that is."""
         whole, found, largest = self.seen(x, y), None, 0.0
-        for length in LENGTHS:
+        for rows in parts:
+            start, stop = rows.start, rows.stop
             try:
-                part = self.seen(x[:length], y[:length])
+                part = self.seen(x[rows], y[rows])
             except InputError:
                 raise
             except Exception as error:
-                raise InputError(f"model or loss: fails on {length} made-up records: {first_line(error)}") from error
+                raise InputError(
+                    f"model or loss: fails on {stop - start} made-up records: {first_line(error)}"
+                ) from error
             if len(part) != len(whole):
                 return "the layers that are called", math.inf
             for (name, one), (_, other) in zip(part, whole, strict=True):
-                share = _apart(one, other, length, len(x), alike)
+                share = _apart(one, other, rows, len(x), alike)
                 if share:
                     found, largest = found or name, max(largest, share)
         return found, largest
@@ -376,20 +385,20 @@ def _difference(
     return None
 
 
-def _apart(part: Tensor, whole: Tensor, length: int, records: int, alike: float) -> float:
-    """By what share, in L2 norm, ``part`` differs from the beginning of ``whole`` along the dimension of records.
+def _apart(part: Tensor, whole: Tensor, rows: slice, records: int, alike: float) -> float:
+    """By what share, in L2 norm, ``part`` differs from those rows of ``whole`` along the dimension of records.
 
     0 where there is none, or where no number differs by more than ``alike`` of the largest.
     """
     along = [
         place
         for place, sizes in enumerate(zip(part.shape, whole.shape, strict=False))
-        if sizes == (length, records) and part.ndim == whole.ndim
+        if sizes == (rows.stop - rows.start, records) and part.ndim == whole.ndim
     ]
     if not along:
         return 0.0  # whoever takes this call refuses it
     size = whole.abs()  # of all records, since one alone may be what is left where others cancel
-    whole = whole.narrow(along[0], 0, length)
+    whole = whole.narrow(along[0], rows.start, rows.stop - rows.start)
     if part.shape != whole.shape or not part.is_floating_point():
         return 0.0 if torch.equal(part, whole) else math.inf
     if not part.numel():

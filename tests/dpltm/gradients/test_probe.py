@@ -22,6 +22,11 @@ from refusals import refused
 pytestmark = pytest.mark.parametrize("_products", ["dense"], indirect=True)  # what is refused has no plan
 
 LENGTH = "model or loss: what one record gives depends on how many there are (seen at {}): " + REMEDY
+PLACE = "model or loss: what one record gives depends on its place in the batch (seen at the loss): " + REMEDY
+DRAWS = (
+    "model: {} draws random numbers, which PyTorch does by place in the batch, so that one record more changes those of all"
+    " others; switch it off (p=0, dropout=0, or eval() of this module)"
+)
 STATE = "model: {} changes with the records it sees, outside the ledger; use a module without state"
 ANOTHER = "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
 CLASSES = torch.tensor([0, 1, 2, 2])
@@ -86,9 +91,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "first": lambda: between(lambda x: x - x[0].detach()),
     "second": lambda: between(lambda x: x - x[1].detach()),
     "last": lambda: between(lambda x: x - x[-1].detach()),
-    "mixup": lambda: between(lambda x: x.lerp(x[torch.randperm(len(x))], 0.3)),
+    "mixup": lambda: between(lambda x: x.lerp(x.roll(1, 0), 0.3)),
     "item": lambda: between(lambda x: x * (1 if x.sum().item() > 0 else 2)),
-    "a draw decides": lambda: between(lambda x: x - x.mean(0) if float(torch.rand(())) < 0.5 else x),
     "inside a module": lambda: Applied(
         lambda self, x: (x - x.mean(0)) * self.scale, scale=nn.Parameter(torch.ones(6))
     ),
@@ -160,7 +164,7 @@ def test_what_mixes_only_where_a_record_is_ordinary_is_refused(record):
 def test_attention_over_the_batch_is_refused():
     """Without batch_first, records take the place of positions."""
     model = Applied(lambda self, x: self.layer(x, x, x)[0], layer=nn.MultiheadAttention(4, 2))
-    for module in (model, *(nn.TransformerEncoderLayer(4, 2, 8, dropout=dropout) for dropout in (0.0, 0.1))):
+    for module in (model, nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0)):
         assert refusal(module, x=torch.zeros(5, 6, 4)) == MIXED.format("the loss")
 
 
@@ -214,12 +218,84 @@ def test_what_depends_on_the_length_is_refused():
     def over_length(o: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(o, y) / len(y)
 
-    def dropping(self: Applied, x: Tensor) -> Tensor:  # cannot be switched off but by eval mode
-        return self.layer(functional.dropout(x, 0.5, training=self.training))
+    assert classes(plain(), over_length) == LENGTH.format("the loss")
 
-    dropout = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
-    for model in (plain(), dropout, Applied(dropping, layer=nn.Linear(6, 3))):
-        assert classes(model, over_length) == LENGTH.format("the loss")
+
+class Positions(nn.Module):
+    """Adds a code by dimension 0, as for sequences that come with time first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("codes", torch.randn(50, 1, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.codes[: len(x)]
+
+
+def repeated(x: Tensor) -> Tensor:
+    """Drops the same places of every batch."""
+    return x * (torch.rand(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype) < 0.5)
+
+
+def test_what_depends_on_the_place_in_the_batch_is_refused():
+    """There, one record more would change what all that come after it give."""
+
+    def every_second(o: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(o, y) * (1 + torch.arange(len(y)) % 2)
+
+    for model in (nn.Sequential(nn.Linear(6, 8), Positions(), nn.Linear(8, 3)), between(repeated)):
+        assert classes(model) == PLACE
+    assert classes(plain(), every_second) == PLACE
+
+
+def kicked(x: Tensor) -> Tensor:
+    return hooked(x, lambda gradient: gradient * torch.rand(len(gradient), 1))
+
+
+@pytest.mark.parametrize(
+    ("build", "who"),
+    [
+        (lambda: nn.Sequential(nn.Linear(6, 8), nn.Sequential(nn.Dropout(0.5)), nn.Linear(8, 3)), "1.0 (Dropout)"),
+        (lambda: nn.Sequential(nn.Linear(6, 3), nn.RReLU()), "1 (RReLU)"),
+        (lambda: between(lambda x: x + torch.randn_like(x)), "1 (Applied)"),
+        (lambda: Applied(lambda s, x: s.layer(functional.dropout(x, 0.1)), layer=nn.Linear(6, 3)), "its forward (Applied)"),
+        (lambda: between(lambda x: x.lerp(x[torch.randperm(len(x))], 0.3)), "1 (Applied)"),
+        (lambda: between(kicked), "the loss, or a hook,"),
+        (lambda: between(lambda x: x * torch.rand(len(x), 1) if bool(x.isnan().any()) else x), "1 (Applied)"),
+    ],
+    ids=["dropout", "activation", "noise", "functional", "mixup", "gradients", "for NaN alone"],
+)  # fmt: skip
+def test_what_draws_random_numbers_is_refused(build, who):
+    """By the name of the module, and before budget is spent."""
+    assert classes(build()) == DRAWS.format(who)
+
+
+def test_losses_attention_and_recurrent_modules_that_draw_are_refused():
+    def noisy(outputs: Tensor, labels: Tensor) -> Tensor:
+        return cross_entropy(outputs + torch.randn_like(outputs), labels)
+
+    assert classes(plain(), noisy) == DRAWS.format("the loss, or a hook,")
+    encoder = Applied(lambda s, x: s.t(x).mean(1), t=nn.TransformerEncoderLayer(4, 2, 8, batch_first=True))
+    assert refusal(encoder, x=torch.zeros(5, 6, 4)) == DRAWS.format("t.self_attn (MultiheadAttention)")
+    stacked = Applied(lambda s, x: s.layer(x)[0][:, -1], layer=nn.GRU(4, 2, 2, dropout=0.5, batch_first=True))
+    assert refusal(stacked, x=torch.zeros(5, 6, 4)) == DRAWS.format("layer (GRU)")
+
+
+def test_a_network_that_could_draw_and_does_not_is_accepted():
+    for model in (
+        nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)).eval(),
+        nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.0), nn.Linear(8, 3)),
+    ):
+        checked(model, cross_entropy, torch.zeros(4, 6), CLASSES)
+
+
+def test_a_network_that_draws_later_is_tried_again():
+    """A share to drop that is set after the first step."""
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.0), nn.Linear(8, 3))
+    gradients = checked(model, cross_entropy, torch.zeros(4, 6), CLASSES)
+    gradients.filtered_sum(torch.zeros(4, 6), CLASSES, Clip(1.0))
+    model[1].p = 0.5
+    assert refused(gradients.filtered_sum, torch.zeros(4, 6), CLASSES, Clip(1.0)) == DRAWS.format("1 (Dropout)")
 
 
 def kinked(units: int) -> Applied:
@@ -359,7 +435,7 @@ STATES: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
 def test_a_state_is_refused_and_put_back(name, training):
     forward, place, old = STATES[name]
     assert classes(Applied(forward, layer=nn.Linear(6, 3), **{place: old}).train(training)) == STATE.format(place)
-    model = nn.Sequential(Applied(forward, layer=nn.Linear(6, 3), **{place: old}), nn.Dropout(0.5)).train(training)
+    model = nn.Sequential(Applied(forward, layer=nn.Linear(6, 3), **{place: old}), nn.Tanh()).train(training)
     was = old.numpy().tobytes() if isinstance(old, Tensor) else repr(old)
     assert classes(model) == STATE.format(f"0.{place}")
     now = getattr(model[0], place)
