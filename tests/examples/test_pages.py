@@ -14,7 +14,6 @@ import json
 import re
 import runpy
 import shlex
-import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -194,11 +193,6 @@ def typed(*commands: str) -> Callable[[Path], None]:
     return before
 
 
-def copied(name: str, other: str) -> Callable[[Path], None]:
-    """A copy of a file."""
-    return lambda folder: shutil.copy(folder / name, folder / other) and None
-
-
 def both(*parts: Callable[[Path], None]) -> Callable[[Path], None]:
     def before(folder: Path) -> None:
         for part in parts:
@@ -219,7 +213,6 @@ KMNIST = typed(
 OTHER = typed(f"dpltm train --dense {HALF} --model mlp:8 --epsilon 1 --steps 5 --out other.run")
 
 BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step before which this is done
-    ("accountant.md", "dpltm privacy ledger"): both(SET, DRAW, TRAIN),
     ("how-to.md", "dpltm train --dense --dataset claims.csv"): both(SET, DRAW, TRAIN, OTHER),
     ("audits.md", "dpltm train SET"): SET,
     ("tickets.md", "dpltm tickets ls"): SET,
@@ -231,8 +224,6 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
         SET, typed(f"dpltm train digits.tickets@3 {HALF} --epsilon 2 --steps 5 --out demo/run"), OTHER
     ),
     ("results.md", "dpltm train --dense --dataset adult.csv"): adult,
-    ("accountant.md", "dpltm privacy adopt"): copied("digits.tickets/ledger.jsonl", "from-elsewhere.jsonl"),
-    ("accountant.md", "dpltm privacy check"): typed("dpltm report digits.run --card -o README.md"),
     ("data.md", "dpltm datasets schema visits.csv --label"): with_words,
     ("data.md", "dpltm train --dense --dataset visits.csv"): tables,
     ("how-to.md", "dpltm train --dense --dataset visits.csv"): filled_in,
