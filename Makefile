@@ -10,7 +10,7 @@ ARGS =
 help:
 	@echo 'make demo            the three stages on a small dataset, in a virtual environment of its own (.venv)'
 	@echo 'make test            the tests                           (ARGS=... goes to pytest)'
-	@echo 'make proofs          the tests that take too long for that: many audits, large recipes, pages of figures  (minutes; ARGS=...)'
+	@echo 'make proofs          the tests that take too long for that, and properties with new examples each time  (an hour; ARGS=...)'
 	@echo 'make test-elsewhere  the same as on another processor    (hours: plain kernels, one thread, a quarter of its speed; ARGS=...)'
 	@echo 'make bench           every promise about speed beside its goal, in one table (six minutes; nothing else should run; DPLTM_DATA)'
 	@echo 'make papers          the quick version of every recipe of a paper (minutes; the test suite runs some)'
@@ -34,7 +34,7 @@ test-elsewhere:
 
 proofs:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
-	.venv/bin/pytest -n 2 -m long $(ARGS)
+	.venv/bin/pytest -n 2 -m 'long or hypothesis' --hypothesis-profile=explore $(ARGS)
 
 bench:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test

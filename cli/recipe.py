@@ -20,10 +20,17 @@ from dpltm.records import DatasetCache
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.engines import check_jobs, dask_cluster
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.results import finish, plan
-from dpltm.tickets.workbench.sweep import check_ledgers, check_same_records, local_engine, new_session, sweep
+from dpltm.tickets.workbench.sweep import (
+    check_jobs,
+    check_ledgers,
+    check_same_records,
+    dask_workers,
+    local_workers,
+    new_session,
+    sweep,
+)
 from dpltm.tickets.workbench.trial import TrialRunner
 
 if TYPE_CHECKING:
@@ -65,17 +72,14 @@ def run_recipe(path: Path, options: RunRequest, console: Console) -> None:
         body = plan(recipe, root, dataset_cache, console)
         console.result(body, lambda rich: _show_plan(rich, body))
         return
+    session = new_session()
     with contextlib.ExitStack() as opened:
-        cluster = None if options.scheduler is None else opened.enter_context(dask_cluster(options.scheduler))
-        folder = SweepFolder(root, recipe.title, new_session())
+        cluster = None if options.scheduler is None else opened.enter_context(dask_workers(options.scheduler, session))
+        folder = SweepFolder(root, recipe.title, session)
         check_same_records(recipe, folder, records)
         check_ledgers(recipe, folder)
-        sweep(
-            recipe,
-            TrialRunner(folder, dataset_cache),
-            cluster or local_engine(recipe, folder, options.jobs),
-            console,
-        )
+        workers = cluster or local_workers(recipe, folder, options.jobs)
+        sweep(recipe, TrialRunner(folder, dataset_cache), workers, console)
     body = finish(recipe, folder)
     console.result(body, lambda rich: _show(rich, body))
     if any(row["missing"] for row in body["arms"]):

@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, settings
 # Test processes run side by side (make test), and the programs that they start would each take every core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Examples are slow on a busy machine, and so is drawing them, which says nothing about the code.
-settings.register_profile("dpltm", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-# pytest --hypothesis-profile=thorough
-settings.register_profile("thorough", settings.get_profile("dpltm"), max_examples=1000)
+# The same examples in every run, and no time limit: a red test says something about the code, not about the day or machine.
+SAME = settings(derandomize=True, database=None, deadline=None, max_examples=40)
+settings.register_profile("dpltm", SAME, suppress_health_check=[HealthCheck.too_slow])
+# make proofs: new examples in each run; a failing one is printed with the line that pins it
+NEW = settings(settings.get_profile("dpltm"), derandomize=False, max_examples=200, print_blob=True)
+settings.register_profile("explore", NEW)
 settings.load_profile("dpltm")
 
 

@@ -3,7 +3,8 @@
     recipe.json                         what the folder is for
     members/LABEL/                      a trial: result.json once it is finished; run/, ledger.jsonl
     tickets/NAME/, tune/NAME.toml       what trials share
-    locks/, failed/, times/             who works on what; what failed, and why; how long trials took: for their maker alone
+    locks/, started/, failed/           who works on what; what trials share that was begun; what failed, and why
+    times/                              how long trials took: for their maker alone
     results.json, results.md, figure.png
 
 Who works on something holds the lock of its name, which the system takes back from a process that dies. A result is written
@@ -42,7 +43,7 @@ ROOM = 2**21
 ASIDE = "ledger-attempt-{}.jsonl"
 """What the ledger of an attempt that did not go on is called."""
 
-PARTS = ("members", "tickets", "tune", "locks", "failed", "times")
+PARTS = ("members", "tickets", "tune", "locks", "started", "failed", "times")
 
 
 def _being_made(root: Path) -> bool:
@@ -178,6 +179,18 @@ class SweepFolder:
         self._mark(folder / "started.json", "")
         return True
 
+    def begin_shared(self, name: str, *, again: bool = False) -> bool:
+        """Note that this session makes what trials share, under its lock; False if a process of it died over that.
+
+        Args:
+            name: of a set or a search.
+            again: make it even so: something else may have taken the process along.
+        """
+        if not again and self.has_begun(name):
+            return False
+        self._mark(self.root / "started" / f"{name}.json", "")
+        return True
+
     def check_ledgers(self, label: str) -> None:
         """Opens all ledgers of a trial, under its lock: what is missing in them is noticed.
 
@@ -189,10 +202,13 @@ class SweepFolder:
         for path in self.ledgers(label):
             open_ledger(path, links=False)
 
-    def has_begun(self, label: str) -> bool:
-        """Whether a trial was begun in this session."""
-        started = self.trial(label) / "started.json"
-        return started.exists() and read_json(started, RESULT_FORMAT, RESULT_SCHEMA).get("session") == self.session
+    def has_begun(self, name: str) -> bool:
+        """Whether a trial, or what trials share, was begun in this session."""
+        started = (self.trial(name) / "started.json", self.root / "started" / f"{name}.json")
+        return any(
+            path.exists() and read_json(path, RESULT_FORMAT, RESULT_SCHEMA).get("session") == self.session
+            for path in started
+        )
 
     def took(self, label: str, seconds: float, threads: int) -> None:
         """Notes how long a trial took, apart from it: that grows with its private number of records.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,13 @@ import torch
 
 from dpltm.errors import InputError
 from dpltm.experiments.recipe import Recipe
-from dpltm.experiments.shared import Task, name_of
 from dpltm.networks import ModelSpec
 from dpltm.privacy.events import DatasetRef
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.records import DatasetCache
 from dpltm.stages.progress import Progress
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.engines import Engine, Processes
-from dpltm.tickets.workbench.sweep import new_session, sweep
+from dpltm.tickets.workbench.sweep import Workers, new_session, sweep
 from dpltm.tickets.workbench.trial import TrialRunner
 from sets import store_set
 
@@ -78,19 +75,11 @@ def make_set(options: Any, progress: Progress, *, dataset_cache: DatasetCache | 
     return {}
 
 
-def made(recipe: Recipe, root: Path, engine: Engine | None = None) -> SweepFolder:
+def made(recipe: Recipe, root: Path, workers: Workers | None = None) -> SweepFolder:
     """The folder of a sweep that has come to its end."""
     folder = SweepFolder(root, recipe.title, new_session())
-    sweep(recipe, TrialRunner(folder, stages=STAGES), engine or Processes(1, folder.session))
+    sweep(recipe, TrialRunner(folder, stages=STAGES), workers or Workers(1, folder.session))
     return folder
-
-
-def note_after(root: Path, late: str, other: str, task: Task) -> None:
-    """Notes a task; the one named ``late`` not before ``other`` has been, or half a minute has passed."""
-    ends = time.monotonic() + 30
-    while name_of(task) == late and other not in calls(root) and time.monotonic() < ends:
-        time.sleep(0.02)
-    _note(root, name_of(task))
 
 
 def _note(root: Path, what: str) -> None:

@@ -40,12 +40,11 @@ from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.ledger_file import open_ledger, unnamed_ledger
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.engines import check_jobs
 from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.results import finish, ledgers
-from dpltm.tickets.workbench.sweep import check_ledgers, local_engine, new_session, sweep
+from dpltm.tickets.workbench.sweep import check_jobs, check_ledgers, local_workers, new_session, sweep
 from dpltm.tickets.workbench.train import open_records, open_start
 from dpltm.tickets.workbench.trial import STAGES, Stage, TrialRunner
 
@@ -327,7 +326,7 @@ class _Work:
         check_ledgers(self._recipe, folder)
         stages: dict[str, Stage] = {**STAGES, "generate": partial(_generate, draws=self._draws)}
         sweep(
-            self._recipe, TrialRunner(folder, self._cache, stages), local_engine(self._recipe, folder, jobs), progress
+            self._recipe, TrialRunner(folder, self._cache, stages), local_workers(self._recipe, folder, jobs), progress
         )
         spent = finish(self._recipe, folder)["privacy"]
         return [self._after(baseline, folder) for baseline in self._wanted], spent

@@ -129,6 +129,8 @@ class TrialRunner:
             try:
                 if isinstance(task, Trial):
                     self._make_trial(task, again)
+                elif not self.folder.begin_shared(name, again=again):
+                    raise InputError(DIED)
                 elif isinstance(task, SharedSet):
                     self._make_set(task)
                 else:

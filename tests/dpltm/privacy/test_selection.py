@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -181,26 +181,41 @@ def test_every_neighbour_within_eps1(name, adjacency, mechanism):
         assert eps1 / 4 < worst <= eps1 * (1 + 1e-9)
 
 
-@settings(max_examples=60)
-@given(st.data())
-def test_random_correctness_within_eps1(data):
-    """Larger random cases: any table of right and wrong answers, and one record more, less or changed."""
-    records, candidates = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 6))
+@st.composite
+def answers(draw):
+    """A table of right and wrong answers, with one record more, less or changed; and a plan of a draw."""
+    records, candidates = draw(st.integers(1, 30)), draw(st.integers(1, 6))
     rows = st.lists(st.integers(0, 1), min_size=candidates, max_size=candidates)
-    table = np.array(data.draw(st.lists(rows, min_size=records, max_size=records)))
-    adjacency = data.draw(st.sampled_from(["add-remove", "replace-one"]))
-    plan = SelectionPlan(
-        data.draw(st.floats(0.01, 3)),  # with lambda below: no probability underflows to 0
-        tuple(data.draw(st.lists(st.floats(0.01, 1), min_size=candidates, max_size=candidates))),
-        data.draw(st.integers(1, 60)),  # public, hence free of the true number
-        score=data.draw(st.sampled_from(["product", "additive"])),
-        nu=data.draw(st.sampled_from([0.0, 0.5, 1.5, 3.0, 50.0])),
-        lam=data.draw(st.floats(0, 3)),
-        mechanism=data.draw(st.sampled_from(list(PROBABILITIES))),
-        adjacency=adjacency,
-    )
+    table = np.array(draw(st.lists(rows, min_size=records, max_size=records)))
+    given = {
+        "eps1": draw(st.floats(0.01, 3)),  # with lambda below: no probability underflows to 0
+        "densities": tuple(draw(st.lists(st.floats(0.01, 1), min_size=candidates, max_size=candidates))),
+        "records": draw(st.integers(1, 60)),  # public, hence free of the true number
+        "score": draw(st.sampled_from(["product", "additive"])),
+        "nu": draw(st.sampled_from([0.0, 0.5, 1.5, 3.0, 50.0])),
+        "lam": draw(st.floats(0, 3)),
+        "mechanism": draw(st.sampled_from(list(PROBABILITIES))),
+        "adjacency": draw(st.sampled_from(["add-remove", "replace-one"])),
+    }
     one = table.sum(axis=0)
-    two = one - table[0] + (np.array(data.draw(rows)) if adjacency == "replace-one" else 0)
+    return given, one, one - table[0] + (np.array(draw(rows)) if given["adjacency"] == "replace-one" else 0)
+
+
+def product(nu, *densities):
+    return {"eps1": 1.0, "densities": densities, "records": 1, "nu": nu}
+
+
+@settings(max_examples=60)
+@given(answers())
+@example((product(3.0, 1 / 3), np.array([1]), np.array([0])))  # 1 - 3 (1/3) is 0 in float64
+@example((product(3.0, 1 / 3, 0.3333333333333333 - 2**-54), np.array([1, 1]), np.array([0, 0])))  # and nearly 0
+def test_random_correctness_within_eps1(case):
+    """Larger random cases. Where no answer can move a score, there is nothing to draw by, and the plan is refused."""
+    given, one, two = case
+    if given.get("score") != "additive" and all(given["nu"] * density == 1 for density in given["densities"]):
+        assert refused(SelectionPlan, **given) == CONSTANT.format(f"{given['nu']:g}")
+        return
+    plan = SelectionPlan(**given)
     first, second = probabilities(plan, one), probabilities(plan, two)
     assert np.abs(plan.scores(one) - plan.scores(two)).max() <= plan.sensitivity * (1 + 1e-9) + 1e-12
     assert np.abs(np.log(first) - np.log(second)).max() <= plan.eps1 * (1 + 1e-6)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from joblib import Parallel, delayed
 
 import stub_trials
 from dpltm.errors import InputError
 from dpltm.experiments.recipe import Recipe, Trial
 from dpltm.experiments.shared import tasks
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.engines import Processes, _quiet_when_interrupted, dask_cluster
-from dpltm.tickets.workbench.sweep import sweep
+from dpltm.tickets.workbench.sweep import Workers, dask_workers, sweep
 from dpltm.tickets.workbench.trial import TrialRunner
 from recipes import read_recipe
-from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made, note_after
+from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
 
 FINE = arm("one") + arm("two", lr=1.0) + arm("three", lr=2.0)
 
@@ -75,7 +73,7 @@ def test_says_what_it_is_at_before_anything_is_finished(tmp_path: Path) -> None:
 
     recipe = read_recipe(HEAD + FINE + arm("refused", lr=FAILS), seeds=1)
     folder = SweepFolder(tmp_path / "s", recipe.title, "session")
-    sweep(recipe, TrialRunner(folder, stages=stub_trials.STAGES), Processes(1, "session"), Watcher())
+    sweep(recipe, TrialRunner(folder, stages=stub_trials.STAGES), Workers(1, "session"), Watcher())
     labels = [trial.label for trial in recipe.trials]
     assert told[0] == (0, f"at {labels[0]}")
     assert told[1] == (1, f"at {labels[1]}")
@@ -113,7 +111,7 @@ def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
     held = folder.lock(first.label)
     seen: list[int] = []
 
-    class Watching(Processes):
+    class Watching(Workers):
         def run(self, attempt: Callable[..., None], ordered: Any) -> Iterator[None]:
             seen.append(len(calls(folder.root)))
             if len(seen) == 2:
@@ -126,27 +124,19 @@ def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
     assert calls(folder.root)[-1] == first.label
 
 
-def test_no_process_waits_for_a_set_that_its_trial_does_not_need(tmp_path: Path) -> None:
-    """One set is at it until a trial of the other has been made."""
-    ordered = tasks(read_recipe(HEAD + SETS + arm("x", tickets="a", round=1)).trials)
-    late, other = (next(name for name in ordered if name.startswith(start)) for start in ("tickets-a-s1", "x-s0"))
-    for _ in Processes(2, "s").run(partial(note_after, tmp_path / "s", late, other), ordered):
-        pass
-    order = calls(tmp_path / "s")
-    assert sorted(order) == sorted(ordered)
-    assert order.index(other) < order.index(late)
+def test_processes_make_what_others_need_first_and_leave_joblib_as_it_was(tmp_path: Path) -> None:
+    recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("z"), seeds=1)
+    folder = made(recipe, tmp_path / "s", Workers(2, "s"))
+    assert finished(recipe, folder) == {"x", "z"}
+    order = [name.split("-s0-")[0] for name in calls(folder.root)]
+    assert [name for name in order if name != "z"] == ["a", "b", "x"]
+    assert Parallel(n_jobs=2)(delayed(abs)(number) for number in (-1, -2)) == [1, 2]  # as scikit-learn's n_jobs does
 
 
-@pytest.mark.parametrize("tools", [True, False], ids=["", "without psutil and pgrep, by which loky ends processes"])
-def test_a_process_that_dies_takes_one_trial_along(
-    tmp_path: Path, tools: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_takes_one_trial_along(tmp_path: Path) -> None:
     """Its other processes are ended then; what they were at is made again, with what it has spent on record."""
-    if not tools:
-        monkeypatch.setattr("joblib.externals.loky.backend.utils.psutil", None)
-        monkeypatch.setenv("PATH", str(tmp_path))
     recipe = read_recipe(HEAD + FINE + arm("dies", lr=DIES), seeds=1)
-    folder = made(recipe, tmp_path / "s", Processes(2, "s"))
+    folder = made(recipe, tmp_path / "s", Workers(2, "s"))
     assert finished(recipe, folder) == {"one", "two", "three"}
     assert failures(recipe, folder) == {"dies": "its process died; of too little memory, perhaps: take fewer --jobs"}
     attempts = calls(folder.root)
@@ -167,7 +157,7 @@ def scheduler() -> Iterator[str]:
 def test_two_sweeps_in_one_folder_share_its_trials(tmp_path: Path, scheduler: str) -> None:
     """The two workers of the cluster are two processes, each with a sweep of its own."""
     recipe = read_recipe(HEAD + SETS + FINE + arm("x", tickets="b", round=1), seeds=6)
-    with dask_cluster(scheduler) as cluster:
+    with dask_workers(scheduler, "s") as cluster:
         cluster.client.wait_for_workers(2)
         workers = list(cluster.client.scheduler_info()["workers"])
         given = (made, recipe, tmp_path / "s")
@@ -181,11 +171,11 @@ def test_two_sweeps_in_one_folder_share_its_trials(tmp_path: Path, scheduler: st
 
 def test_a_worker_that_dies_takes_one_trial_along(tmp_path: Path, scheduler: str) -> None:
     recipe = read_recipe(HEAD + FINE + arm("dies", lr=DIES), seeds=1)
-    with dask_cluster(scheduler) as cluster:
+    with dask_workers(scheduler, "s") as cluster:
         folder = made(recipe, tmp_path / "s", cluster)
     assert "its process died" in str(failures(recipe, folder)["dies"])
     assert calls(folder.root).count(recipe.trials[-1].label) == 1  # Dask asks again; it is not begun again
-    with dask_cluster(scheduler) as cluster:
+    with dask_workers(scheduler, "s") as cluster:
         folder = made(read_recipe(HEAD + FINE, seeds=1), tmp_path / "s", cluster)
     assert finished(recipe, folder) == {"one", "two", "three"}
 
@@ -193,27 +183,9 @@ def test_a_worker_that_dies_takes_one_trial_along(tmp_path: Path, scheduler: str
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere"])
 def test_no_scheduler_there(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="Dask is not installed: pip install 'dpltm[dask]'")
-    monkeypatch.setattr("dpltm.tickets.workbench.engines.CONNECT_SECONDS", 0.1)
-    with pytest.raises(InputError, match=f"`scheduler`: {address}: no Dask scheduler answers"), dask_cluster(address):
+    monkeypatch.setattr("dpltm.tickets.workbench.sweep.CONNECT_SECONDS", 0.1)
+    with (
+        pytest.raises(InputError, match=f"`scheduler`: {address}: no Dask scheduler answers"),
+        dask_workers(address, "s"),
+    ):
         pass
-
-
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_the_pool_says_nothing_of_its_threads_when_interrupted(
-    monkeypatch: pytest.MonkeyPatch, interrupted: bool
-) -> None:
-    heard: list[str] = []
-    monkeypatch.setattr(threading, "excepthook", lambda failure: heard.append(str(failure.exc_value)))
-
-    def fail(module: str, why: str) -> None:
-        thread = type("Manager", (threading.Thread,), {"__module__": module, "run": lambda _: int(why)})()
-        thread.start()
-        thread.join()
-
-    with contextlib.suppress(KeyboardInterrupt), _quiet_when_interrupted():
-        fail("joblib.externals.loky", "closed")
-        fail("elsewhere", "other")
-        if interrupted:
-            raise KeyboardInterrupt
-    fail("joblib.externals.loky", "later")
-    assert ["other" in heard[0], len(heard)] == [True, 1 if interrupted else 2]
