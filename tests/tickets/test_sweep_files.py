@@ -168,6 +168,14 @@ def test_a_result_that_is_damaged(folder: SweepFolder, key: str, value: Any) -> 
     assert message.endswith("; remove it, and the member is run again")
 
 
+def test_what_trials_share_is_begun_once_a_session(folder: SweepFolder) -> None:
+    assert folder.begin_shared("tickets-a")
+    assert folder.has_begun("tickets-a")
+    assert not folder.begin_shared("tickets-a")  # the process that began it died
+    assert folder.begin_shared("tickets-a", again=True)
+    assert SweepFolder(folder.root, "T", "later").begin_shared("tickets-a")
+
+
 def test_how_long_a_member_took_is_its_makers_to_know(folder: SweepFolder) -> None:
     assert folder.work(LABEL) is None
     folder.took(LABEL, 1.5, 2)
