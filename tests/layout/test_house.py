@@ -20,8 +20,6 @@ def figures() -> dict[str, object]:
 @pytest.mark.parametrize(
     ("what", "most"),
     [
-        ("lines of cli", 2300),
-        ("modules above 400 lines", 0),
         ("functions above 80 lines", 0),
         ("functions with more than 8 parameters", 3),
         ("circles", 0),
