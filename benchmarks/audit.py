@@ -18,7 +18,7 @@ from typing import Any
 
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.records import Dataset, load
 from dpltm.records.registry import RecordRegistry
 from dpltm.stages.audit import audit

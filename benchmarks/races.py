@@ -37,7 +37,7 @@ LEDGERS = {"two ledgers": ("a.jsonl", "b.jsonl"), "no ledger": (None, None), "on
 RACER = """
 import contextlib, io, json, os, sys
 from dpltm.cli.main import run
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 enter, gate = Ledger.enter, []
 def enter_together(ledger, *arguments):
     if gate:

@@ -14,7 +14,7 @@ from torch import Tensor
 from dpltm.errors import InputError, in_python
 from dpltm.options.arguments import Arguments
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset, Rows, Split, from_arrays
 from dpltm.records.checks import as_array

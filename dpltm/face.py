@@ -28,7 +28,7 @@ from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.transfer import TransferOptions
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset
 from dpltm.records.checks import checked_features

@@ -7,7 +7,7 @@ from typing import Any
 from dpltm.calls import Labels, Records, check_types, records_and_options
 from dpltm.errors import in_python
 from dpltm.options.synthesize import SynthesizeOptions
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.stages import synthesize as stage
 from dpltm.stages.progress import Progress, watched_by
 from dpltm.stages.services import Services

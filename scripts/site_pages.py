@@ -26,7 +26,7 @@ PUBLIC = (
     "dpltm.face_records",
     "dpltm.estimators.classifier",
     "dpltm.training.private_loop.PrivateLoop",
-    "dpltm.privacy.ledger.Ledger",
+    "dpltm.privacy.old_ledger.Ledger",
     "dpltm.training.run.Run",
     "dpltm.pruning.ticket_set.TicketSet",
     "dpltm.pruning.ticket_set.Winner",

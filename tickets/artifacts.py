@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import overload
 
 from dpltm.errors import ArtifactError, InputError, in_python
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.stages.synthesize import SyntheticRecords
 from dpltm.tickets.files import as_path, new_folder

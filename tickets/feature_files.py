@@ -18,7 +18,7 @@ from dpltm.networks import ModelSpec, build
 from dpltm.privacy.behind import is_behind
 from dpltm.privacy.event_json import ref_to_json, to_json
 from dpltm.privacy.events import DatasetRef, Event
-from dpltm.privacy.ledger import merge
+from dpltm.privacy.old_ledger import merge
 from dpltm.tickets.identity import read_event, read_ref
 from dpltm.tickets.tensors import read_tensors, write_tensors
 

@@ -19,7 +19,7 @@ from dpltm.errors import ArtifactError
 from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import BudgetEvent, Event
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.records.dataset import key_id
 from dpltm.tickets import journal
 from dpltm.tickets.files import as_path, check_schema, read_bytes, sync
@@ -185,7 +185,7 @@ def _on_record(record: Record, sets_budget: bool) -> tuple[Event, ...]:
 
 
 class _Unnamed:
-    """Keeps the events of a ledger without a file; an account, as ``dpltm.privacy.ledger`` has it."""
+    """Keeps the events of a ledger without a file; an account, as ``dpltm.privacy.old_ledger`` has it."""
 
     def __init__(self) -> None:
         self._chain: list[Link] = []
@@ -211,7 +211,7 @@ class _Unnamed:
 class _LedgerFile:
     """One ledger file, and how far it has been read: appending after somebody else has is refused.
 
-    It is the account of its ledger as well (``dpltm.privacy.ledger``).
+    It is the account of its ledger as well (``dpltm.privacy.old_ledger``).
     """
 
     def __init__(self, path: Path, links: bool = True) -> None:
@@ -221,12 +221,12 @@ class _LedgerFile:
         self._kept: Journal | None = None
 
     def look(self, planned: tuple[Event, ...]) -> tuple[Event, ...]:
-        """See :meth:`dpltm.privacy.ledger.Account.look`."""
+        """See :meth:`dpltm.privacy.old_ledger.Account.look`."""
         return self._others(journal.look(), planned)
 
     @contextlib.contextmanager
     def reserve(self, planned: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
-        """See :meth:`dpltm.privacy.ledger.Account.reserve`."""
+        """See :meth:`dpltm.privacy.old_ledger.Account.reserve`."""
         with journal.locked() as self._kept:
             yield self._others(self._kept.record, planned)
 

@@ -15,9 +15,9 @@ from typing import NoReturn, cast
 from dpltm.errors import ArtifactError, InputError, shown_value
 from dpltm.privacy.budgets import budgets_in, check_budgets
 from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, GuaranteeEvent, ReleaseEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger, after, as_adaptive, merge
 from dpltm.privacy.lineage import check_never_private, check_not_public, entered_on, to_enter
 from dpltm.privacy.mechanisms import Adjacency, Guarantee
+from dpltm.privacy.old_ledger import Ledger, after, as_adaptive, merge
 from dpltm.privacy.parts import as_replace_one, stated_relations
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport

@@ -30,7 +30,7 @@ from dpltm.estimators.records import (
 )
 from dpltm.estimators.words import in_our_words, in_words_of_fit
 from dpltm.networks.masks import Mask
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.randomness.noise import MIN_EPSILON, SecureSource, two_sided_geometric

@@ -15,7 +15,7 @@ from dpltm.options.features import FeatureOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.events import Event
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset
 from dpltm.stages import select as select_stage

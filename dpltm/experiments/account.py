@@ -10,9 +10,9 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.recipe import Recipe
 from dpltm.privacy.events import Event
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import merge
 from dpltm.privacy.lineage import check_never_private
 from dpltm.privacy.mechanisms import Adjacency
+from dpltm.privacy.old_ledger import merge
 from dpltm.privacy.report import overlap_note, report
 
 Events = tuple[Event, ...]

@@ -16,7 +16,7 @@ from dpltm.options.sections import resolve, table
 from dpltm.options.select import SelectRequest
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.events import Event, ProvenanceEvent
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.pruning.generation import scheduled_densities

@@ -22,7 +22,7 @@ from dpltm.privacy.events import (
     SelectionEvent,
     TrainingEvent,
 )
-from dpltm.privacy.ledger import merge
+from dpltm.privacy.old_ledger import merge
 from dpltm.records.schema import parse_schema
 
 if TYPE_CHECKING:

@@ -1,190 +1,274 @@
-"""The ledger: an append-only list of events, how several are merged, and the budgets that they set."""
+"""The ledger: the account of one population, to which entries are added and from which none is ever taken.
+
+A ledger in memory, and what it asks of the place where another one lies (``dpltm.tickets`` keeps files). All that may be
+behind a figure is in ``entries``; what they come to is said by ``account``.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import hashlib
+import hmac
+import json
 import os
+import secrets
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.privacy.budgets import check_budgets
-from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
-from dpltm.privacy.parts import stated_relations, touching
-from dpltm.records.registry import SESSION, RecordRegistry
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, to_json, union
 
 
-class Account(Protocol):
-    """What else its keeper has on record, in whatever ledger: budgets hold for the records, wherever they are used."""
+def canonical(body: object) -> str:
+    """Return JSON with sorted keys and no blanks: what digests are taken of."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
-    def look(self, planned: tuple[Event, ...]) -> tuple[Event, ...]:
-        """All events on record, this ledger's among them, oldest first; nothing where no budget can be in force.
+
+@dataclass(frozen=True)
+class Book:
+    """What a ledger is and holds at one moment.
+
+    Attributes:
+        home: its id.
+        population: whose account it is, by name; None where nobody named it.
+        unit: the noun of whom it protects.
+        key: secret, by which snapshots of datasets are known; it never leaves the owner.
+        entries: oldest first.
+        digest: of the chain up to the last; of the header where there is none.
+    """
+
+    home: Id
+    population: str | None
+    unit: str
+    key: bytes
+    entries: tuple[Entry, ...] = ()
+    digest: str = ""
+
+    @classmethod
+    def new(cls, population: str | None = None, unit: str = RECORD) -> Book:
+        """Return an empty one, with a random id and key."""
+        home = secrets.token_hex(32)
+        return cls(home, population, unit, secrets.token_bytes(32), (), first_digest(home, population, unit))
+
+    @property
+    def head(self) -> Head:
+        """How far it has come."""
+        return Head(self.home, len(self.entries), self.digest)
+
+    def account(self, lineage: Lineage | None = None) -> Account:
+        """Return what it holds, together with what a value depends on.
 
         Args:
-            planned: events that may be entered next.
+            lineage: of the value.
+        """
+        return Account.of(self.entries, lineage, home=self.home, population=self.population, unit=self.unit)
+
+    def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
+        """Return it with drafts behind what it holds.
+
+        Args:
+            drafts: in order.
+            ids: one for each.
 
         Raises:
-            ArtifactError: the ledger is not the one that is on record.
+            ArtifactError: an id that it holds already.
+        """
+        entries, digest = list(self.entries), self.digest
+        for draft, id in zip(drafts, ids, strict=True):
+            population = draft.population if draft.kind == "apart" else self.population
+            entry = replace(draft, id=id, home=self.home, population=population, sequence=len(entries) + 1)
+            digest = next_digest(digest, entry)
+            entries.append(entry)
+        if len({entry.id for entry in entries}) < len(entries):
+            raise ArtifactError("ledger: a release that it holds already cannot be entered again")
+        return replace(self, entries=tuple(entries), digest=digest)
+
+
+def first_digest(home: Id, population: str | None, unit: str) -> str:
+    """Return the digest that the chain of a ledger begins with.
+
+    Args:
+        home, population, unit: of the ledger.
+    """
+    return hashlib.sha256(canonical([home, population, unit]).encode()).hexdigest()
+
+
+def next_digest(before: str, entry: Entry) -> str:
+    """Return the digest of a chain with one entry more.
+
+    Args:
+        before: the digest up to the entry.
+        entry: the entry.
+    """
+    return hashlib.sha256((before + canonical(to_json(entry))).encode()).hexdigest()
+
+
+class Store(Protocol):
+    """Where a ledger lies."""
+
+    def read(self) -> Book:
+        """Return what lies there now.
+
+        Raises:
+            ArtifactError: it is damaged, or shorter than it is known to have been.
         """
         ...
 
-    def reserve(self, planned: tuple[Event, ...]) -> contextlib.AbstractContextManager[tuple[Event, ...]]:
-        """The same in a block in which nobody else enters anything, in any ledger. Arguments as :meth:`look`."""
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which nobody else, in any process, adds anything there."""
+        ...
+
+    def add(self, before: Book, after: Book) -> None:
+        """Write, flush and sync what ``after`` has more than ``before``, all or nothing; called in a locked block.
+
+        Args:
+            before: what lies there.
+            after: the same, with entries behind it.
+        """
         ...
 
 
-class _Alone:
-    """The account of a ledger that nobody keeps any other beside."""
+class _Memory:
+    """A ledger that lies in no file: of this process alone."""
 
-    def look(self, planned: tuple[Event, ...]) -> tuple[Event, ...]:
-        del planned
-        return ()
+    def __init__(self, book: Book) -> None:
+        self._book, self._process = book, os.getpid()
 
-    def reserve(self, planned: tuple[Event, ...]) -> contextlib.AbstractContextManager[tuple[Event, ...]]:
-        return contextlib.nullcontext(self.look(planned))
+    def read(self) -> Book:
+        return self._book
+
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        if self._process != os.getpid():
+            raise InputError(
+                "`ledger`: it lies in the memory of another process, which would not see what is entered here; keep it in a"
+                " file (dpltm.tickets.open_ledger)"
+            )
+        return contextlib.nullcontext()
+
+    def add(self, before: Book, after: Book) -> None:
+        del before
+        self._book = after
 
 
 class Ledger:
-    """Events in the order in which they were entered; nothing is ever changed or removed.
+    """The account of one population.
 
     Args:
-        events: what is already on record.
-        persist: called with new events *before* they count as entered; a file ledger writes, flushes and syncs all or
-            none here, so that no noisy value is used before the event that pays for it is on disk.
-        registry: tells whose records its events are about.
-        account: knows of the other ledgers of whoever keeps this one; None where there is none.
-
-    A draw among them that is said to come before every other release from its records, but may not, is read as a later one,
-    which costs more (see :func:`after`).
+        population: whose account it is, by name; a name separates nothing by itself.
+        unit: the noun of whom it protects: ``record``, or such as ``patient``.
+        store: where it lies; memory by default.
 
     Guarantees:
-        Threads may share one: they enter one after the other. Two that start with the same events would each spend the same
-        budget: so a copy is the ledger itself, none is pickled, and a forked process enters nothing in one that no file
-        keeps.
+        Threads may share one: they enter one after the other. It is never copied or pickled, and a ledger in memory refuses
+        other processes: two of it would each spend the same budget.
 
     Example:
-        >>> from dpltm.privacy.events import UNKNOWN_RECORDS, TrainingEvent
         >>> from dpltm.privacy.mechanisms import NoisySgd
-        >>> training = NoisySgd(256 / 60000, steps=14062, noise_multiplier=1.1)
         >>> ledger = Ledger()
-        >>> ledger.append(TrainingEvent(UNKNOWN_RECORDS, training, filter="clip", live=1000))
-        >>> from dpltm.privacy.parts import total_epsilon
-        >>> len(ledger.events), round(total_epsilon(ledger.events, delta=1e-5), 2)
+        >>> training = NoisySgd(256 / 60000, steps=14062, noise_multiplier=1.1)
+        >>> _ = ledger.declare(Entry("release", mechanisms=(training,), words="a training"))
+        >>> len(ledger.entries), round(ledger.account().epsilon(delta=1e-5), 2)
         (1, 2.38)
     """
 
-    def __init__(
-        self,
-        events: Iterable[Event] = (),
-        persist: Callable[[tuple[Event, ...]], None] | None = None,
-        registry: RecordRegistry = SESSION,
-        account: Account | None = None,
-    ) -> None:
-        given = tuple(events) if isinstance(events, Iterable) else (events,)
-        if not all(isinstance(event, Event) for event in given):
-            fix = "dpltm.tickets.ledger_file.open_ledger(path) reads those of a file"
-            raise InputError("events", events, "a list of events", fix)
-        self.registry = registry
-        self._events: list[Event] = []
-        for event in given:
-            self._events.append(after(event, self._events))
-        self._persist, self._lock, self._process = persist, threading.RLock(), os.getpid()
-        self._account: Account = _Alone() if account is None else account
-        self._admitted: tuple[tuple[Event, ...], tuple[Event, ...]] | None = None
-        self._asked: tuple[int, tuple[Event, ...] | None, tuple[Event, ...]] = (0, None, ())
+    def __init__(self, population: str | None = None, unit: str = RECORD, store: Store | None = None) -> None:
+        self._store: Store = _Memory(Book.new(population, unit)) if store is None else store
+        self._lock = threading.RLock()
 
     @property
-    def events(self) -> tuple[Event, ...]:
-        """All events, oldest first."""
-        return tuple(self._events)
+    def book(self) -> Book:
+        """What it is and holds now."""
+        return self._store.read()
 
-    def append(self, event: Event) -> None:
-        """Enters ``event``; when this returns, it is on record.
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, oldest first."""
+        return self.book.entries
 
-        Raises:
-            BudgetError: a budget set on the records would be exceeded; nothing was entered.
-            ArtifactError: a draw that is said to come before every other release does not.
-            InputError: it is no event.
-        """
-        self.enter((event,))
+    @property
+    def unit(self) -> str:
+        """The noun of whom it protects."""
+        return self.book.unit
 
-    def enter(self, events: Iterable[Event], before: tuple[Event, ...] | None = None) -> None:
-        """Enters ``events``, all or none; when this returns, they are on record.
+    @property
+    def population(self) -> str | None:
+        """Whose account it is."""
+        return self.book.population
 
-        Args:
-            events: in order.
-            before: what the ledger held when they were planned; None where that had no say in them.
+    def account(self, lineage: Lineage | None = None) -> Account:
+        """Return what it holds, together with what a value depends on. Arguments as :meth:`Book.account`."""
+        return self.book.account(lineage)
 
-        Raises:
-            InputError: the ledger has grown since, or is another process's; nothing was entered, as with the others.
-            BudgetError: a budget set on the records would be exceeded.
-            ArtifactError: a draw that is said to come before every other release does not.
+    def lineage(self, *entries: Entry) -> Lineage:
+        """Return a lineage of these of its entries, with its head."""
+        return Lineage(entries, (self.book.head,))
 
-        Guarantees:
-            No other thread enters anything between the comparison with ``before`` and the last of ``events``. Where there is
-            an account, no other process does either, in any of its ledgers: of two that come at once, one sees the other.
-        """
-        events = tuple(events)
-        for event in events:
-            if not isinstance(event, Event):
-                raise InputError("event", event, "an event of dpltm.privacy.events")
-        with self._lock:
-            self.check_unchanged(before)
-            for number, event in enumerate(events):
-                check_first(event, itertools.chain(self._events, events[:number]))
-            if not events:
-                return
-            self.check_budgets(events)  # while nobody waits: of many releases it takes minutes
-            with self._account.reserve(events) as on_record:
-                self._admit(events, on_record)
-                if self._persist is not None:
-                    self._persist(events)
-            self._events += events
-
-    def check_budgets(self, planned: Iterable[Event]) -> None:
-        """Refuses ``planned`` if they exceed a budget on records that they touch, whichever ledger sets it or spent from it.
-
-        Raises:
-            BudgetError: with the budget and what everything would come to.
-            ArtifactError: the ledger is not the one that is on record.
-        """
-        planned = tuple(planned)
-        with self._lock:
-            self._admit(planned, self._account.look(planned))
-
-    def _admit(self, planned: tuple[Event, ...], on_record: tuple[Event, ...]) -> None:
-        """Checks budgets, unless the very same was admitted last."""
-        held, new, known = self._asked
-        if held == len(self._events) and new is planned and known is on_record:  # which are compared in no time
-            return
-        merged = beside(self._events, planned, on_record)
-        if merged != self._admitted:
-            check_budgets(*merged)
-        self._admitted, self._asked = merged, (len(self._events), planned, on_record)
-
-    def check_unchanged(self, before: tuple[Event, ...] | None) -> None:
-        """Raises InputError if something was entered since ``before`` was held, or nobody would see what is entered now.
-
-        Budgets, noise and the order of releases were settled by what was held then. A plan runs once: its events have their
-        time already, and the same events twice would count as one release.
+    def snapshot(self, digest: bytes) -> Id:
+        """Return the id of a dataset as it is now: the same for the same content, and nothing to whoever lacks the key.
 
         Args:
-            before: what was held when a plan was made; None where that had no say.
+            digest: of its content.
         """
-        if self._persist is None and self._process != os.getpid():
-            raise InputError(
-                "`ledger`: it was made in another process, which would not see what is entered here; open a ledger file, or"
-                " begin one with its events: Ledger(ledger.events, registry=ledger.registry)"
-            )
-        if before is not None and self.events != before:
-            raise InputError("`ledger`: something was entered since this was planned; plan again")
+        return hmac.new(self.book.key, digest, hashlib.sha256).hexdigest()
+
+    def declare(self, *drafts: Entry) -> tuple[Entry, ...]:
+        """Enter declarations, or releases that were made elsewhere, all or none; return them as they are on record.
+
+        Args:
+            *drafts: in order; of a release made here see ``release.pay``, which draws only what was entered.
+
+        Raises:
+            BudgetError: a budget would be exceeded; nothing was entered.
+        """
+        with self.adding() as book:
+            book.account().check_budget(drafts)
+            return self._add(book, drafts, [secrets.token_hex(32) for _ in drafts])
+
+    def take_over(self, lineage: Lineage) -> None:
+        """Enter nothing, but refuse a lineage that says of an id something else than this ledger does."""
+        union(self.entries, lineage.entries)
+
+    def enter(self, draft: Entry, id: Id, planned_on: Head) -> Entry:
+        """Enter a release that was planned on what the ledger held at ``planned_on``; return it as it is on record.
+
+        Args:
+            draft: of the release.
+            id: SHA-256 of its secret key.
+            planned_on: how far the ledger had come.
+
+        Raises:
+            Moved: something was entered since; plan again.
+            BudgetError: a budget would be exceeded. Nothing was entered then, as with the other.
+        """
+        with self.adding() as book:
+            if book.head != planned_on:
+                raise Moved
+            book.account().check_budget((draft,))
+            (entry,) = self._add(book, (draft,), (id,))
+            return entry
+
+    @contextlib.contextmanager
+    def adding(self) -> Iterator[Book]:
+        """A block in which nobody else adds anything, with what the ledger holds."""
+        with self._lock, self._store.locked():
+            yield self._store.read()
+
+    def _add(self, book: Book, drafts: Iterable[Entry], ids: Iterable[Id]) -> tuple[Entry, ...]:
+        drafts = tuple(drafts)
+        for draft in drafts:
+            if draft.paid and draft.unit != book.unit:
+                raise InputError(
+                    f"`unit`: this ledger protects one {book.unit}, and the release one {draft.unit}; name another `ledger`"
+                )
+        after = book.adding(drafts, ids)
+        self._store.add(book, after)
+        return after.entries[len(book.entries) :]
 
     def __repr__(self) -> str:
-        return f"<Ledger of {len(self._events)} events; .events lists them>"
+        return f"<Ledger of {len(self.entries)} entries; .entries lists them>"
 
     def __copy__(self) -> Ledger:
         return self
@@ -194,124 +278,10 @@ class Ledger:
 
     def __reduce__(self) -> NoReturn:
         raise InputError(
-            "`ledger`: a Ledger cannot be pickled, since two of them would each spend the same budget; pass the tickets or"
-            " the run with `ledger` None, or its events: Ledger(ledger.events, registry=ledger.registry)"
+            "`ledger`: a Ledger cannot be pickled, since two of them would each spend the same budget; keep it in a file and"
+            " open it in the other process"
         )
 
-    def touching(self, dataset: DatasetRef) -> tuple[Event, ...]:
-        """The events on records that ``dataset`` may share; events on other data are kept apart."""
-        return touching(self._events, dataset)
 
-
-def as_adaptive(event: Event) -> Event:
-    """The event, a draw as one that was made after other releases: what it is known by, and never costs less as."""
-    if not isinstance(event, SelectionEvent):
-        return event
-    return replace(event, mechanism=replace(event.mechanism, adaptive=True))
-
-
-def merge(ledgers: Iterable[Iterable[Event]]) -> tuple[Event, ...]:
-    """Everything that several ledgers hold together: each release once, whoever tells of it.
-
-    Args:
-        ledgers: the events of each, or of an artifact that carries some.
-
-    Returns:
-        The union of multisets, in order of first appearance: an event stands there as often as in the ledger that holds
-        it most often.
-
-    Guarantees:
-        No release is lost. Two releases differ in their time, so an event that two ledgers hold is one release that was
-        entered twice. Equal events in *one* ledger are as many releases: before each had a time of its own, the
-        evaluations of a run were equal. A draw that one ledger has as the first release from its records and another as a
-        later one is the later one, which costs more.
-    """
-    most: Counter[Event] = Counter()
-    forms: dict[Event, Event] = {}
-    for ledger in ledgers:
-        events = tuple(ledger)
-        most |= Counter(as_adaptive(event) for event in events)
-        for event in events:
-            known = as_adaptive(event)
-            forms[known] = event if forms.get(known, event) == event else known
-    return tuple(forms[known] for known in most.elements())
-
-
-def of_draws(draws: Iterable[Iterable[Event]]) -> tuple[Event, ...]:
-    """What several draws entered: each draw as often as it was made, and once what their records come from."""
-    told: list[Event] = []
-    for event in itertools.chain.from_iterable(draws):
-        if isinstance(event, (SelectionEvent, NonPrivateEvent)) or event not in told:
-            told.append(event)
-    return tuple(told)
-
-
-def missing(events: Iterable[Event], held: Iterable[Event]) -> tuple[Event, ...]:
-    """Those of ``events`` that ``held`` lacks, in order: the difference of multisets that goes with :func:`merge`."""
-    left = Counter(as_adaptive(event) for event in held)
-    lacking = []
-    for event in events:
-        known = as_adaptive(event)
-        if left[known] > 0:
-            left[known] -= 1
-        else:
-            lacking.append(event)
-    return tuple(lacking)
-
-
-def beside(
-    held: Iterable[Event], planned: Iterable[Event], on_record: Iterable[Event]
-) -> tuple[tuple[Event, ...], tuple[Event, ...]]:
-    """What a ledger holds and what is planned in it, as they compose with what other ledgers of the same keeper hold.
-
-    Args:
-        held: by the ledger.
-        planned: to be entered in it.
-        on_record: in all ledgers, oldest first.
-
-    Returns:
-        Everything on record, and ``planned``. Two ledgers do not tell which of their releases came first, so a draw counts
-        as a later one, which costs more, if another ledger may hold a release from its records.
-    """
-    held, planned, on_record = tuple(held), tuple(planned), tuple(on_record)
-    others = missing(on_record, held)
-    if not others:
-        return held, planned
-    elsewhere = set(others)
-
-    def later(event: Event) -> Event:
-        if not isinstance(event, SelectionEvent) or event.mechanism.adaptive:
-            return event
-        first = event not in elsewhere and not stated_relations(touching(others, event.dataset))
-        return event if first else as_adaptive(event)
-
-    return tuple(map(later, merge((on_record, held)))), tuple(map(later, planned))
-
-
-def after(event: Event, earlier: Iterable[Event]) -> Event:
-    """The event as it composes with what is on record before it.
-
-    A draw was the first release from its records where it was made. Elsewhere its records may be those of an earlier event,
-    since nobody can tell them apart there: then it counts as a later one, which costs more.
-    """
-    try:
-        check_first(event, earlier)
-    except ArtifactError:
-        return as_adaptive(event)
-    return event
-
-
-def check_first(event: Event, earlier: Iterable[Event]) -> None:
-    """Refuses a draw that is said to come before every other release from its records, but does not.
-
-    Raises:
-        ArtifactError: it would be composed for less than it may cost.
-    """
-    if (
-        isinstance(event, SelectionEvent)
-        and not event.mechanism.adaptive
-        and stated_relations(touching(earlier, event.dataset))
-    ):
-        raise ArtifactError(
-            "selection event: earlier releases from these records are on record, so Expected adaptive=True"
-        )
+class Moved(Exception):
+    """Something was entered since a release was planned."""

@@ -25,7 +25,7 @@ from dpltm.privacy.events import (
     ProvenanceEvent,
     SelectionEvent,
 )
-from dpltm.privacy.ledger import Ledger, as_adaptive, merge, missing, of_draws
+from dpltm.privacy.old_ledger import Ledger, as_adaptive, merge, missing, of_draws
 from dpltm.privacy.parts import stated_relations, touching
 from dpltm.records.registry import registry_of
 from dpltm.records.rows import Rows, count_shared

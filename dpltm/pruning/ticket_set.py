@@ -16,12 +16,12 @@ from dpltm.networks.masks import Mask
 from dpltm.privacy.behind import FOUND
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
-from dpltm.privacy.ledger import of_draws
+from dpltm.privacy.old_ledger import of_draws
 from dpltm.pruning.generation import Ticket, Tickets
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
-    from dpltm.privacy.ledger import Ledger
+    from dpltm.privacy.old_ledger import Ledger
     from dpltm.privacy.statement import PrivacyReport
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.privacy.events import UNKNOWN, DatasetRef, Event
-from dpltm.privacy.ledger import merge
+from dpltm.privacy.old_ledger import merge
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import json_figure
 from dpltm.reports.intervals import interval

@@ -10,7 +10,7 @@ from dpltm.local.bit_strings import BitStrings
 from dpltm.local.encoding import FixedPoint
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Dataset
 from dpltm.records.registry import RecordRegistry

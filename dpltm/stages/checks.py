@@ -8,8 +8,8 @@ from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, for_tables, resolve
 
 if TYPE_CHECKING:
-    from dpltm.privacy.ledger import Ledger
     from dpltm.privacy.mechanisms import Unit
+    from dpltm.privacy.old_ledger import Ledger
     from dpltm.pruning.ticket_set import TicketSet
     from dpltm.records import Dataset
 

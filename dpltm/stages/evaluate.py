@@ -11,8 +11,8 @@ import numpy as np
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.event_json import ref_from_json
 from dpltm.privacy.events import DatasetRef
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_test_apart, held_by
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.records import Dataset, by_user, count_shared
 from dpltm.records.notes import bounds_notes, run_bounds_notes
 from dpltm.records.registry import registry_of

@@ -28,7 +28,7 @@ from dpltm.privacy.events import (
     TrainingEvent,
 )
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import merge
+from dpltm.privacy.old_ledger import merge
 from dpltm.privacy.parts import total_epsilon, touching
 from dpltm.records import Augmentation, Dataset, Split, catalogue, copies_of, load
 from dpltm.records.notes import bounds_notes

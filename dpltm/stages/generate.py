@@ -11,9 +11,9 @@ from dpltm.networks import ModelSpec
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, ProvenanceKind
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_never_private, check_not_public, check_test_apart, measured_on, to_enter
 from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport

@@ -9,7 +9,7 @@ from typing import Any
 from dpltm.errors import InputError
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.records import Dataset
 from dpltm.training.checkpoint import AGAIN, Checkpoint, Checkpoints, check_same
 

@@ -18,9 +18,9 @@ from dpltm.options.latent import EncodeOptions
 from dpltm.privacy.behind import check_not_read_off
 from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.events import HASHED, DatasetRef, Event, GuaranteeEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_not_public, to_enter
 from dpltm.privacy.mechanisms import Guarantee
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import as_replace_one
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.randomness.noise import SecureSource

@@ -17,9 +17,9 @@ from dpltm.options.sections import check_choices
 from dpltm.privacy.behind import check_not_read_off
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, ReleaseEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_not_public, check_test_apart, entered_on, relation_notes
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport

@@ -20,7 +20,7 @@ from dpltm.gradients.choose import choices_made, repeat_choices
 from dpltm.privacy.event_json import event_id, to_json
 from dpltm.privacy.events import Event, SearchEvent
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import touching
 from dpltm.privacy.private_search import tries
 from dpltm.privacy.report import report

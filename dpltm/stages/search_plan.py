@@ -15,9 +15,9 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.tune import PrivateTuneOptions
 from dpltm.privacy.calibration import calibrate_noise, calibrate_search, check_share
 from dpltm.privacy.events import DatasetRef, Event, SearchEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_never_private, to_enter
 from dpltm.privacy.mechanisms import PrivateSearch
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.privacy.private_search import SCORE_NOISE, gamma_for
 from dpltm.privacy.report import report

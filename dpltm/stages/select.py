@@ -12,7 +12,6 @@ from dpltm.options.sections import check_choices
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import Ledger, merge
 from dpltm.privacy.lineage import (
     check_never_private,
     check_not_public,
@@ -26,6 +25,7 @@ from dpltm.privacy.lineage import (
     to_enter,
 )
 from dpltm.privacy.mechanisms import Selection, Unprotected
+from dpltm.privacy.old_ledger import Ledger, merge
 from dpltm.privacy.parts import stated_relations, total_epsilon, touching
 from dpltm.privacy.report import report
 from dpltm.privacy.selection import (

@@ -13,7 +13,6 @@ from dpltm.networks import ModelSpec, build
 from dpltm.options.sections import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy.events import Event, GaussianEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import (
     check_never_private,
     check_not_public,
@@ -23,6 +22,7 @@ from dpltm.privacy.lineage import (
     to_enter,
 )
 from dpltm.privacy.mechanisms import Adjacency
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport

@@ -7,8 +7,8 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.behind import check_not_read_off, found_behind
 from dpltm.privacy.event_json import searched_from_text
 from dpltm.privacy.events import SETTINGS, DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, SelectionEvent
-from dpltm.privacy.ledger import Ledger, merge
 from dpltm.privacy.lineage import draws_to_enter, measured_on, origin_events, provenance_notes, to_enter
+from dpltm.privacy.old_ledger import Ledger, merge
 from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes, rating_notes, unit_notes
 from dpltm.stages.checks import check_same_network

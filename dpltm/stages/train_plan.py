@@ -23,7 +23,6 @@ from dpltm.privacy.events import (
     GuaranteeEvent,
     TrainingEvent,
 )
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import (
     check_never_private,
     check_not_public,
@@ -33,6 +32,7 @@ from dpltm.privacy.lineage import (
     relation_notes,
 )
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import OnRecord, touching
 from dpltm.privacy.report import report
 from dpltm.records import Augmentation, Dataset, at_unit, copies_of, held_out_users

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from dpltm.networks.content import content_id
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.records import Dataset
 from dpltm.records.registry import RecordRegistry
 from dpltm.stages.services import Services

@@ -13,7 +13,7 @@ import torch
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.gradients.choose import choices_made
 from dpltm.privacy.event_json import to_json
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.randomness import keyed_source
 from dpltm.randomness.keyed_source import KeyedSource, ResumableSource, source_of
 from dpltm.randomness.noise import FastSource

@@ -18,8 +18,8 @@ from dpltm.options.tickets import ImportOptions
 from dpltm.options.transfer import TransferOptions
 from dpltm.privacy.behind import found_behind
 from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
-from dpltm.privacy.ledger import merge
 from dpltm.privacy.lineage import draws_behind
+from dpltm.privacy.old_ledger import merge
 from dpltm.pruning.generation import Tickets
 from dpltm.pruning.ticket_set import Parent, TicketSet, Winner, found_setting, schema_of
 from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget

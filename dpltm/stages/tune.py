@@ -24,7 +24,6 @@ from dpltm.privacy.behind import found_behind
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.event_json import searched_to_text
 from dpltm.privacy.events import Event, NonPrivateEvent, ProvenanceEvent
-from dpltm.privacy.ledger import Ledger, merge
 from dpltm.privacy.lineage import (
     check_never_private,
     check_test_apart,
@@ -34,6 +33,7 @@ from dpltm.privacy.lineage import (
     source_relation,
 )
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
+from dpltm.privacy.old_ledger import Ledger, merge
 from dpltm.privacy.parts import touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport

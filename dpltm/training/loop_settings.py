@@ -17,8 +17,8 @@ from dpltm.options.arguments import Arguments
 from dpltm.options.loop import LoopOptions
 from dpltm.options.sections import check_required
 from dpltm.privacy.events import DatasetRef
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.randomness.noise import RandomSource, SecureSource
 from dpltm.stages.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.training.descent import TrainingConfig

@@ -30,9 +30,9 @@ from dpltm.networks.masks import Mask
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, NoiseBits, ProvenanceEvent, TrainingEvent
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.lineage import check_not_public, check_rows_not_public
 from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import OnRecord, total_epsilon, touching
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport

@@ -19,7 +19,7 @@ from dpltm.privacy.own_event import other_event
 
 if TYPE_CHECKING:
     from dpltm.audit.canaries import Observations
-    from dpltm.privacy.ledger import Ledger
+    from dpltm.privacy.old_ledger import Ledger
     from dpltm.privacy.statement import PrivacyReport
 
 RECORDED = ("noise_multiplier", "sampling_rate", "steps", "sensitivity")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adversary import KINDS, Case, examine
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.randomness.noise import SecureSource
 from dpltm.training import descent as training
 from planted import BUGS, BUGS_ON_DEVICE, Bug

@@ -10,8 +10,8 @@ import pytest
 from dpltm.errors import InputError
 from dpltm.options.latent import EncodeOptions
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.records import load, private_columns
 from dpltm.records.schema import Column, parse_schema, read_schema
 from dpltm.records.schema_text import schema_text

@@ -181,7 +181,7 @@ def test_dying_before_it_is_paid_for_begins_anew(cli, keys, undisturbed, events,
     _, files = undisturbed(*TRAIN)
     keys(2)
     with monkeypatch.context() as patch:
-        patch.setattr("dpltm.privacy.ledger.Ledger.enter", lambda *_: die())
+        patch.setattr("dpltm.privacy.old_ledger.Ledger.enter", lambda *_: die())
         with pytest.raises(Killed):
             cli(*TRAIN)
     assert HELD.exists()

@@ -22,7 +22,7 @@ from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.transfer import TransferOptions
 from dpltm.options.tune import TuneOptions
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.records.registry import RecordRegistry
 from refusals import refused
 from stage_cases import CLASSES, records, ticket_set

@@ -12,7 +12,7 @@ import dpltm
 from dpltm.calls import as_dataset
 from dpltm.errors import BudgetError, InputError
 from dpltm.privacy.events import ProvenanceEvent
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
 from dpltm.pruning.ticket_set import Winner
 from dpltm.records.registry import RecordRegistry

@@ -24,7 +24,7 @@ from dpltm.filters import Clip, Tanh
 from dpltm.local.channels import Channel
 from dpltm.privacy import selection
 from dpltm.privacy.events import UNKNOWN_RECORDS, Event, TrainingEvent
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.randomness import sampling
 from dpltm.randomness.noise import FastSource
 from dpltm.records import synthetic, units

@@ -22,8 +22,8 @@ from dpltm.gradients import choose
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.events import UNKNOWN_RECORDS, GuaranteeEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.randomness import keyed_source
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records

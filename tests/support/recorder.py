@@ -39,7 +39,7 @@ from dpltm.local import bit_strings, channels, codebook, response
 from dpltm.privacy import events as events_module
 from dpltm.privacy import selection
 from dpltm.privacy.events import DatasetRef, Event, SearchEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.randomness import noise
 from dpltm.randomness.gaussian_mechanism import SEED, grid_step
 from dpltm.randomness.keyed_source import KeyedSource

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 
 
 def refused(call: Callable[..., object], *arguments: Any, kind: type[DpltmError] = InputError, **options: Any) -> str:

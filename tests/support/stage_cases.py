@@ -11,8 +11,8 @@ import torch
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.events import DatasetRef, ProvenanceEvent, SelectionEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Selection
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, from_arrays, prepare

@@ -20,9 +20,9 @@ import pytest
 from dpltm.errors import InputError
 from dpltm.privacy.event_json import ref_from_json, ref_from_text, ref_to_json, ref_to_text, to_json
 from dpltm.privacy.events import UNKNOWN, DatasetRef, GuaranteeEvent, ProvenanceEvent
-from dpltm.privacy.ledger import merge
 from dpltm.privacy.lineage import check_not_public
 from dpltm.privacy.mechanisms import Guarantee
+from dpltm.privacy.old_ledger import merge
 from dpltm.privacy.parts import total_epsilon
 from dpltm.records import key_id, load, registry
 from dpltm.records.registry import PUBLIC_KEY, RecordRegistry

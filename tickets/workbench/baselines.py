@@ -20,7 +20,7 @@ from dpltm.options.sections import resolve
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.behind import drawn_with
 from dpltm.privacy.events import Event, SelectionEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger, merge
+from dpltm.privacy.old_ledger import Ledger, merge
 from dpltm.privacy.parts import touching
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import DatasetCache

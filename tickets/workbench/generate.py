@@ -10,7 +10,7 @@ from typing import Any
 from dpltm.errors import as_flags
 from dpltm.options.generate import GenerateRequest
 from dpltm.privacy.events import Event
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.pruning import DP_CRITERIA
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import DatasetCache

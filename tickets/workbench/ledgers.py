@@ -15,8 +15,8 @@ from dpltm.privacy.describe import describe
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, TrainingEvent, now
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import beside, merge, missing
 from dpltm.privacy.lineage import entered_on
+from dpltm.privacy.old_ledger import beside, merge, missing
 from dpltm.privacy.parts import mechanisms_of, parts
 from dpltm.privacy.privacy_unit import unit_of
 from dpltm.privacy.report import costs_alone, if_overlapping, report

@@ -10,7 +10,7 @@ from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.options.tune import TuneRequest
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
 from dpltm.stages import tune as stage

@@ -32,7 +32,7 @@ from dpltm.estimators import base as estimator_base
 from dpltm.estimators import classifier as estimator
 from dpltm.estimators.records import Columns, numbered
 from dpltm.privacy.events import BudgetEvent, GuaranteeEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
 from dpltm.tickets.ledger_file import open_ledger
 

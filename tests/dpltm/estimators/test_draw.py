@@ -9,7 +9,7 @@ import pytest
 
 import dpltm
 from dpltm.privacy.events import BudgetEvent, SelectionEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import from_arrays
 

@@ -18,8 +18,8 @@ import dpltm
 from dpltm.errors import InputError
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import TrainingEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.old_ledger import Ledger
 
 PERSONS = 50
 WHO = np.repeat(np.arange(PERSONS), 4)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.budgets import budgets_in, check_budgets
 from dpltm.privacy.events import UNKNOWN, DatasetRef
-from dpltm.privacy.ledger import Ledger, as_adaptive, beside, merge, missing
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, PrivateSearch, Selection, TwoSteps, sampling_of
+from dpltm.privacy.old_ledger import Ledger, as_adaptive, beside, merge, missing
 from dpltm.privacy.parts import total_epsilon
 from dpltm.privacy.report import compare_central_limit, if_overlapping, overlap_note, report
 from dpltm.privacy.statement import SEARCH_NOTE, Certified, Nominal, PrivacyReport

@@ -17,8 +17,8 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.accountant import approximate
 from dpltm.privacy.event_json import from_json, ref_from_json, ref_to_json, to_json
 from dpltm.privacy.events import HASHES, OPEN_END, UNKNOWN, DatasetRef, Event
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import as_replace_one, mechanisms_of, parts, profiles, stated_relations, total_epsilon
 from dpltm.privacy.report import report
 from entries import (

@@ -15,8 +15,8 @@ from dpltm.privacy.budgets import check_budgets
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.composition import compose
 from dpltm.privacy.events import OPEN_END, DatasetRef
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.odometer import Odometer
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import OnRecord, mechanisms_of, profiles, total_epsilon
 from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, GuaranteeLoss, LaplaceLoss, SampledGaussianLoss
 from dpltm.privacy.privacy_unit import unit_of

@@ -10,7 +10,7 @@ import pytest
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.events import TrainingEvent
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.stages.audit import audit, training_of
 from dpltm.stages.services import Services
 from dpltm.stages.train import train

@@ -17,8 +17,8 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.event_json import ref_to_json
 from dpltm.privacy.events import ProvenanceEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.records import Dataset, from_arrays
 from dpltm.records.registry import RecordRegistry
 from dpltm.stages.evaluate import evaluate

@@ -14,8 +14,8 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.events import BudgetEvent, GaussianEvent, NonPrivateEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.pruning import DATA_FREE, DP_CRITERIA
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.randomness.keyed_source import KeyedSource

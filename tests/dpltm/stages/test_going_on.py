@@ -7,8 +7,8 @@ import pytest
 from dpltm.errors import InputError
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import UNKNOWN_RECORDS, Event, GuaranteeEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.records.registry import RecordRegistry
 from dpltm.stages.going_on import planned_on
 from dpltm.training.checkpoint import Checkpoint

@@ -15,8 +15,8 @@ from dpltm.local.scheme import Scheme
 from dpltm.networks import ModelSpec, build
 from dpltm.options.latent import EncodeOptions, SchemeOptions
 from dpltm.privacy.events import BudgetEvent, GaussianEvent, GuaranteeEvent, ProvenanceEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.records.registry import RecordRegistry

@@ -15,8 +15,8 @@ from dpltm.networks.masks import Mask
 from dpltm.options.tune import PrivateTuneOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.events import SearchEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.randomness import keyed_source
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.keyed_source import KeyedSource

@@ -13,7 +13,7 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.events import BudgetEvent, SelectionEvent
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.selection import SelectionPlan
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset

@@ -19,7 +19,7 @@ from dpltm.options.latent import EncodeOptions, SchemeOptions
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy import gdp
 from dpltm.privacy.events import SYNTHETIC, BudgetEvent, GaussianEvent, ProvenanceEvent
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.records import from_arrays, load
 from dpltm.records.registry import RecordRegistry
 from dpltm.stages import synthesize as stage

@@ -19,7 +19,7 @@ from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec
 from dpltm.privacy.events import GaussianEvent, GuaranteeEvent, TrainingEvent
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
 from dpltm.pruning.ticket_set import Winner
 from dpltm.randomness import noise

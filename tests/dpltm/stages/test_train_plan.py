@@ -19,8 +19,8 @@ from dpltm.privacy.events import (
     NonPrivateEvent,
     ProvenanceEvent,
 )
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
 from dpltm.pruning.ticket_set import Winner
 from dpltm.records import from_arrays

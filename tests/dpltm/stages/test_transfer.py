@@ -17,8 +17,8 @@ from dpltm.options.tickets import ImportOptions
 from dpltm.options.transfer import TransferOptions
 from dpltm.privacy.event_json import to_json
 from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, ProvenanceKind, SelectionEvent
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Selection
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.pruning.generation import GenerationConfig, without_data
 from dpltm.pruning.ticket_set import Parent, TicketSet, Winner
 from dpltm.records import Dataset, from_arrays

@@ -14,7 +14,7 @@ from dpltm.networks import ModelSpec, build
 from dpltm.options.features import FeatureOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.records import from_arrays
 from dpltm.records.registry import RecordRegistry
 from dpltm.stages import tune as stage

@@ -32,8 +32,8 @@ from dpltm.privacy.events import (
     ProvenanceEvent,
     TrainingEvent,
 )
-from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
+from dpltm.privacy.old_ledger import Ledger
 from dpltm.privacy.parts import total_epsilon
 from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.randomness.gaussian_mechanism import SEED

@@ -1,0 +1,247 @@
+"""Accounts: what the entries of a ledger and of a lineage come to together, for one population and one unit.
+
+The accountant prices mechanisms; here it is settled which entries count, and which of them touched the same people. The
+rules (docs/privacy-model.md 1.6):
+
+- Everything in the ledger and in the lineage counts, once an id. Entries of a population that this ledger declares *apart*
+  are set aside and shown beside the figure; a name alone separates nothing.
+- Disjoint ranges of one public cut of one snapshot compose in parallel: a neighbour changes one of them. All else adds up.
+- One unit. A figure for records and one for persons are never added: such an account is refused.
+- Under mixed relations everything is priced as replace-one: a release that is stated for add/remove counts as two steps.
+- A draw is the first release only where everything else that counts with it was entered later in the same ledger.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dpltm.errors import BudgetError, InputError
+from dpltm.privacy.accountants import FINE, Resolution
+from dpltm.privacy.entry import RECORD, Entry, Id, Lineage, Part, union
+from dpltm.privacy.figures import figure
+from dpltm.privacy.mechanisms import Adjacency, Guarantee, Mechanism, Selection, Unprotected
+from dpltm.privacy.two_steps import over_two_steps
+from dpltm.registry import Deferred
+
+if TYPE_CHECKING:
+    from dpltm.privacy.pld import Profile
+
+_EPSILON, _PROFILE = Deferred("dpltm.privacy.accountant:epsilon"), Deferred("dpltm.privacy.accountant:profile")
+"""The accountant, which takes libraries that entering an entry does not."""
+
+MAX_PIECES = 64
+"""Combinations of parts that are priced one by one; beyond, cuts are taken as whole, which never costs less."""
+
+QUICK_FIRST = "rdp", "pld"
+"""Accountants that budgets ask: what the one admits is admitted. Either may be the tighter one."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Entries that count together.
+
+    Attributes:
+        entries: that count, those of the ledger first.
+        home: id of the ledger from which they are seen; empty where there is none.
+        population: of that ledger.
+        unit: whom the figure is for.
+        aside: entries of populations that are declared apart, by population.
+
+    Raises:
+        InputError: an entry that protects another unit.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    home: Id = ""
+    population: str | None = None
+    unit: str = RECORD
+    aside: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for entry in self.entries:
+            if entry.paid and entry.unit != self.unit:
+                raise InputError(
+                    f"`unit`: a release from {entry.part} ({entry.words}) protects one {entry.unit}, and this account one"
+                    f" {self.unit}: the two have no common figure; use another `ledger`"
+                )
+
+    @classmethod
+    def of(
+        cls,
+        held: Iterable[Entry],
+        lineage: Lineage | None = None,
+        *,
+        home: Id = "",
+        population: str | None = None,
+        unit: str = RECORD,
+    ) -> Account:
+        """Return the account of what a ledger holds and a value depends on.
+
+        Args:
+            held: entries of the ledger, in order.
+            lineage: of the value.
+            home, population, unit: of the ledger.
+        """
+        both = union(held, () if lineage is None else lineage.entries)
+        apart = {entry.population for entry in both if entry.kind == "apart" and entry.home == home}
+        counted: list[Entry] = []
+        aside: dict[str, list[Entry]] = {}
+        for entry in both:
+            name = entry.population
+            if entry.paid and name is not None and name != population and name in apart:
+                aside.setdefault(name, []).append(entry)
+            else:
+                counted.append(entry)
+        return cls(tuple(counted), home, population, unit, {name: tuple(group) for name, group in aside.items()})
+
+    def __add__(self, drafts: Iterable[Entry]) -> Account:
+        """The account with drafts behind it, as they would be entered in its ledger."""
+        last = max((entry.sequence for entry in self.entries if entry.home == self.home), default=0)
+        new = (
+            entry if entry.id else replace(entry, id=f"draft {place}", home=self.home, sequence=last + place)
+            for place, entry in enumerate(drafts, start=1)
+        )
+        return replace(self, entries=(*self.entries, *new))
+
+    @property
+    def paid(self) -> tuple[Entry, ...]:
+        """Entries that cost something."""
+        return tuple(entry for entry in self.entries if entry.paid)
+
+    @property
+    def adjacency(self) -> Adjacency | None:
+        """The relation that the figure is for: replace-one where any release needs it; None of no release."""
+        stated = {m.adjacency for entry in self.paid for m in entry.mechanisms if not isinstance(m, Unprotected)}
+        return "replace-one" if "replace-one" in stated else ("add-remove" if stated else None)
+
+    @cached_property
+    def pieces(self) -> tuple[tuple[Entry, ...], ...]:
+        """Groups of entries that can touch one person together; none is part of another.
+
+        Guarantees:
+            Whoever a neighbour changes, the entries whose outcome that can change are all in one of the groups.
+        """
+        adjacency = self.adjacency or "add-remove"
+        everywhere, cuts = list[Entry](), dict[tuple[object, ...], list[Entry]]()
+        for entry in self.paid:
+            if entry.part.can_be_apart(self.unit, adjacency):
+                cuts.setdefault(entry.part.cut_key, []).append(entry)
+            else:
+                everywhere.append(entry)
+        choices = sorted((_cells(entries) for entries in cuts.values()), key=len)
+        while math.prod(map(len, choices)) > MAX_PIECES:
+            choices[-1] = [frozenset().union(*choices[-1])]
+            choices.sort(key=len)
+        groups = [frozenset().union(*cells) for cells in itertools.product(*choices)] or [frozenset()]
+        touched = [tuple(entry for entry in self.paid if entry in everywhere or entry.id in group) for group in groups]
+        return tuple(dict.fromkeys(touched))
+
+    def mechanisms(self, piece: tuple[Entry, ...]) -> tuple[Mechanism, ...]:
+        """Return what the entries of a piece are to an accountant.
+
+        Args:
+            piece: one of ``pieces``.
+        """
+        found = [mechanism for entry in piece for mechanism in _in_order(entry, piece)]
+        return tuple(map(as_replace_one, found) if self.adjacency == "replace-one" else found)
+
+    def epsilon(self, delta: float, accountant: str = "pld", *, resolution: Resolution = FINE) -> float:
+        """Return the certified epsilon of everything that counts, for any one person.
+
+        Args:
+            delta: in (0, 1).
+            accountant: one of ``CERTIFIED``.
+            resolution: of ``pld``; coarser is quicker, looser, and certified all the same.
+
+        Raises:
+            InputError: as :func:`dpltm.privacy.accountant.epsilon`.
+
+        Guarantees:
+            Upper bound on the true epsilon of the composition of what the entries state. It holds for mechanisms that were
+            settled beforehand, or by a rule that does not look at answers (docs/privacy-model.md 5.8).
+        """
+        return max(
+            float(_EPSILON(self.mechanisms(piece), delta, accountant, resolution=resolution)) for piece in self.pieces
+        )
+
+    def profiles(self) -> list[Profile]:
+        """Return the certified delta at every epsilon, one profile a piece.
+
+        Raises:
+            InputError: a piece for which nothing, or no curve, can be certified.
+        """
+        return [_PROFILE(self.mechanisms(piece)) for piece in self.pieces]
+
+    @property
+    def budget(self) -> Guarantee | None:
+        """The budget in force: the last one that its own ledger holds."""
+        set_here = [entry for entry in self.entries if entry.kind == "budget" and entry.home == self.home]
+        return set_here[-1].mechanisms[0] if set_here else None  # type: ignore[return-value]
+
+    def check_budget(self, drafts: Iterable[Entry]) -> None:
+        """Refuse drafts that exceed the budget in force.
+
+        Args:
+            drafts: what would be entered, in order.
+
+        Raises:
+            BudgetError: with the budget and what everything would come to.
+        """
+        drafts = tuple(drafts)
+        limit = (self + drafts).budget
+        if limit is None or not any(entry.paid for entry in drafts):
+            return
+        total = math.inf
+        for accountant in QUICK_FIRST:
+            total = min(total, (self + drafts).epsilon(limit.delta, accountant))
+            if total <= limit.epsilon:
+                return
+        raise BudgetError(
+            f"budget: this would bring the population to epsilon {figure(total)} at delta {limit.delta:g}, above the budget"
+            f" of {limit.epsilon:g}; spend less, set another (dpltm privacy budget), or name the account of other people"
+            " (`ledger`, `population`)"
+        )
+
+
+def as_replace_one(mechanism: Mechanism) -> Mechanism:
+    """Return a mechanism as it concerns a person who is replaced: two steps, where it is stated for add/remove."""
+    if mechanism.adjacency == "replace-one" or isinstance(mechanism, Unprotected):
+        return mechanism
+    return replace(over_two_steps(mechanism), adjacency="replace-one")
+
+
+def _in_order(entry: Entry, piece: tuple[Entry, ...]) -> Iterator[Mechanism]:
+    """The mechanisms of an entry; a draw that came before everything else in its piece composes better."""
+    if not entry.of(Selection):
+        yield from entry.mechanisms
+        return
+    later = all(other is entry or (other.home == entry.home and other.sequence > entry.sequence) for other in piece)
+    first = later and len(entry.mechanisms) == 1
+    for mechanism in entry.mechanisms:
+        yield replace(mechanism, adaptive=not first) if isinstance(mechanism, Selection) else mechanism
+
+
+def _cells(entries: list[Entry]) -> list[frozenset[Id]]:
+    """Which of these entries, of ranges of one cut, can touch one person together; none is part of another."""
+    edges = sorted({edge for entry in entries for edge in (entry.part.start, entry.part.stop)})
+    cells = {
+        frozenset(entry.id for entry in entries if entry.part.start <= start and stop <= entry.part.stop)
+        for start, stop in itertools.pairwise(edges)
+    }
+    return [cell for cell in cells if not any(cell < other for other in cells)]
+
+
+def overlapping(entries: Iterable[Entry], part: Part, unit: str, adjacency: Adjacency) -> tuple[Entry, ...]:
+    """Return those entries that may have touched the same people as a release on ``part`` would.
+
+    Args:
+        entries: of an account.
+        part: of the release.
+        unit, adjacency: that it is for.
+    """
+    return tuple(entry for entry in entries if not entry.part.apart(part, unit, adjacency))

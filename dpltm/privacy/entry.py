@@ -1,0 +1,409 @@
+"""Entries: what a ledger holds of every release and declaration, and the lineage that values carry of them.
+
+An entry is written before the value that it pays for is drawn, and never changes. Its id is the SHA-256 of the release's
+secret key, so two releases are never one, and one release that is met on two ways is one. A value that depends on records
+carries a :class:`Lineage`, the entries of everything behind it; what is made of values carries the union of theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
+
+from dpltm.errors import ArtifactError, InputError
+from dpltm.privacy.mechanisms import (
+    Adjacency,
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    Mechanism,
+    NoisySgd,
+    PrivateSearch,
+    RandomizedResponse,
+    Selection,
+    Unprotected,
+)
+
+Id = str
+"""64 hexadecimal digits."""
+
+RECORD = "record"
+"""The unit that most ledgers protect; any other noun, such as ``patient``, is somebody with several records."""
+
+HASHES = 10**9
+"""Public hashes of records and persons go from 0 to this; ``--subset 0.5:1.0`` is the range from half of it on."""
+
+END = 2**63 - 1
+"""End of a range of places that goes to the end of the file."""
+
+Cut = Literal["whole", "record", "person", "place"]
+"""How a part is cut out of a dataset, which decides what a neighbour changes (privacy-model.md 1.5).
+
+- ``whole``: it is not.
+- ``record``: by a public hash of each record. A record more or less changes the part that its hash falls into, alone.
+- ``person``: by a public hash of whose a record is; all records of a person are in one part.
+- ``place``: by places that a published file fixes. The neighbour is that file with one place *empty*; nobody moves.
+"""
+
+Kind = Literal["release", "local", "public", "excluded", "budget", "apart"]
+"""What an entry is:
+
+- ``release``: something was computed from the records and given out; its mechanisms are what it costs.
+- ``local``: a message of one owner, made under local DP. It adds up in the owner's ledger, and is stated a message
+  elsewhere.
+- ``public``: the records of the part are declared public. Costs nothing; they cannot be private later.
+- ``excluded``: the records of the part are declared not to be the population's, such as a test split. Costs nothing; they
+  cannot be protected later.
+- ``budget``: everything together may come to no more than its one mechanism, a ``Guarantee``, says.
+- ``apart``: ``population`` is declared to have nobody in common with the population of this ledger.
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which records of a population a release touched; declared, and public.
+
+    Attributes:
+        name: what the user calls the dataset; says nothing.
+        snapshot: id of a dataset as it is now. Without one the part may overlap everything.
+        columns: names that hashes of records are taken by, sorted; none where records have no names of columns.
+        cut: how the part is cut out.
+        start, stop: half-open range, of ``HASHES`` or of places.
+
+    Raises:
+        ArtifactError: not a range.
+    """
+
+    name: str = "records"
+    snapshot: Id | None = None
+    columns: tuple[str, ...] = ()
+    cut: Cut = "whole"
+    start: int = 0
+    stop: int = END
+
+    def __post_init__(self) -> None:
+        end = HASHES if self.cut in ("record", "person") else END
+        if not 0 <= self.start < self.stop <= end or (self.cut == "whole" and (self.start, self.stop) != (0, END)):
+            raise ArtifactError(f"part of {self.name}: {self.start}:{self.stop} is not a range of a {self.cut} cut")
+
+    def can_be_apart(self, unit: str, adjacency: Adjacency) -> bool:
+        """Return whether ranges of this cut separate anybody.
+
+        Args:
+            unit: that is protected.
+            adjacency: how neighbours differ.
+
+        Guarantees:
+            True only where a neighbour changes at most one of several disjoint ranges. A record that is replaced by one of
+            another hash leaves one range and enters another; a person may have records of any hash, and at any place.
+        """
+        if self.snapshot is None or self.cut == "whole":
+            return False
+        if self.cut == "place":
+            return unit == RECORD
+        return adjacency == "add-remove" and (self.cut == "person" or unit == RECORD)
+
+    def apart(self, other: Part, unit: str, adjacency: Adjacency) -> bool:
+        """Return whether no neighbour changes both parts: disjoint ranges of one public cut of one snapshot.
+
+        Args:
+            other: the other part.
+            unit: that is protected.
+            adjacency: how neighbours differ.
+        """
+        one_cut = self.cut_key == other.cut_key and self.can_be_apart(unit, adjacency)
+        return one_cut and not (self.start < other.stop and other.start < self.stop)
+
+    def overlaps(self, other: Part) -> bool:
+        """Return whether the two surely share places or hashes of one snapshot: what may refuse, and never counts."""
+        if self.snapshot is None or self.snapshot != other.snapshot:
+            return False
+        crossing = self.start < other.stop and other.start < self.stop
+        return crossing or self.cut_key != other.cut_key or self.cut == "whole"
+
+    @property
+    def cut_key(self) -> tuple[object, ...]:
+        """What ranges must have in common to be compared."""
+        return self.snapshot, self.cut, self.columns
+
+    @property
+    def whole(self) -> Part:
+        """The dataset that this is a part of."""
+        return replace(self, cut="whole", start=0, stop=END)
+
+    def __str__(self) -> str:
+        if self.cut == "whole":
+            return self.name
+        if self.cut == "place":
+            return f"{self.name}[{self.start}:{'' if self.stop == END else self.stop}]"
+        return f"{self.name}[{_fraction(self.start)}:{_fraction(self.stop)}]"
+
+
+def _fraction(hashes: int) -> str:
+    """``0.5`` for half of ``HASHES``, exactly."""
+    whole, rest = divmod(hashes, HASHES)
+    return f"{whole}.{rest:09d}".rstrip("0") + ("0" if not rest else "")
+
+
+UNKNOWN_RECORDS = Part()
+"""Records of which nothing is known: they overlap everything."""
+
+
+def today() -> str:
+    """Return the present day, UTC: no finer, since how long a private computation took tells of its records."""
+    return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One release or declaration on record.
+
+    A plan makes drafts, without ``id``, ``home`` and ``sequence``; those are given when it is entered.
+
+    Attributes:
+        kind: what it is.
+        part: the records that it touched or speaks of.
+        mechanisms: what an accountant needs; one release may hold several, such as a centre, moments and steps.
+        words: what was released, in a few words, for people.
+        facts: digest of settings, start, mask and inputs, by which interrupted work is known; empty where none is.
+        population: the people that the records are of, by name; None where nobody named them.
+        unit: the noun of whom it protects.
+        day: when, UTC.
+        id: SHA-256 of the release's secret key; of a declaration, of random bytes.
+        home: the ledger that paid.
+        sequence: the place in that ledger, from 1.
+    """
+
+    kind: Kind
+    part: Part = UNKNOWN_RECORDS
+    mechanisms: tuple[Mechanism, ...] = ()
+    words: str = ""
+    facts: str = ""
+    population: str | None = None
+    unit: str = RECORD
+    day: str = field(default_factory=today)
+    id: Id = ""
+    home: Id = ""
+    sequence: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind == "budget" and not (len(self.mechanisms) == 1 and isinstance(self.mechanisms[0], Guarantee)):
+            raise ArtifactError("entry: a budget is one guarantee")
+        if self.kind in ("public", "excluded", "apart") and self.mechanisms:
+            raise ArtifactError(f"entry: {self.kind} costs nothing, so Expected no mechanisms")
+        if self.kind in ("release", "local") and not self.mechanisms:
+            raise ArtifactError("entry: a release without a mechanism must never pass as free")
+
+    @property
+    def paid(self) -> bool:
+        """Whether it costs something."""
+        return self.kind in ("release", "local")
+
+    def of(self, kind: type[Mechanism]) -> tuple[Any, ...]:
+        """Its mechanisms of one type."""
+        return tuple(mechanism for mechanism in self.mechanisms if isinstance(mechanism, kind))
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far a ledger had come: refused later if it is shorter then.
+
+    Attributes:
+        ledger: id.
+        count: entries.
+        digest: of the chain up to the last.
+    """
+
+    ledger: Id
+    count: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Everything that a value depends on: entries by id, and the heads of the ledgers that paid.
+
+    Guarantees:
+        The union of two is associative, commutative up to order, and idempotent: nothing is lost on a detour, and nothing
+        counts twice.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    heads: tuple[Head, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(not (entry.id and entry.home) for entry in self.entries):
+            raise ArtifactError("lineage: an entry that no ledger paid")
+        if len({entry.id for entry in self.entries}) < len(self.entries):
+            raise ArtifactError("lineage: the same id twice")
+
+    def __or__(self, other: Lineage) -> Lineage:
+        """Union by id.
+
+        Raises:
+            ArtifactError: one id with two contents.
+        """
+        if not other.entries and not other.heads:
+            return self
+        heads = {head.ledger: head for head in sorted((*self.heads, *other.heads), key=lambda head: head.count)}
+        return Lineage(union(self.entries, other.entries), tuple(sorted(heads.values(), key=lambda head: head.ledger)))
+
+    def __bool__(self) -> bool:
+        return bool(self.entries)
+
+    @property
+    def paid(self) -> tuple[Entry, ...]:
+        """Its entries that cost something."""
+        return tuple(entry for entry in self.entries if entry.paid)
+
+
+def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return the entries of all groups, each id once, in order of first appearance.
+
+    Raises:
+        ArtifactError: one id with two contents.
+    """
+    known: dict[Id, Entry] = {}
+    for group in groups:
+        for entry in group:
+            if known.setdefault(entry.id, entry) != entry:
+                raise ArtifactError(f"entry {entry.id[:12]}: known with other contents; one of the two was edited")
+    return tuple(known.values())
+
+
+def lineage_of(*values: object) -> Lineage:
+    """Return the union of the lineages of values that carry one; None carries none."""
+    result = Lineage()
+    for value in values:
+        if value is not None:
+            result |= value if isinstance(value, Lineage) else value.lineage  # type: ignore[attr-defined]
+    return result
+
+
+# --- JSON: strict, since an entry that is misread would misstate what was spent -------------------------------------
+
+MECHANISMS: dict[str, type[Mechanism]] = {
+    "sgd": NoisySgd,
+    "selection": Selection,
+    "search": PrivateSearch,
+    "gaussian": GaussianRelease,
+    "laplace": LaplaceRelease,
+    "randomized-response": RandomizedResponse,
+    "guarantee": Guarantee,
+    "unprotected": Unprotected,
+}
+_NAMES = {kind: name for name, kind in MECHANISMS.items()}
+
+
+def to_json(value: Entry | Lineage) -> dict[str, Any]:
+    """Return an entry or a lineage as a JSON object; infinity is the text ``inf``."""
+    found: dict[str, Any] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mechanism):
+        return {
+            "mechanism": _NAMES[type(value)],
+            **{item.name: _plain(getattr(value, item.name)) for item in fields(value)},
+        }
+    if isinstance(value, (Entry, Part, Head, Lineage)):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return "inf" if value == math.inf else value
+
+
+def entry_from_json(body: object) -> Entry:
+    """Return the entry that :func:`to_json` wrote.
+
+    Raises:
+        ArtifactError: it is none: an unknown or missing field, a wrong type, a value out of range.
+    """
+    found = _read(Entry, body, "entry")
+    assert isinstance(found, Entry)
+    return found
+
+
+def lineage_from_json(body: object) -> Lineage:
+    """Return the lineage that :func:`to_json` wrote. Raises as :func:`entry_from_json`."""
+    found = _read(Lineage, body, "lineage")
+    assert isinstance(found, Lineage)
+    return found
+
+
+def lineage_from_text(text: str) -> Lineage:
+    """Return the lineage in a JSON text. Raises as :func:`entry_from_json`."""
+    try:
+        return lineage_from_json(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise error if isinstance(error, ArtifactError) else ArtifactError("lineage: not valid JSON") from None
+
+
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _read(kind: Any, body: object, where: str) -> Any:
+    """A value of a type, from JSON; the types used by entries are the only ones handled."""
+    origin = get_origin(kind)
+    if kind is Mechanism:
+        if not isinstance(body, dict) or body.get("mechanism") not in MECHANISMS:
+            raise ArtifactError(f"{where}: a mechanism that this version does not know")
+        kind, body = (
+            MECHANISMS[str(body["mechanism"])],
+            {key: value for key, value in body.items() if key != "mechanism"},
+        )
+    if isinstance(kind, type) and origin is None and hasattr(kind, "__dataclass_fields__"):
+        return _object(kind, body, where)
+    if origin is tuple:
+        if not isinstance(body, list):
+            raise ArtifactError(f"{where}: Expected a list")
+        return tuple(_read(get_args(kind)[0], each, where) for each in body)
+    if origin is types.UnionType:
+        if body is None and type(None) in get_args(kind):
+            return None
+        return _read(next(each for each in get_args(kind) if each is not type(None)), body, where)
+    if kind is float:
+        body = math.inf if body == "inf" else body
+        good = (
+            isinstance(body, (int, float))
+            and not isinstance(body, bool)
+            and (body == math.inf or abs(body) <= sys.float_info.max)
+        )
+        body = float(body) if good else body  # type: ignore[arg-type]
+    elif origin is Literal:
+        good = isinstance(body, str) and body in get_args(kind)
+    elif kind is str:
+        good = isinstance(body, str) and len(body) <= MAX_TEXT and body.isprintable()
+    else:
+        good = type(body) is kind
+    if not good:
+        raise ArtifactError(f"{where}: bad value {body!r:.60}")
+    return body
+
+
+MAX_TEXT = 10_000
+"""Characters that a text of an entry may have."""
+
+
+def _object(kind: type, body: object, where: str) -> Any:
+    hints = _hints(kind)
+    names = {item.name for item in fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(body, dict) or set(body) != names:
+        wrong = sorted(set(body) ^ names)[0] if isinstance(body, dict) else "all of it"
+        raise ArtifactError(f"{where}: unknown or missing field {wrong!r:.40}")
+    values = {name: _read(hints[name], value, f"{where}: {name}") for name, value in body.items()}
+    try:
+        return kind(**values)
+    except InputError as error:
+        raise ArtifactError(f"{where}: {error}") from None
