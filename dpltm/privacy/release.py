@@ -149,7 +149,8 @@ def price(release: Release[Any], book: Book) -> Account:
         release: that is planned.
         book: of the ledger that would pay.
     """
-    return book.account(release.lineage) + [release.entry]
+    drafts = (release.entry,)
+    return book.account(release.lineage) + drafts
 
 
 def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper: Keeper | None = None) -> Paid[T]:

@@ -4,8 +4,8 @@ So it is for a record that is replaced by another, where the release is stated f
 one comes. A sampled Gaussian step gives s + B g + noise on the one dataset and s + B g' + noise on the other, with what
 others contribute, s, the same coin B, and |g|, |g'| <= C. That is the pair of the replace-one relation
 (``SampledGaussianLoss``) at the sensitivity 2 C, which therefore dominates it. Whatever else is known to be
-(epsilon, delta)-DP is, by two such steps, (2 epsilon, (1 + e^epsilon) delta)-DP; a range of losses is twice as wide; an L1 or
-L2 sensitivity doubles. Every release is so dominated by a pair of distributions of its own, and these compose adaptively
+(epsilon, delta)-DP is, by two such steps, (2 epsilon, (1 + e^epsilon) delta)-DP; a range of losses is twice as wide; a
+sensitivity doubles. Every release is so dominated by a pair of distributions of its own, and these compose adaptively
 (Zhu, Dong, Wang 2022, Theorem 10), whatever they came from.
 """
 
