@@ -1,28 +1,31 @@
-"""Ticket sets, winners and what they say of where they come from: values. ``dpltm.tickets`` keeps them on disk."""
+"""Ticket sets and winners, and what they depend on: values. ``dpltm.tickets`` keeps them on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from dpltm.errors import ArtifactError
 from dpltm.networks.content import content_id, pack
 from dpltm.networks.masks import Mask
-from dpltm.privacy.behind import FOUND
-from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
-from dpltm.privacy.old_ledger import of_draws
+from dpltm.privacy.entry import Lineage
+from dpltm.privacy.mechanisms import Unprotected
 from dpltm.pruning.generation import Ticket, Tickets
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
-    from dpltm.privacy.old_ledger import Ledger
     from dpltm.privacy.statement import PrivacyReport
+
+ProvenanceKind = Literal["data-free", "public", "dp", "private"]
+"""What masks, theta0 and predictors were made from: no records; records declared public; a DP release; private records with
+no mechanism."""
+
+PROVENANCES: tuple[ProvenanceKind, ...] = get_args(ProvenanceKind)
 
 
 @dataclass(frozen=True)
@@ -52,16 +55,14 @@ class TicketSet:
         body: spec, theta0 and tickets.
         name: label.
         criterion: how weights were chosen.
-        provenance: what masks, theta0 and predictors depend on.
-        source: the records they were made from; None for no records at all.
-        events: what making them spent on those records; not empty for provenance ``dp`` alone.
-        draws: of winners that these tickets are, or were made of, on whatever records.
+        provenance: what masks, theta0 and predictors were made from.
+        lineage: of everything that they depend on, and of the draws from the set so far.
         parent: the set it was made from, if any.
         config: settings of generation, transfer or compaction.
         feature_map: what stands in front of the network; None where it takes records as they are.
         label: what messages call it: its name, or where it was read from.
         path: its folder; None for a set in memory.
-        ledger: where draws and trainings are entered if no other ledger is named; None where that is a file of the folder.
+        on_mark: writes a lineage into that folder; None for a set in memory.
         privacy: the report on the records that it was made from; None of a set that was read.
     """
 
@@ -69,15 +70,13 @@ class TicketSet:
     name: str
     criterion: str
     provenance: ProvenanceKind
-    source: DatasetRef | None
+    lineage: Lineage
     config: Mapping[str, Any]
-    events: tuple[Event, ...] = ()
-    draws: tuple[Event, ...] = ()
     parent: Parent | None = None
     feature_map: FeatureMap | None = None
     label: str = field(default="", compare=False)
     path: Path | None = field(default=None, compare=False)
-    ledger: Ledger | None = field(default=None, compare=False)
+    on_mark: Callable[[Lineage], None] | None = field(default=None, compare=False)
     privacy: PrivacyReport | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -89,6 +88,19 @@ class TicketSet:
             f"TicketSet({self.label!r}: {len(self.body.tickets)} tickets of {self.body.spec.text} by {self.criterion},"
             f" provenance {self.provenance}, id {self.id[:12]})"
         )
+
+    def mark(self, lineage: Lineage) -> None:
+        """Add a draw to its lineage, in memory and in its folder: whoever takes a round of it later may have seen the winner.
+
+        Args:
+            lineage: of the draw.
+
+        Raises:
+            ArtifactError: the folder cannot be written.
+        """
+        if self.on_mark is not None:
+            self.on_mark(lineage)
+        object.__setattr__(self, "lineage", self.lineage | lineage)
 
     @cached_property
     def id(self) -> str:
@@ -114,8 +126,22 @@ class TicketSet:
         return all(ticket.predictor is not None for ticket in self.body.tickets)
 
 
-Draw = tuple[int, tuple[Event, ...]]
-"""The round that won, and what the draw entered in a ledger."""
+def check_provenance(provenance: ProvenanceKind, lineage: Lineage) -> None:
+    """Raises ArtifactError for a provenance that the lineage beside it does not bear out.
+
+    Args:
+        provenance: of a ticket set.
+        lineage: of the same set.
+    """
+    releases = [entry for entry in lineage.entries if entry.kind == "release"]
+    borne_out = {
+        "data-free": True,
+        "public": any(entry.kind == "public" for entry in lineage.entries),
+        "dp": any(not entry.of(Unprotected) for entry in releases),
+        "private": any(entry.of(Unprotected) for entry in releases),
+    }
+    if not borne_out[provenance]:
+        raise ArtifactError(f"provenance {provenance}: its lineage holds no entry that this could come from")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,20 +163,21 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Winner:
-    """The round that won last, and the events that its draw entered; none where it was chosen on public data.
+    """The round that won.
 
     Attributes:
-        round, events: of the last draw; with what bounds and categories of the records were found by, or these come from.
-        earlier: draws before it that entered any.
-        tickets: the set that was drawn from; None where it is known from elsewhere.
+        round: that was drawn, or chosen on public data.
+        lineage: of the set, and of the draw.
+        tickets: the set that was drawn from; None where it is not at hand.
+        facts: how it was drawn, as answers have it: ``mechanism``, ``eps1``, ``score``, ``sensitivity``.
         privacy: the report on the private records; None of a winner that was read.
         revealed: all candidates, where that was asked for.
     """
 
     round: int
-    events: tuple[Event, ...]
-    earlier: tuple[Draw, ...] = ()
+    lineage: Lineage
     tickets: TicketSet | None = field(default=None, compare=False)
+    facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
     privacy: PrivacyReport | None = field(default=None, compare=False)
     revealed: tuple[Candidate, ...] = field(default=(), compare=False)
 
@@ -168,24 +195,6 @@ class Winner:
         if self.tickets is None:
             raise ArtifactError(f"round {self.round} won, but the set that it was drawn from is not at hand")
         return self.tickets.ticket(self.round)
-
-    def behind(self, number: int) -> tuple[Event, ...]:
-        """What taking round ``number`` depends on: every draw so far if it ever won, since later ones were seen as well."""
-        draws = (*self.earlier, (self.round, self.events))
-        if number not in (round for round, _ in draws):
-            return ()
-        return of_draws(events for _, events in draws)
-
-
-def found_setting(found: Iterable[Event]) -> dict[str, Any]:
-    """What bounds and categories of records were found by, as a setting of a set; none where nothing was found."""
-    said = [to_json(event) for event in found]
-    return {FOUND: said} if said else {}
-
-
-def schema_of(tickets: TicketSet) -> dict[str, Any]:
-    """The settings of a set that go on to whatever is made from it: the schema of the table, and what finding it cost."""
-    return {name: value for name, value in tickets.config.items() if name in ("table_schema", FOUND)}
 
 
 def set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:

@@ -1,0 +1,56 @@
+"""Where the account of a dataset lies: one rule for all verbs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dpltm.errors import ArtifactError
+from dpltm.privacy.entry import RECORD
+from dpltm.privacy.ledger import Ledger
+from dpltm.records.files import SUFFIXES
+from dpltm.records.rating_sets import SUFFIX
+from dpltm.tickets.account_file import open_ledger
+from dpltm.tickets.files import check_writable
+
+BESIDE = "dpltm.ledger.jsonl"
+"""The ledger of all files of one folder: whose records lie side by side are likely the same people."""
+
+
+def ledger_path(dataset: str | None, named: str | None = None) -> Path:
+    """Return the file of the ledger that pays for releases from a dataset.
+
+    Args:
+        dataset: a name or a path, as ``dpltm.records.load`` takes it.
+        named: the ledger that was asked for; it decides.
+    """
+    if named is not None or dataset is None:
+        return Path(named or BESIDE)
+    path = Path(dataset)
+    separators = {os.sep, os.altsep or os.sep}
+    if separators & set(dataset) or path.suffix.lower() in (*SUFFIXES, SUFFIX):
+        return path.parent / BESIDE
+    return Path(f"{dataset}.ledger.jsonl")
+
+
+def ledger_of(
+    dataset: str | None, named: str | None = None, population: str | None = None, unit: str = RECORD
+) -> Ledger:
+    """Return the ledger that pays for releases from a dataset; its file appears with its first entry.
+
+    Args:
+        dataset: as :func:`ledger_path`.
+        named: as there.
+        population: whose account it is, by name.
+        unit: the noun of whom it protects.
+
+    Raises:
+        ArtifactError: it cannot be read, is of another population or unit, or has no place that can be written to.
+    """
+    path = ledger_path(dataset, named)
+    if named is None and not path.exists():
+        try:
+            check_writable(path)
+        except ArtifactError as error:
+            raise ArtifactError(f"`ledger`: {str(error).removesuffix('; choose another place')}; name one") from None
+    return open_ledger(path, population=population, unit=unit)
