@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from dpltm.errors import BudgetError, InputError
 from dpltm.privacy.accountants import FINE, Resolution
-from dpltm.privacy.entry import RECORD, Entry, Id, Lineage, Part, union
+from dpltm.privacy.entry import RECORD, UNKNOWN_RECORDS, Entry, Id, Lineage, Part, union
 from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, Mechanism, Selection, Unprotected
 from dpltm.privacy.two_steps import over_two_steps
@@ -60,7 +60,7 @@ class Account:
     home: Id = ""
     population: str | None = None
     unit: str = RECORD
-    aside: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
+    aside: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         for entry in self.entries:
@@ -245,3 +245,98 @@ def overlapping(entries: Iterable[Entry], part: Part, unit: str, adjacency: Adja
         unit, adjacency: that it is for.
     """
     return tuple(entry for entry in entries if not entry.part.apart(part, unit, adjacency))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An account, and where in it a mechanism is to go.
+
+    Attributes:
+        account: what counts already.
+        part: of the records that the mechanism will run on.
+        others: mechanisms of the same release.
+    """
+
+    account: Account
+    part: Part = UNKNOWN_RECORDS
+    others: tuple[Mechanism, ...] = ()
+
+    def with_mechanism(self, mechanism: Mechanism | None) -> Account:
+        """Return the account with the release in it; None for its other mechanisms alone."""
+        mechanisms = self.others if mechanism is None else (*self.others, mechanism)
+        if not mechanisms:
+            return self.account
+        drafts = [Entry("release", self.part, mechanisms, unit=self.account.unit, day="")]
+        return self.account + drafts
+
+
+Before = Iterable[Mechanism] | Planned
+"""What comes before a mechanism: others that ran on the same records, or an account."""
+
+
+def epsilon_with(
+    before: Before,
+    plan: Mechanism | None,
+    delta: float,
+    accountant: str = "pld",
+    *,
+    resolution: Resolution = FINE,
+) -> float:
+    """Return the certified epsilon of ``before`` and of ``plan``, if there is one, after it.
+
+    Args:
+        before: what counts already.
+        plan: what is to run after it; None for nothing.
+        delta, accountant, resolution: as :meth:`Account.epsilon`.
+    """
+    if isinstance(before, Planned):
+        return before.with_mechanism(plan).epsilon(delta, accountant, resolution=resolution)
+    mechanisms = (*before, *(() if plan is None else (plan,)))
+    return float(_EPSILON(mechanisms, delta, accountant, resolution=resolution))
+
+
+def check_private(account: Account, part: Part) -> None:
+    """Refuse a release from records that were declared public, or not to be the population's.
+
+    Args:
+        account: of the ledger, and of all that the release is made of.
+        part: that it is from.
+
+    Raises:
+        InputError: the declaration that stands against it.
+    """
+    for entry in account.entries:
+        if entry.kind in ("public", "excluded") and _meets(entry.part, part):
+            said = "public" if entry.kind == "public" else "apart from the people that are protected (a test split)"
+            raise InputError(
+                f"`dataset`: {entry.part} was declared {said}, and {part} shares records with it; the same records cannot be"
+                " private here: take another `subset`, other records, or a ledger of their own"
+            )
+
+
+def check_declared(account: Account, part: Part, kind: str) -> None:
+    """Refuse to declare public, or excluded, records from which a release was made.
+
+    Args:
+        account: of the ledger, and of all that the value is made of.
+        part: that is to be declared.
+        kind: ``public`` or ``excluded``.
+
+    Raises:
+        InputError: the release that stands against it.
+    """
+    for entry in account.paid:
+        if _meets(entry.part, part):
+            raise InputError(
+                f"`dataset`: {entry.part} is protected by a release on record ({entry.words}, {entry.day}), and {part}"
+                f" shares records with it; the same records cannot be {kind}: take other records, another `subset`, or"
+                " `eval_private` for a measurement that is paid for"
+            )
+
+
+def _meets(one: Part, other: Part) -> bool:
+    """Whether two parts share records, as far as that is known: of one snapshot; or cuts of one file that has changed."""
+    if one.snapshot is not None and one.snapshot == other.snapshot:
+        return one.overlaps(other)
+    changed = one.name == other.name and one.snapshot is not None and other.snapshot is not None
+    return changed and (one.cut != "whole" or other.cut != "whole")

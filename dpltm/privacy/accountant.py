@@ -6,7 +6,7 @@ approximation, and is kept apart (:func:`approximate`) so that nothing certified
 list of them.
 
 All functions are pure, and know of no dataset: their mechanisms ran on the same records. Of a ledger, whose entries touched
-records of several kinds, see ``parts``.
+records of several kinds, see ``account``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpltm.errors import DpltmError, InputError, first_line
 from dpltm.privacy import gdp, pld, renyi
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, FINE, Accountant, Resolution
 from dpltm.privacy.composition import Composition, bounded_epsilon, compose
-from dpltm.privacy.mechanisms import Mechanism, Unit
+from dpltm.privacy.mechanisms import Mechanism
 from dpltm.privacy.pld import Profile
 from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, PrivacyLoss, SampledGaussianLoss
 
@@ -31,9 +31,8 @@ def epsilon(
     accountant: str = "pld",
     *,
     resolution: Resolution = FINE,
-    unit: Unit | None = None,
 ) -> float:
-    """Certified epsilon of all ``mechanisms`` together at ``delta``, for any one record or user.
+    """Certified epsilon of all ``mechanisms`` together at ``delta``, for any one of whom they protect.
 
     >>> from dpltm.privacy.mechanisms import NoisySgd
     >>> round(epsilon([NoisySgd(256 / 60000, steps=14062, noise_multiplier=1.1)], delta=1e-5), 2)
@@ -44,8 +43,6 @@ def epsilon(
         delta: in (0, 1).
         accountant: one of ``CERTIFIED``.
         resolution: how finely ``pld`` discretises; coarser is quicker, looser, and certified all the same.
-        unit: what the figure is for; that of the mechanisms if None, ``record`` where they have both (see
-            ``privacy_unit``).
 
     Raises:
         InputError: delta out of range, an accountant that certifies nothing, or mechanisms stated for different
@@ -53,7 +50,7 @@ def epsilon(
 
     Guarantees:
         Upper bound on the true epsilon of the adaptive composition of the mechanisms, add/remove or replace-one as they
-        state, for one record or one user, Poisson sampling.
+        state, Poisson sampling.
     """
     check_delta(delta)
     if accountant not in CERTIFIED:
@@ -62,28 +59,24 @@ def epsilon(
     try:
         hash(asked)
     except TypeError:  # made of lists: priced, and not remembered
-        return _price(compose(asked, unit), delta, how, resolution)
-    return _known(asked, delta, how, resolution, unit)
+        return _price(compose(asked), delta, how, resolution)
+    return _known(asked, delta, how, resolution)
 
 
 @lru_cache(maxsize=2048)
-def _known(
-    mechanisms: tuple[Mechanism, ...], delta: float, accountant: Accountant, resolution: Resolution, unit: Unit | None
-) -> float:
+def _known(mechanisms: tuple[Mechanism, ...], delta: float, accountant: Accountant, resolution: Resolution) -> float:
     """A search for the noise, the report and the ledger ask for the same, and so does the next training alike."""
-    return _price(compose(mechanisms, unit), delta, accountant, resolution)
+    return _price(compose(mechanisms), delta, accountant, resolution)
 
 
-def approximate(
-    mechanisms: Iterable[Mechanism], delta: float, accountant: str = "clt", *, unit: Unit | None = None
-) -> float:
+def approximate(mechanisms: Iterable[Mechanism], delta: float, accountant: str = "clt") -> float:
     """What an accountant gives that certifies nothing: neither an upper nor a lower bound. Arguments as :func:`epsilon`.
 
     Raises:
         InputError: delta out of range, no such accountant, or mechanisms stated for different neighbouring relations.
     """
     check_delta(delta)
-    return _price(compose(mechanisms, unit), delta, ACCOUNTANTS.find(accountant), FINE)
+    return _price(compose(mechanisms), delta, ACCOUNTANTS.find(accountant), FINE)
 
 
 def check_delta(delta: float) -> None:
@@ -178,9 +171,9 @@ def _alone(loss: PrivacyLoss, delta: float) -> float:
     return renyi.best_epsilon(loss.renyi, delta) if math.isinf(found) else found
 
 
-def central_limit_mu(mechanisms: Iterable[Mechanism], *, unit: Unit | None = None) -> float | None:
+def central_limit_mu(mechanisms: Iterable[Mechanism]) -> float | None:
     """mu of the central limit theorem where it speaks of all ``mechanisms``; else None."""
-    composition = compose(mechanisms, unit)
+    composition = compose(mechanisms)
     told = composition.private and not composition.draw and not composition.plain
     return _total_mu(composition) if told and all(_mu(loss) for loss in composition.losses) else None
 
@@ -199,18 +192,17 @@ def _mu(loss: PrivacyLoss) -> float:
     return 0.0
 
 
-def profile(mechanisms: Iterable[Mechanism], *, unit: Unit | None = None, records: str = "records") -> Profile:
+def profile(mechanisms: Iterable[Mechanism], *, records: str = "records") -> Profile:
     """The certified delta of all ``mechanisms`` together at every epsilon.
 
     Args:
         mechanisms: what ran on the same records.
-        unit: as :func:`epsilon`.
         records: what a message calls them.
 
     Raises:
         InputError: nothing, or no curve, can be certified.
     """
-    composition = compose(mechanisms, unit)
+    composition = compose(mechanisms)
     curve = (
         pld.compose(composition.losses, composition.draw) if composition.private and not composition.plain else None
     )

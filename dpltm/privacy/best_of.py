@@ -1,82 +1,64 @@
-"""What keeping the best of several trainings costs, where a ledger holds some that may differ in settings alone."""
+"""What keeping the best of several trainings costs, where an account holds some that may differ in settings alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 
+from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK
-from dpltm.privacy.events import DatasetRef, Event, TrainingEvent
+from dpltm.privacy.entry import Entry
 from dpltm.privacy.figures import figure
-from dpltm.privacy.mechanisms import PrivateSearch
-from dpltm.privacy.parts import total_epsilon
+from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 from dpltm.privacy.private_search import SCORE_NOISE, gamma_for
 
 MAX_PRICED = 20
 """Trainings with up to this many different mechanisms are compared with a search; more would take long."""
 
 
-def best_of_notes(events: Iterable[Event], delta: float, accountant: str, where: str = "") -> list[str]:
-    """What the best of some trainings costs: two sentences for each group of trainings that may differ in settings alone.
+def best_of_notes(account: Account, delta: float, accountant: str) -> list[str]:
+    """Return what the best of some trainings costs: sentences for each part that several trainings are on.
 
-    These are trainings on the same records of equally many live weights. A ledger has no step sizes or seeds, so it cannot
-    tell a search from one training that was begun twice: the sentences say what *keeping the best* costs.
+    A ledger has no step sizes or seeds, so it cannot tell a search from one training that was begun twice: the sentences say
+    what *keeping the best* costs.
 
     Args:
-        events: of a ledger, or of several.
+        account: with the trainings.
         delta: in (0, 1).
         accountant: a certified one.
-        where: what to say of where the trainings are on record.
-
-    Returns:
-        None where no two trainings are alike, or where they have no finite guarantee.
     """
-    groups: dict[tuple[object, ...], list[TrainingEvent]] = {}
-    for event in events:
-        if isinstance(event, TrainingEvent):
-            groups.setdefault(_of(event), []).append(event)
-    return [note for group in groups.values() if len(group) > 1 for note in _notes(group, delta, accountant, where)]
+    groups: dict[object, list[Entry]] = {}
+    for entry in account.paid:
+        if entry.of(NoisySgd):
+            groups.setdefault(entry.part, []).append(entry)
+    return [note for group in groups.values() if len(group) > 1 for note in _notes(account, group, delta, accountant)]
 
 
-def alike(events: Iterable[Event], training: TrainingEvent) -> tuple[TrainingEvent, ...]:
-    """Those of ``events`` that may differ from a training in settings alone."""
-    return tuple(event for event in events if isinstance(event, TrainingEvent) and _of(event) == _of(training))
-
-
-def _of(event: TrainingEvent) -> tuple[object, ...]:
-    """What trainings have in common that may differ in settings alone: records, neighbours, and the size of a network."""
-    ref, mechanism = event.dataset, event.mechanism
-    return ref.group, ref.cut, ref.start, ref.stop, ref.units, mechanism.adjacency, mechanism.unit, event.live
-
-
-def _notes(group: list[TrainingEvent], delta: float, accountant: str, where: str) -> list[str]:
-    every = total_epsilon(group, delta, accountant)
+def _notes(account: Account, group: list[Entry], delta: float, accountant: str) -> list[str]:
+    every = replace(account, entries=tuple(group)).epsilon(delta, accountant)
     if math.isinf(every):
         return []
-    count, ref = len(group), group[0].dataset
     notes = [
-        f"{count} trainings on {ref}{where}, each of {group[0].live:,} live weights, may differ in settings alone: whoever"
-        f" keeps the best of them pays for all, epsilon {figure(every)} together, and for scores on private records on top"
-        " (`eval_private`)"
+        f"{len(group)} trainings on {group[0].part} may differ in settings alone: whoever keeps the best of them pays for"
+        f" all, epsilon {figure(every)} together, and for scores on private records on top (`eval_private`)"
     ]
-    if (price := _price(group, every, delta, accountant, ref)) is not None:
+    if (price := _price(account, group, every, delta, accountant)) is not None:
         notes.append(
-            f"a search that is paid for (dpltm tune `private` `tries` {count}) would have cost epsilon {figure(price)},"
+            f"a search that is paid for (dpltm tune `private` `tries` {len(group)}) would have cost epsilon {figure(price)},"
             " scores included, for as many tries in the mean, each as noisy as the costliest of these"
         )
     return notes
 
 
-def _price(group: list[TrainingEvent], every: float, delta: float, accountant: str, ref: DatasetRef) -> float | None:
-    """The epsilon of a search; None where no search is made, for users or under replace-one, or where pricing takes long."""
-    mechanisms = {replace(event.mechanism, nominal_sensitivity=None) for event in group}
-    like = group[0].mechanism
-    made = like.unit == "record" and like.adjacency == "add-remove" and ref.cut != "positions"
-    if not made or len(mechanisms) > MAX_PRICED:
+def _price(account: Account, group: list[Entry], every: float, delta: float, accountant: str) -> float | None:
+    """The epsilon of a search; None where no search is made (persons, replace-one), or where pricing takes long."""
+    trainings = {
+        replace(sgd, nominal_sensitivity=None, claimed_by="") for entry in group for sgd in entry.of(NoisySgd)
+    }
+    if account.adjacency != "add-remove" or len(trainings) > MAX_PRICED:
         return None
-    costliest = max(mechanisms, key=lambda mechanism: epsilon((mechanism,), delta, "rdp"))  # quick: it only ranks them
+    costliest = max(trainings, key=lambda mechanism: epsilon((mechanism,), delta, "rdp"))  # quick: it only ranks them
     price = every
     # The noise of scores follows from the price; a third time would change it by one percent.
     for resolution in (QUICK, FINE):

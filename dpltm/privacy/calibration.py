@@ -16,13 +16,12 @@ from scipy.optimize import brentq
 
 from dpltm.errors import BudgetError, CalibrationError
 from dpltm.privacy import gdp
+from dpltm.privacy.account import Before, Planned, epsilon_with
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
 from dpltm.privacy.describe import describe
-from dpltm.privacy.events import is_release
 from dpltm.privacy.figures import figure
-from dpltm.privacy.mechanisms import Mechanism, NoisySgd, PrivateSearch, Unit
-from dpltm.privacy.parts import Before, OnRecord, epsilon_with, total_epsilon
+from dpltm.privacy.mechanisms import Mechanism, NoisySgd, PrivateSearch
 
 TOLERANCE = 1e-3
 """What is found never spends more than the budget, and as near to it, relatively, as this; for budgets of 1e-5 and less,
@@ -61,7 +60,7 @@ def calibrate_noise(
         budget: the whole certified epsilon, including what ``before`` costs.
         delta: in (0, 1).
         plan: the training that is planned; its ``noise_multiplier`` is ignored.
-        before: what was done to the same records already (a selection, earlier training).
+        before: what counts already: mechanisms on the same records, or an account (``Planned``).
         accountant: one of ``CERTIFIED``.
 
     Returns:
@@ -78,20 +77,18 @@ def calibrate_noise(
     return replace(plan, noise_multiplier=_least_noise(budget, delta, asked, _fixed(before), accountant))
 
 
-def _fixed(before: Before) -> tuple[Mechanism, ...] | OnRecord:
+def _fixed(before: Before) -> tuple[Mechanism, ...] | Planned:
     """``before`` as a value that can be read, and looked up, more than once."""
-    return before if isinstance(before, OnRecord) else tuple(before)
+    return before if isinstance(before, Planned) else tuple(before)
 
 
 @lru_cache(maxsize=128)
 def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, accountant: str) -> float:
     """The noise multiplier of :func:`calibrate_noise`."""
-    spent, left = _check(budget, delta, plan, before, accountant)
-
-    nothing = replace(before, events=()) if isinstance(before, OnRecord) else ()
+    spent, left = _check(budget, delta, before, accountant)
 
     def alone(training: NoisySgd) -> float:
-        return epsilon_with(nothing, training, delta, accountant, unit=plan.unit)
+        return epsilon_with((), training, delta, accountant)
 
     def excess(log_sigma: float, resolution: Resolution) -> float:
         return _excess(spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution), budget)
@@ -100,7 +97,7 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, ac
     root = _least(excess, math.log(guess), math.log(MIN_NOISE), math.log(MAX_NOISE))
     if root is None:
         _refuse(
-            budget, left, delta, plan, before, f"even noise multiplier {MAX_NOISE:g} over {plan.steps} steps at"
+            budget, left, delta, before, f"even noise multiplier {MAX_NOISE:g} over {plan.steps} steps at"
             f" sampling rate {plan.sampling_rate:.3g} spends more", "raise `epsilon` or take fewer steps",
         )  # fmt: skip
     noise = math.exp(root)
@@ -110,7 +107,7 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, ac
     if left < budget and eased.noise_multiplier > MIN_NOISE and alone(eased) <= budget:
         most = f"over {MAX_NOISE_RATIO:g} times that of the whole"
         why = f"which leaves so little of {budget:g} that the noise would be {most}"
-        raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", why, delta, plan.unit))
+        raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", why, delta))
     return noise
 
 
@@ -126,7 +123,7 @@ def calibrate_rate(
         BudgetError, CalibrationError: as :func:`calibrate_noise`; not even ``MIN_RATE`` fits, or there is no noise.
     """
     before = _fixed(before)
-    spent, left = _check(budget, delta, plan, before, accountant)
+    spent, left = _check(budget, delta, before, accountant)
 
     def excess(log_rate: float, resolution: Resolution) -> float:  # falls as its argument, -ln q, grows
         return _excess(spent(replace(plan, sampling_rate=math.exp(-log_rate)), resolution), budget)
@@ -135,7 +132,7 @@ def calibrate_rate(
     root = _least(excess, -math.log(min(max(guess, MIN_RATE), 1.0)), 0.0, -math.log(MIN_RATE))
     if root is None:
         _refuse(
-            budget, left, delta, plan, before, f"even sampling rate {MIN_RATE:g} over {plan.steps} steps at noise"
+            budget, left, delta, before, f"even sampling rate {MIN_RATE:g} over {plan.steps} steps at noise"
             f" multiplier {plan.noise_multiplier:.3g} spends more", "raise `epsilon` or the noise, or take fewer steps",
         )  # fmt: skip
     return replace(plan, sampling_rate=math.exp(-root))
@@ -159,7 +156,7 @@ def calibrate_steps(
         BudgetError, CalibrationError: as :func:`calibrate_noise`; not even one step fits.
     """
     before = _fixed(before)
-    spent, left = _check(budget, delta, plan, before, accountant)
+    spent, left = _check(budget, delta, before, accountant)
     if most is not None and spent(wanted := replace(plan, steps=most), FINE) <= budget:
         return wanted
 
@@ -174,7 +171,7 @@ def calibrate_steps(
     low, _ = _around(lambda count: spent(replace(plan, steps=count), FINE) <= budget, steps, max(steps // 2000, 1))
     if low == 0:
         _refuse(
-            budget, left, delta, plan, before, f"even one step at noise multiplier {plan.noise_multiplier:.3g} and"
+            budget, left, delta, before, f"even one step at noise multiplier {plan.noise_multiplier:.3g} and"
             f" sampling rate {plan.sampling_rate:.3g} spends more", "raise `epsilon` or the noise",
         )  # fmt: skip
     return replace(plan, steps=low if most is None else min(low, most))
@@ -193,7 +190,7 @@ def calibrate_search(
         BudgetError, CalibrationError: as :func:`calibrate_noise`.
     """
     before = _fixed(before)
-    spent, left = _check(budget, delta, plan, before, accountant)
+    spent, left = _check(budget, delta, before, accountant)
 
     def scaled(log_factor: float) -> PrivateSearch:
         factor = math.exp(log_factor)
@@ -207,7 +204,7 @@ def calibrate_search(
     root = _least(excess, math.log(2), math.log(MIN_NOISE / min(noise)), math.log(MAX_NOISE / max(noise)))
     if root is None:
         why = f"even noise multiplier {MAX_NOISE:g} in all trainings of a search spends more"
-        _refuse(budget, left, delta, plan, before, why, "raise `epsilon`, or take fewer steps or tries")
+        _refuse(budget, left, delta, before, why, "raise `epsilon`, or take fewer steps or tries")
     return scaled(root)
 
 
@@ -223,14 +220,14 @@ def slack_noise(plan: NoisySgd, delta: float) -> float:
     return gdp.clt_noise(gdp.mu(stated, delta), plan.sampling_rate, plan.steps, replace_one=_replace(plan))
 
 
-def check_share(budget: float, used: float, before: Before, delta: float, unit: Unit, kind: str = "epsilon") -> None:
+def check_share(budget: float, used: float, before: Before, delta: float, kind: str = "epsilon") -> None:
     """Refuses a budget of which so much is used that what is left is worth nothing.
 
     Args:
         budget: the whole epsilon.
         used: what ``before`` takes of it.
         before: what takes it.
-        delta, unit: that the budget is read at, and is for.
+        delta: that the budget is read at.
         kind: of figure, in the message.
 
     Raises:
@@ -240,10 +237,10 @@ def check_share(budget: float, used: float, before: Before, delta: float, unit: 
         return
     share = f"which leaves less than {100 * MIN_SHARE:g} % of {budget:g}, nothing but noise"
     why = f"so nothing is left of {budget:g}" if used >= budget else share
-    raise BudgetError(taken(before, f"{kind} {used:.4g}", why, delta, unit))
+    raise BudgetError(taken(before, f"{kind} {used:.4g}", why, delta))
 
 
-def taken(before: Before, amount: str, why: str, delta: float, unit: Unit) -> str:
+def taken(before: Before, amount: str, why: str, delta: float) -> str:
     """One line on what took a budget: the costliest event with its date, how many others, and what to do.
 
     Args:
@@ -251,33 +248,30 @@ def taken(before: Before, amount: str, why: str, delta: float, unit: Unit) -> st
         amount: how much, as it is printed.
         why: that is too much.
         delta: that costs are read at.
-        unit: that costs are for.
     """
-    if not isinstance(before, OnRecord):
+    if not isinstance(before, Planned):
         return f"budget: on these records {amount} goes to what comes before, {why}; set a larger `epsilon`"
+    paid = before.account.paid
     # rdp is quick, and good enough to rank by
-    alone = [(total_epsilon([event], delta, "rdp", unit=unit), event) for event in before.events]
-    costs = [(cost, event) for cost, event in alone if cost > 0 or is_release(event)]
-    _, first = max(costs, key=lambda pair: pair[0])
-    rest = len(costs) - 1
-    others = f" and {rest} other release{'s' if rest > 1 else ''}" if rest else ""
+    first = max(paid, key=lambda entry: replace(before.account, entries=(entry,)).epsilon(delta, "rdp"), default=None)
+    others = f" and {len(paid) - 1} other release{'s' if len(paid) > 2 else ''}" if len(paid) > 1 else ""
+    gone = "what this release holds beside" if first is None else f"{describe(first)} ({first.day}){others}"
     return (
-        f"budget: on these records {amount} goes to {describe(first)} ({first.time[:10]}){others}, {why}; set a larger"
-        " `epsilon`, a new budget for all of it together (another `ledger` leaves out what stands in this one alone, and"
-        " both add up all the same)"
+        f"budget: on these records {amount} goes to {gone}, {why}; set a larger `epsilon`, a new budget for all of it"
+        " together, or name the account of other people (`ledger`, `population`)"
     )
 
 
-def _check(budget: float, delta: float, like: Mechanism, before: Before, accountant: str) -> tuple[Spent, float]:
-    """What a plan spends together with ``before``, for the unit of ``like``, and what ``before`` leaves of the budget."""
+def _check(budget: float, delta: float, before: Before, accountant: str) -> tuple[Spent, float]:
+    """What a plan spends together with ``before``, and what ``before`` leaves of the budget."""
     check_certifies(accountant)
     if not (budget > 0 and math.isfinite(budget)):
         raise CalibrationError(f"`epsilon`: {budget:g} is not a positive number")
-    used = epsilon_with(before, None, delta, accountant, unit=like.unit)
-    check_share(budget, used, before, delta, like.unit)
+    used = epsilon_with(before, None, delta, accountant)
+    check_share(budget, used, before, delta)
 
     def spent(plan: Mechanism, resolution: Resolution) -> float:
-        return epsilon_with(before, plan, delta, accountant, resolution=resolution, unit=like.unit)
+        return epsilon_with(before, plan, delta, accountant, resolution=resolution)
 
     return spent, budget - used
 
@@ -292,13 +286,11 @@ def _noise(plan: NoisySgd) -> float:
     return plan.noise_multiplier
 
 
-def _refuse(
-    budget: float, left: float, delta: float, plan: Mechanism, before: Before, why: str, remedy: str
-) -> NoReturn:
+def _refuse(budget: float, left: float, delta: float, before: Before, why: str, remedy: str) -> NoReturn:
     """Raises the error that says whether the budget was too small from the start."""
     if left < budget:
         little = f"which leaves too little of {budget:g}: {why}"
-        raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", little, delta, plan.unit))
+        raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", little, delta))
     raise CalibrationError(f"`epsilon`: {budget:g} is too small to calibrate: {why}; {remedy}")
 
 

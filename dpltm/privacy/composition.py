@@ -17,8 +17,6 @@ from dpltm.privacy.mechanisms import (
     PrivateSearch,
     RandomizedResponse,
     Selection,
-    TwoSteps,
-    Unit,
     Unprotected,
 )
 from dpltm.privacy.privacy_loss import (
@@ -31,7 +29,6 @@ from dpltm.privacy.privacy_loss import (
     RandomizedResponseLoss,
     SampledGaussianLoss,
 )
-from dpltm.privacy.privacy_unit import bounds_nothing, neighbours_between, over_two_steps, unit_of
 from dpltm.privacy.search_loss import SearchLoss
 
 MIN_NOISE = 1e-3
@@ -77,30 +74,23 @@ NOT_PRIVATE = Composition(Counter(), 0.0, 0.0, 0.0, False)
 """Of whatever holds a release with no mechanism."""
 
 
-def compose(mechanisms: Iterable[Mechanism], unit: Unit | None = None) -> Composition:
-    """What ``mechanisms`` that all ran on the same records amount to, for one ``unit``.
+def compose(mechanisms: Iterable[Mechanism]) -> Composition:
+    """Return what mechanisms that all ran on the same records amount to.
 
     Args:
         mechanisms: in whatever order.
-        unit: whom the figure is for; None for theirs, ``record`` where they have both (see ``privacy_unit``).
 
     Raises:
-        InputError: a mechanism that no accountant knows, or some that are stated for different relations, or for users of
-            whom one may be replaced where one record is asked about.
+        InputError: a mechanism that no accountant knows, or some that are stated for different relations.
     """
     mechanisms = tuple(mechanisms)
-    unit = unit_of(mechanisms) if unit is None else unit
-    _check_common_guarantee(mechanisms, unit)
+    _check_common_relation(mechanisms)
     losses: Counter[PrivacyLoss] = Counter()
     draws: list[float] = []
     precision = plain = failing = 0.0  # precision of Gaussians: together they are one, of noise precision^(-1/2)
     for mechanism in mechanisms:
-        if is_unprotected(mechanism) or bounds_nothing(mechanism, unit):
+        if is_unprotected(mechanism):
             return NOT_PRIVATE
-        if neighbours_between(mechanism, unit) > 1:
-            mechanism = over_two_steps(mechanism)
-            if is_unprotected(mechanism):
-                return NOT_PRIVATE
         match mechanism:
             case NoisySgd(sampling_rate=1):
                 precision += mechanism.steps / min(mechanism.noise_multiplier, MAX_NOISE) ** 2
@@ -149,8 +139,6 @@ def is_unprotected(mechanism: Mechanism) -> bool:
         InputError: a mechanism that no accountant knows.
     """
     match mechanism:
-        case TwoSteps():
-            return is_unprotected(mechanism.mechanism)
         case Unprotected():
             return True
         case Selection():
@@ -164,28 +152,17 @@ def is_unprotected(mechanism: Mechanism) -> bool:
     raise InputError(f"the accountant does not know the mechanism {type(mechanism).__name__}")
 
 
-def _check_common_guarantee(mechanisms: tuple[Mechanism, ...], unit: Unit) -> None:
-    """Raises InputError for mechanisms that have no relation between neighbours in common."""
-    stated = [mechanism for mechanism in mechanisms if not isinstance(mechanism, Unprotected)]
-    relations = {mechanism.adjacency for mechanism in stated}
-    if len(relations) > 1 and not any(is_unprotected(mechanism) for mechanism in mechanisms):
-        raise InputError(
-            "adjacency: the ledger holds events under add-remove and under replace-one, which have no common guarantee;"
-            " use one relation throughout, or separate ledgers"
-        )
-    if "replace-one" in relations and any(
-        mechanism.unit != unit and neighbours_between(mechanism, unit) > 1 for mechanism in stated
-    ):
-        raise InputError(
-            "unit: the ledger holds releases for records and for users under replace-one, which have no common guarantee;"
-            " use one unit throughout, or separate ledgers"
-        )
+def _check_common_relation(mechanisms: tuple[Mechanism, ...]) -> None:
+    """Raises InputError for mechanisms that have no relation between neighbours in common; an account gives them one."""
+    relations = {mechanism.adjacency for mechanism in mechanisms if not isinstance(mechanism, Unprotected)}
+    if len(relations) > 1 and not any(map(is_unprotected, mechanisms)):
+        raise InputError("adjacency: mechanisms under add-remove and under replace-one have no common guarantee")
 
 
 def _losses_of_try(training: NoisySgd, score_noise: float) -> tuple[tuple[PrivacyLoss, int], ...]:
     """What one try of a search releases: its training, and its score."""
-    score = GaussianRelease(score_noise, adjacency=training.adjacency, unit=training.unit)
-    return tuple(compose([training, score], training.unit).losses.items())
+    score = GaussianRelease(score_noise, adjacency=training.adjacency)
+    return tuple(compose([training, score]).losses.items())
 
 
 def _sampled(mechanism: NoisySgd) -> SampledGaussianLoss:

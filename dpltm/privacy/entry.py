@@ -398,7 +398,7 @@ MAX_TEXT = 10_000
 
 def _object(kind: type, body: object, where: str) -> Any:
     hints = _hints(kind)
-    names = {item.name for item in fields(kind)}  # type: ignore[arg-type]
+    names = {item.name for item in fields(kind)}
     if not isinstance(body, dict) or set(body) != names:
         wrong = sorted(set(body) ^ names)[0] if isinstance(body, dict) else "all of it"
         raise ArtifactError(f"{where}: unknown or missing field {wrong!r:.40}")

@@ -19,7 +19,7 @@ from typing import NoReturn, Protocol
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account
-from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, to_json, union
+from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, Part, to_json, union
 
 
 def canonical(body: object) -> str:
@@ -214,6 +214,16 @@ class Ledger:
         """
         return hmac.new(self.book.key, digest, hashlib.sha256).hexdigest()
 
+    def part(self, dataset: Dataset) -> Part:
+        """Return the part of a dataset, of its snapshot: published records have one name everywhere, others one here.
+
+        Args:
+            dataset: as it is now.
+        """
+        published = dataset.published_id()
+        snapshot = self.snapshot(dataset.content_digest()) if published is None else published
+        return replace(dataset.part, name=dataset.name, snapshot=snapshot)
+
     def declare(self, *drafts: Entry) -> tuple[Entry, ...]:
         """Enter declarations, or releases that were made elsewhere, all or none; return them as they are on record.
 
@@ -285,3 +295,36 @@ class Ledger:
 
 class Moved(Exception):
     """Something was entered since a release was planned."""
+
+
+class Dataset(Protocol):
+    """What a ledger asks of records; ``dpltm.records`` has them."""
+
+    name: str
+    part: Part
+
+    def content_digest(self) -> bytes: ...
+    def published_id(self) -> Id | None: ...
+
+
+_of_process: list[Ledger] = []
+
+
+def of_process(unit: str = RECORD) -> Ledger:
+    """Return the ledger that arrays have where none is named: one a process.
+
+    Args:
+        unit: whom it is to protect.
+
+    Raises:
+        InputError: it protects another unit: two ledgers would let what concerns the same people stand apart.
+    """
+    if not _of_process:
+        _of_process.append(Ledger(unit=unit))
+    (ledger,) = _of_process
+    if ledger.unit != unit:
+        raise InputError(
+            f"`ledger`: that of this process protects one {ledger.unit}, not one {unit}, and figures for the two do not add"
+            f" up; for other people pass one of their own, Ledger(unit={unit!r})"
+        )
+    return ledger

@@ -20,8 +20,8 @@ Adjacency = Literal["add-remove", "replace-one"]
 Sampling = Literal["poisson", "none"]
 """How records enter the steps: each by a coin of its own, or all of them in every step."""
 
-Unit = Literal["record", "user"]
-"""What one neighbour differs in: one record, or all records of one user. See ``dpltm.privacy.privacy_unit``."""
+Bits = Literal["secure", "fast"]
+"""What noise is made of: bits of a cryptographic generator, or of one that is statistically sound only."""
 
 MAX_STEPS, MAX_CATEGORIES, MAX_SETTINGS = 10**9, 10**9, 10**4
 """Beyond these a number is an accident, and more than accountants compose."""
@@ -35,20 +35,20 @@ class Mechanism:
     """What every mechanism states: the neighbouring relation that its parameters hold for.
 
     Attributes:
-        adjacency: the relation.
-        unit: what one neighbour differs in.
+        adjacency: the relation. Whether a neighbour has a record more or a person, its entry says.
+        bits: what its random numbers are made of.
 
     Raises:
         InputError: a parameter out of range.
     """
 
     adjacency: Adjacency = field(default="add-remove", kw_only=True)
-    unit: Unit = field(default="record", kw_only=True)
+    bits: Bits = field(default="secure", kw_only=True)
 
     def __post_init__(self) -> None:
         for name, value, known in (
             ("adjacency", self.adjacency, get_args(Adjacency)),
-            ("unit", self.unit, get_args(Unit)),
+            ("bits", self.bits, get_args(Bits)),
         ):
             if value not in known:
                 raise InputError(f"Expected {name}={value!r:.40} to be one of {', '.join(known)}")
@@ -67,6 +67,7 @@ class NoisySgd(Mechanism):
         noise_multiplier: noise standard deviation over ``sensitivity``; 0 means no noise.
         sensitivity: certified L2 bound of the change one neighbour makes to the sum (already doubled for replace-one).
         nominal_sensitivity: the bound a source paper claims instead, or None where it claims none of its own.
+        claimed_by: that source.
     """
 
     sampling_rate: float
@@ -74,6 +75,7 @@ class NoisySgd(Mechanism):
     noise_multiplier: float
     sensitivity: float = 1.0
     nominal_sensitivity: float | None = None
+    claimed_by: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -232,8 +234,8 @@ class PrivateSearch(Mechanism):
         if not 1 <= len(self.trainings) <= MAX_SETTINGS:
             raise InputError(f"Expected from 1 to {MAX_SETTINGS} trainings, not {len(self.trainings)}")
         for training in self.trainings:
-            if (training.adjacency, training.unit) != (self.adjacency, self.unit):
-                raise InputError("trainings: a search and its tries are stated for one relation and one unit")
+            if training.adjacency != self.adjacency:
+                raise InputError("trainings: a search and its tries are stated for one relation")
             if training.nominal_sensitivity is not None:
                 raise InputError("trainings: those of a search have no claim beside the certified bound")
 
@@ -241,23 +243,6 @@ class PrivateSearch(Mechanism):
 @dataclass(frozen=True)
 class Unprotected(Mechanism):
     """No mechanism at all: records, or something computed from them, were released as they are."""
-
-
-@dataclass(frozen=True)
-class TwoSteps(Mechanism):
-    """``mechanism`` between neighbours that lie two of its own steps apart.
-
-    So it is where a record more or less moves all that follow it in a file: see ``dpltm.privacy.privacy_unit``.
-
-    Attributes:
-        mechanism: whose relation and unit this one has.
-    """
-
-    mechanism: Mechanism
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "adjacency", self.mechanism.adjacency)
-        object.__setattr__(self, "unit", self.mechanism.unit)
 
 
 def sampling_of(mechanisms: Iterable[Mechanism]) -> Sampling:
@@ -275,8 +260,6 @@ def _samples(mechanism: Mechanism) -> bool:
             return mechanism.sampling_rate < 1
         case PrivateSearch():
             return any(_samples(training) for training in mechanism.trainings)
-        case TwoSteps():
-            return _samples(mechanism.mechanism)
     return False
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import bisect
 from dataclasses import replace
 
+from dpltm.privacy.account import Before, Planned, epsilon_with
 from dpltm.privacy.accountants import QUICK
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.privacy.parts import Before, OnRecord, epsilon_with
 
 POINTS = 10
 """Steps at which the schedule is exact; in between, the next one is an upper bound."""
 
 
 class Odometer:
-    """What a training has spent so far, together with what came before it.
+    """What a training has spent so far, together with what counts beside it.
 
     Args:
-        before: what was done to the same records already.
+        before: what was done to the same people already.
         plan: the training.
         delta: in (0, 1).
         accountant: of the figures.
@@ -29,21 +29,17 @@ class Odometer:
     """
 
     def __init__(self, before: Before, plan: NoisySgd, delta: float, accountant: str = "pld") -> None:
-        before = before if isinstance(before, OnRecord) else tuple(before)
+        before = before if isinstance(before, Planned) else tuple(before)
         points = min(POINTS, plan.steps)
         self.steps = tuple(plan.steps * place // points for place in range(1, points + 1))
-        end = epsilon_with(before, plan, delta, accountant, unit=plan.unit)
+        end = epsilon_with(before, plan, delta, accountant)
         bounds = [
-            min(
-                end,
-                epsilon_with(before, replace(plan, steps=steps), delta, accountant, resolution=QUICK, unit=plan.unit),
-            )
+            min(end, epsilon_with(before, replace(plan, steps=steps), delta, accountant, resolution=QUICK))
             for steps in self.steps[:-1]
         ]
-        self._epsilons = [
-            min(bounds[place:], default=end) for place in range(points)
-        ]  # a later bound holds earlier too
+        # a later bound holds earlier too
+        self._epsilons = [min(bounds[place:], default=end) for place in range(points)]
 
     def after(self, steps: int) -> float:
-        """Epsilon after ``steps`` steps, 1 to those planned: an upper bound, in constant time."""
+        """Return epsilon after ``steps`` steps, 1 to those planned: an upper bound, in constant time."""
         return self._epsilons[bisect.bisect_left(self.steps, steps)]

@@ -1,17 +1,31 @@
-"""What is said of privacy: a certified figure, the nominal one where a source claims it, and notes."""
+"""What is said of privacy: a certified figure, the nominal one where a source claims it, and notes.
+
+*Certified* is what is proven. *Nominal* is what a source paper would claim for the same releases; it is only ever shown
+beside the certified figure. Both are computed from an account alone, so whoever has its entries can recompute them.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dpltm.privacy.mechanisms import Adjacency, Sampling, Unit
+from dpltm.privacy.account import Account
+from dpltm.privacy.accountant import approximate
+from dpltm.privacy.accountants import ACCOUNTANTS, certified_by
+from dpltm.privacy.composition import MIN_NOISE
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.figures import figure
+from dpltm.privacy.mechanisms import Adjacency, Mechanism, NoisySgd, Sampling, Selection, Unprotected, sampling_of
 
 SEARCH_NOTE = (
     "hyperparameter search, seed picking and early stopping on private scores are not covered unless they are paid for"
 )
 """Of every figure that speaks of releases."""
+
+SETTLED_NOTE = "the figure holds for releases that were settled beforehand, or by a rule that does not look at answers"
+"""Of every figure of several releases (docs/privacy-model.md 5.8)."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +36,7 @@ class Certified:
     delta: float
     accountant: str
     adjacency: Adjacency
-    unit: Unit
+    unit: str
     sampling: Sampling
 
 
@@ -37,21 +51,185 @@ class Nominal:
 
 @dataclass(frozen=True)
 class PrivacyReport:
-    """What is printed about privacy: certified, nominal where a source claims something else, and notes."""
+    """What is printed about privacy.
+
+    Attributes:
+        certified: what is proven.
+        nominal: what a source claims; None where none claims anything of its own.
+        notes: sentences that a reader of the figures needs.
+        apart: at least this epsilon for populations that are declared to have nobody in common with this one.
+    """
 
     certified: Certified
     nominal: Nominal | None
     notes: tuple[str, ...]
+    apart: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The ``privacy`` object of every command that touches private data."""
-        certified = {**self.certified.__dict__, "epsilon": json_figure(self.certified.epsilon)}
+        """Return the ``privacy`` object of every command that touches private data."""
+        certified = {**vars(self.certified), "epsilon": json_figure(self.certified.epsilon)}
         nominal = None
         if self.nominal is not None:
-            nominal = {**self.nominal.__dict__, "epsilon": json_figure(self.nominal.epsilon)}
+            nominal = {**vars(self.nominal), "epsilon": json_figure(self.nominal.epsilon)}
         return {"certified": certified, "nominal": nominal, "notes": list(self.notes)}
 
 
 def json_figure(value: float) -> float | str:
-    """A figure as JSON has it: the text ``inf`` where it is infinite."""
+    """Return a figure as JSON has it: the text ``inf`` where it is infinite."""
     return "inf" if math.isinf(value) else value
+
+
+def statement(
+    account: Account,
+    delta: float,
+    accountant: str = "pld",
+    adjacency: Adjacency = "add-remove",
+    notes: Iterable[str] = (),
+) -> PrivacyReport:
+    """Return both figures, and the notes, of everything that counts.
+
+    Args:
+        account: of a ledger, and of the value that is spoken of.
+        delta: in (0, 1).
+        accountant: of the certified figure; ``clt`` certifies nothing, so that its figure is the nominal one and the
+            certified one is ``pld``'s.
+        adjacency: the relation to state where no release fixes one.
+        notes: sentences to add to those that the entries call for.
+    """
+    method, certifies = certified_by(accountant), ACCOUNTANTS.find(accountant).certifies
+    value = account.epsilon(delta, method)
+    mechanisms = [mechanism for entry in account.paid for mechanism in entry.mechanisms]
+    certified = Certified(value, delta, method, account.adjacency or adjacency, account.unit, sampling_of(mechanisms))
+    nominal = _nominal(account, delta) if certifies else _approximated(account, delta, accountant)
+    sentences = [*entry_notes(account), *notes]
+    if not certifies and nominal is not None:
+        sentences.append(compare_central_limit(nominal.epsilon, value))
+    if len(account.paid) > 1:
+        sentences.append(SETTLED_NOTE)
+    sentences += [SEARCH_NOTE] if account.adjacency is not None else []
+    apart = {
+        name: Account(entries, unit=account.unit).epsilon(delta, method) for name, entries in account.aside.items()
+    }
+    sentences += [
+        f"at least epsilon {figure(epsilon)} for {name}, declared to have nobody in common with these people"
+        for name, epsilon in apart.items()
+    ]
+    return PrivacyReport(certified, nominal, tuple(dict.fromkeys(sentences)), apart)
+
+
+def compare_central_limit(approximate: float, certified: float) -> str:
+    """Return how far the central limit figure is from the certified one, and on which side.
+
+    Args:
+        approximate: the central limit figure.
+        certified: the certified one.
+    """
+    if not (math.isfinite(approximate) and math.isfinite(certified) and certified > 0):
+        return "the central limit figure is an approximation and promises nothing"
+    side = "below" if approximate < certified else "above"
+    gap = abs(approximate - certified)
+    return (
+        f"the central limit figure {figure(approximate)} is {gap:.2g} ({gap / certified:.1%}) {side} the certified one: it"
+        " is an approximation and promises nothing"
+    )
+
+
+def as_claimed(mechanism: Mechanism) -> Mechanism:
+    """Return a mechanism as its source accounts for it: a claimed bound in place of the true one."""
+    match mechanism:
+        case NoisySgd():
+            return replace(mechanism, noise_multiplier=mechanism.nominal_noise_multiplier)
+        case Selection():
+            return replace(mechanism, certified_epsilon=mechanism.eps1)
+    return mechanism
+
+
+def claimed(account: Account) -> Account:
+    """Return an account as sources account for it: tickets taken as given, claimed bounds in place of true ones."""
+    entries = []
+    for entry in account.entries:
+        kept = tuple(as_claimed(each) for each in entry.mechanisms if not isinstance(each, Unprotected))
+        if kept or not entry.paid:
+            entries.append(replace(entry, mechanisms=kept))
+    return replace(account, entries=tuple(entries))
+
+
+def claims(account: Account) -> list[str]:
+    """Return the sources that claim other sensitivities than the certified ones, each once."""
+    sources = [
+        sgd.claimed_by or "the filter's source"
+        for entry in account.paid
+        for sgd in entry.of(NoisySgd)
+        if sgd.nominal_sensitivity not in (None, sgd.sensitivity)
+    ]
+    return list(dict.fromkeys(sources))
+
+
+def _approximated(account: Account, delta: float, accountant: str) -> Nominal:
+    seen = claimed(account)
+    value = max(approximate(seen.mechanisms(piece), delta, accountant) for piece in seen.pieces)
+    sources = [f"{ACCOUNTANTS.find(accountant).source}, an approximation", *claims(account)]
+    return Nominal(value, delta, "; ".join(sources))
+
+
+def _nominal(account: Account, delta: float) -> Nominal | None:
+    """What the papers would claim, or None where they claim nothing of their own.
+
+    DPLTM's Theorem 3 adds eps1 of the selection and eps2 of the training and takes the candidates as given, whatever
+    they were made from. The tanh paper accounts for training with its claimed bound in place of the true one.
+    """
+    drawn = [selection for entry in account.paid for selection in entry.of(Selection)]
+    unprotected = any(entry.of(Unprotected) for entry in account.paid)
+    sources = [*(["DPLTM Theorem 3"] if drawn or unprotected else []), *claims(account)]
+    if not sources:
+        return None
+    rest = replace(
+        claimed(account),
+        entries=tuple(entry for entry in claimed(account).entries if not entry.of(Selection)),
+    )
+    return Nominal(sum(each.eps1 for each in drawn) + rest.epsilon(delta), delta, "; ".join(sources))
+
+
+def entry_notes(account: Account) -> list[str]:
+    """Return the notes that entries call for by themselves, whatever else is said of them.
+
+    Args:
+        account: that is spoken of.
+    """
+    paid = account.paid
+    notes = []
+    fast = sum(any(mechanism.bits == "fast" for mechanism in entry.mechanisms) for entry in paid)
+    if fast:
+        notes.append(
+            f"noise of {fast} {'release' if fast == 1 else 'releases'} (`noise` fast) comes from a generator that is not"
+            " cryptographic: whoever predicts its bits can take the noise away, and no figure counts that"
+        )
+    notes += [note for entry in paid for note in _notes_of(entry)]
+    excluded = dict.fromkeys(str(entry.part) for entry in account.entries if entry.kind == "excluded")
+    if excluded and paid:
+        notes.append(
+            f"nothing is promised for records that were declared apart from these people: {', '.join(excluded)}"
+        )
+    placed = dict.fromkeys(entry.part.name for entry in paid if entry.part.cut == "place")
+    notes += [
+        f"parts of {name} are cut by its places, which its published file fixes: the neighbour is that file with one place"
+        " empty"
+        for name in placed
+    ]
+    messages = sum(entry.kind == "local" and entry.home != account.home for entry in paid)
+    if messages:
+        notes.append("messages under local DP are counted one an owner; whoever sent several adds them up")
+    return notes
+
+
+def _notes_of(entry: Entry) -> Iterable[str]:
+    for mechanism in entry.mechanisms:
+        if isinstance(mechanism, Unprotected):
+            yield f"released without protection from {entry.part}: {entry.words}; nothing is certified"
+        elif isinstance(mechanism, Selection) and mechanism.certified_epsilon > mechanism.eps1:
+            yield (
+                f"the sensitivity of {entry.words} is below the true one: the selection at eps1 {mechanism.eps1:g} is"
+                f" certified as {figure(mechanism.certified_epsilon)}"
+            )
+        elif isinstance(mechanism, NoisySgd) and mechanism.noise_multiplier < MIN_NOISE:
+            yield f"training at noise multiplier {mechanism.noise_multiplier:.3g}: nothing is certified"

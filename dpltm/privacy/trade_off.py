@@ -15,12 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpltm.privacy import gdp
+from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import central_limit_mu, profile
-from dpltm.privacy.events import Event
-from dpltm.privacy.mechanisms import Adjacency, Mechanism, Unit
-from dpltm.privacy.parts import mechanisms_of, parts, profiles
+from dpltm.privacy.mechanisms import Adjacency, Mechanism
 from dpltm.privacy.pld import Profile
-from dpltm.privacy.privacy_unit import unit_of
 
 POINTS = 400
 SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
@@ -63,17 +61,15 @@ def curves(mechanisms: Iterable[Mechanism]) -> Curves:
     return curves_of_profiles([profile(mechanisms)], central_limit_mu(mechanisms))
 
 
-def curves_of_events(events: Iterable[Event]) -> Curves:
-    """The curves of all ``events``, for any one record that some of them touched.
+def curves_of_account(account: Account) -> Curves:
+    """The curves of everything that counts, for any one person.
 
     Raises:
-        InputError: nothing can be certified for some of the records.
+        InputError: nothing can be certified.
     """
-    events = tuple(events)
-    unit = unit_of(mechanisms_of(events))
-    limits = [central_limit_mu(mechanisms_of(part), unit=unit) for _, part in parts(events)]
+    limits = [central_limit_mu(account.mechanisms(piece)) for piece in account.pieces]
     told = [mu for mu in limits if mu is not None]
-    return curves_of_profiles(profiles(events), max(told, default=0.0) if len(told) == len(limits) else None)
+    return curves_of_profiles(account.profiles(), max(told, default=0.0) if len(told) == len(limits) else None)
 
 
 def curves_of_profiles(certified: Sequence[Profile], mu: float | None = None) -> Curves:
@@ -103,7 +99,7 @@ def _misses(alphas: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.
 
 
 def sentence(
-    misses: float, false_alarms: float = 0.05, adjacency: Adjacency = "add-remove", unit: Unit = "record"
+    misses: float, false_alarms: float = 0.05, adjacency: Adjacency = "add-remove", unit: str = "record"
 ) -> str:
     """The curve at one point, as a person would say it; the share is rounded down.
 
@@ -119,7 +115,7 @@ def sentence(
             f" {_floor(misses):g} % of the cases"
         )
     whose, were = (
-        ("one person's record", "record was") if unit == "record" else ("any record of one user", "records were")
+        ("one person's record", "record was") if unit == "record" else (f"any record of one {unit}", "records were")
     )
     return (
         f"at {100 * false_alarms:g} % false alarms, an attacker who asks whether {whose} was used misses at"
