@@ -19,6 +19,7 @@ from typing import Any
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.sections import table
+from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 
 MAX_JSON = 2 * 2**20
 """No JSON document of dpltm comes near this many bytes; a larger file is not one."""
@@ -265,19 +266,20 @@ def replaced(path: Path, mode: int = 0o644) -> Iterator[Path]:
         raise _no_room(path, error) from None
 
 
-def read_json(path: Path, form: str, newest: int) -> dict[str, Any]:
-    """The JSON object in ``path``, checked to be a document of ``form`` with a schema this version knows.
+def read_json(path: Path, form: str, schema: int, most: int = MAX_JSON) -> dict[str, Any]:
+    """The JSON object in ``path``, checked to be a document of ``form`` with the schema of this version.
 
     Args:
         path: the file.
         form: the ``format`` that it must state.
-        newest: largest schema that is known.
+        schema: that it must state.
+        most: bytes that it may have.
 
     Raises:
-        ArtifactError: missing, too large, not JSON, another format, or a newer schema.
+        ArtifactError: missing, too large, not JSON, another format, or another schema.
     """
-    body: Any = parse_json(path, read_bytes(path, MAX_JSON))
-    check_schema(path, body, form, newest)
+    body: Any = parse_json(path, read_bytes(path, most))
+    check_schema(path, body, form, schema)
     return body
 
 
@@ -334,24 +336,84 @@ def digest_of(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def check_schema(path: Path | str, body: object, form: str, newest: int) -> None:
-    """Raises ArtifactError unless ``body`` says that it is a ``form`` of a schema from 1 to ``newest``.
+def check_schema(path: Path | str, body: object, form: str, schema: int) -> None:
+    """Raises ArtifactError unless ``body`` says that it is a ``form`` of this schema.
 
     Args:
         path: where ``body`` comes from, for messages.
         body: parsed JSON.
         form: the ``format`` that it must state.
-        newest: largest schema that is known.
+        schema: the one that this version writes; of others none is read.
     """
     if not isinstance(body, dict) or body.get("format") != form:
         raise ArtifactError(f"{path}: not a document of format {form!r}")
-    schema = body.get("schema")
-    if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
-        raise ArtifactError(f"{path}: schema {schema!r:.40} is not a positive whole number")
-    if schema > newest:
+    stated = body.get("schema")
+    if isinstance(stated, bool) or not isinstance(stated, int) or stated < 1:
+        raise ArtifactError(f"{path}: schema {stated!r:.40} is not a positive whole number")
+    if stated > schema:
         raise ArtifactError(
-            f"{path}: schema {schema!r:.40} is newer than this version of dpltm reads ({newest}); upgrade dpltm"
+            f"{path}: schema {stated!r:.40} is newer than this version of dpltm reads ({schema}); upgrade dpltm"
         )
+    if stated < schema:
+        raise ArtifactError(f"{path}: schema {stated} was written by dpltm before 0.3; make it again")
+
+
+LINEAGE, MAX_LINEAGE = "lineage.json", 2**24
+"""File of an artifact's folder that holds its lineage, and the bytes that it may have."""
+
+_LINEAGE_FORMAT, _LINEAGE_SCHEMA = "dpltm-lineage", 1
+
+
+def write_lineage(folder: Path, lineage: Lineage, of: str) -> None:
+    """Write the lineage of an artifact into its folder, in one atomic replacement.
+
+    Args:
+        folder: of the artifact.
+        lineage: of all that it depends on.
+        of: id of the artifact.
+
+    Raises:
+        ArtifactError: it cannot be written, or is too long to be read again.
+    """
+    body = {"format": _LINEAGE_FORMAT, "schema": _LINEAGE_SCHEMA, "of": of, "lineage": to_json(lineage)}
+    if len(json.dumps(body, indent=2)) > MAX_LINEAGE - 2**10:
+        raise ArtifactError(f"{folder / LINEAGE}: {len(lineage.entries):,} releases and declarations are too many")
+    write_json(folder / LINEAGE, {**body, "digest": digest_of(body)})
+
+
+def read_lineage(folder: Path, of: str) -> Lineage:
+    """Return the lineage that :func:`write_lineage` wrote.
+
+    Args:
+        folder: of the artifact.
+        of: id of the artifact.
+
+    Raises:
+        ArtifactError: it is missing, damaged, or that of another artifact.
+    """
+    path = folder / LINEAGE
+    body = read_json(path, _LINEAGE_FORMAT, _LINEAGE_SCHEMA, MAX_LINEAGE)
+    if body.get("digest") != digest_of(body):
+        raise ArtifactError(f"{path}: the digest does not match; damaged or changed")
+    if body.get("of") != of:
+        raise ArtifactError(f"{path}: belongs to another artifact")
+    try:
+        return lineage_from_json(body.get("lineage"))
+    except ArtifactError as error:
+        raise ArtifactError(f"{path}: {error}") from None
+
+
+def add_lineage(folder: Path, lineage: Lineage, of: str) -> None:
+    """Add to the lineage of an artifact in its folder; processes take turns. Arguments as :func:`write_lineage`."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ArtifactError(f"{folder}: cannot be read: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        write_lineage(folder, read_lineage(folder, of) | lineage, of)
+    finally:
+        os.close(descriptor)
 
 
 def sync(path: Path) -> None:

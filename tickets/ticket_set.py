@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +22,33 @@ from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.networks import ModelSpec
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
-from dpltm.privacy.event_json import ref_to_json, to_json
-from dpltm.privacy.events import (
-    now,
-)
+from dpltm.privacy.entry import Lineage, to_json, today
+from dpltm.privacy.ledger import canonical
 from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets
-from dpltm.pruning.ticket_set import TicketSet, set_id
+from dpltm.pruning.ticket_set import PROVENANCES, Parent, TicketSet, check_provenance, set_id
 from dpltm.tickets.card import card
 from dpltm.tickets.feature_files import Front, read_map, write_map
-from dpltm.tickets.files import MAX_JSON, check_free, digest_of, new_folder, read_bytes, read_json, write_json
-from dpltm.tickets.journal import begin
-from dpltm.tickets.origin import check_draws, check_events, check_text, read_origin, read_parent
+from dpltm.tickets.files import (
+    LINEAGE,
+    MAX_JSON,
+    MAX_LINEAGE,
+    add_lineage,
+    check_free,
+    digest_of,
+    new_folder,
+    read_bytes,
+    read_json,
+    read_lineage,
+    write_json,
+    write_lineage,
+)
 from dpltm.tickets.tensors import join, read_masks, read_tensors, write_masks, write_tensors
 
-FORMAT, SCHEMA = "dpltm-ticket-set", 3
+FORMAT, SCHEMA = "dpltm-ticket-set", 4
 BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
 """Sets that come with the package: how they are named, and where they lie."""
 
-MAX_ROUND, MAX_CARD = MAX_ROUNDS + 1, 2**20
+MAX_ROUND, MAX_CARD, MAX_TEXT = MAX_ROUNDS + 1, 2**20, 200
 
 MAX_SET = 2**28
 """Most coordinates of all masks together: reading a set takes a few bytes for each."""
@@ -45,17 +56,10 @@ MAX_SET = 2**28
 MAX_FRONT = 2**29
 """Bytes of what stands in front of a network, in a set that comes from elsewhere."""
 
-_KEYS_1 = frozenset(
+_KEYS = frozenset(
     {"format", "schema", "id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes"}
-    | {"criterion", "provenance", "source", "config", "tickets", "digest"}
+    | {"criterion", "provenance", "lineage", "parent", "config", "feature_map", "tickets", "card", "digest"}
 )
-_KEYS_2 = _KEYS_1 | {"events", "draws", "parent", "card", "feature_map"}
-_KEYS = {1: _KEYS_1, 2: _KEYS_2, SCHEMA: _KEYS_2}
-
-
-def ledger_path(path: Path) -> Path:
-    """The ledger of the set in ``path`` where no other is named."""
-    return path / "ledger.jsonl"
 
 
 def folder_of(tickets: TicketSet) -> Path:
@@ -69,9 +73,9 @@ def folder_of(tickets: TicketSet) -> Path:
     return tickets.path
 
 
-def label_of(path: Path) -> str:
-    """What the user calls a set: its folder, or ``bundled:NAME``."""
-    return f"{BUNDLED}{path.name}" if path.parent == BUNDLED_HOME else str(path)
+def is_bundled(path: Path) -> bool:
+    """Whether a set lies inside the package, where nothing may be written."""
+    return Path(os.path.realpath(path)).parent == BUNDLED_HOME.resolve()
 
 
 def save_ticket_set(path: Path, tickets: TicketSet) -> TicketSet:
@@ -92,15 +96,15 @@ def save_ticket_set(path: Path, tickets: TicketSet) -> TicketSet:
 
 
 def lying_in(path: Path, tickets: TicketSet) -> TicketSet:
-    """A set as it lies in ``path``."""
-    return replace(tickets, path=path, label=label_of(path), ledger=None)
+    """A set as it lies in ``path``: draws from it are marked there."""
+    label = f"{BUNDLED}{path.name}" if path.parent == BUNDLED_HOME else str(path)
+    mark = None if is_bundled(path) else partial(add_lineage, path, of=tickets.id)
+    return replace(tickets, path=path, label=label, on_mark=mark)
 
 
 @contextlib.contextmanager
 def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> Iterator[Path]:
     """A hidden folder that holds a new ticket set; at the end of the block, with what was added, it becomes ``path``.
-
-    So whoever ends the process leaves a set with its ledger and its draws, or none.
 
     Args:
         path: as :func:`save_ticket_set`.
@@ -112,27 +116,27 @@ def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> It
     """
     _check_value(tickets)
     masks, theta0, predictors = _tensors(tickets.body)
-    withheld = tickets.provenance == "private"
-    rows = tickets.body.tickets
-    measured = {str(ticket.round): ticket.accuracy for ticket in rows if ticket.accuracy is not None}
-    if withheld and measured and not again:
+    accuracies = {str(ticket.round): ticket.accuracy for ticket in tickets.body.tickets if ticket.accuracy is not None}
+    withheld = accuracies if tickets.provenance == "private" else {}
+    check_free(path)
+    if withheld and not again:
         check_free(private_path(path))
     document = _described(tickets, content_id(predictors) if predictors else None)
     with new_folder(path) as folder:
         document["feature_map"] = write_map(folder, tickets.feature_map)
-        text = card(document).encode()
+        text = card(document, tickets.lineage).encode()
         document["card"] = hashlib.sha256(text).hexdigest()
         document["digest"] = digest_of(document)
         write_tensors(folder / "theta0.safetensors", theta0)
         write_masks(folder / "masks.safetensors", masks)
         if predictors:
             write_tensors(folder / "predictors.safetensors", predictors)
+        write_lineage(folder, tickets.lineage, tickets.id)
         write_json(folder / "tickets.json", document)
         (folder / "README.md").write_bytes(text)
         yield folder
-        begin(path)  # what lay there is another's, and is forgotten before there is something new
-        if withheld and measured:  # before the set, which is never there without them
-            side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": measured}
+        if withheld:  # before the set, which is never there without them
+            side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": withheld}
             write_json(private_path(path), side, mode=0o600)
 
 
@@ -141,15 +145,11 @@ def _check_value(tickets: TicketSet) -> None:
     check_text("`name`", tickets.name)
     check_text("criterion", tickets.criterion)
     check_size("`rounds`", tickets.body.spec, len(tickets.body.tickets))
-    for key, value in ref_to_json(tickets.source).items() if tickets.source is not None else ():
-        if isinstance(value, str):
-            check_text(f"`dataset`: its {key}", value)
     for key, value in asdict(tickets.parent).items() if tickets.parent is not None else ():
         if key != "round":
             check_text(f"parent: {key}", value)
     _check_finite("`lr`", tickets.body.theta0)
-    check_events(tickets.events, tickets.provenance, tickets.source)
-    check_draws(tickets.draws)
+    check_provenance(tickets.provenance, tickets.lineage)
 
 
 def _tensors(body: Tickets) -> tuple[dict[str, Mask], dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -166,27 +166,30 @@ def _tensors(body: Tickets) -> tuple[dict[str, Mask], dict[str, np.ndarray], dic
 
 def _described(tickets: TicketSet, predictors_id: str | None) -> dict[str, Any]:
     """``tickets.json``, but for the feature map, the card and the digest."""
-    body, source, parent = tickets.body, tickets.source, tickets.parent
+    body, parent = tickets.body, tickets.parent
     return {
         "format": FORMAT,
         "schema": SCHEMA,
         "id": tickets.id,
         "predictors_id": predictors_id,
         "name": tickets.name,
-        "created": now(),
+        "created": today(),
         "dpltm": dpltm.__version__,
         "model": body.spec.text,
         "features": body.spec.features,
         "classes": body.spec.classes,
         "criterion": tickets.criterion,
         "provenance": tickets.provenance,
-        "source": None if source is None else ref_to_json(source),
-        "events": [to_json(event) for event in tickets.events],
-        "draws": [to_json(event) for event in tickets.draws],
+        "lineage": _digests(tickets.lineage),
         "parent": None if parent is None else asdict(parent),
         "config": dict(tickets.config),
         "tickets": ticket_rows(body, measured=tickets.provenance != "private"),
     }
+
+
+def _digests(lineage: Lineage) -> dict[str, str]:
+    """Digests of entries by id: what the set was made from, whatever draws are marked later."""
+    return {entry.id: hashlib.sha256(canonical(to_json(entry)).encode()).hexdigest() for entry in lineage.entries}
 
 
 def private_path(path: Path) -> Path:
@@ -198,7 +201,7 @@ def load_ticket_set(path: Path) -> TicketSet:
     """The ticket set in ``path``, with everything that its description claims checked against its tensors.
 
     Raises:
-        ArtifactError: not a ticket set, a newer format, or any disagreement between description, tensors and ids.
+        ArtifactError: not a ticket set, another format, or any disagreement between description, tensors and ids.
     """
     if not path.is_dir():
         raise ArtifactError(f"{path}: no ticket set there; make one with dpltm generate --out {path}")
@@ -220,34 +223,64 @@ def load_ticket_set(path: Path) -> TicketSet:
     )
     _check_nesting(where, tickets)
     body = Tickets(spec, {key: torch.from_numpy(value) for key, value in theta0.items()}, tickets)
-    provenance, source, events, draws = read_origin(where, document)
-    parent = read_parent(where, document.get("parent"))
-    feature_map = read_map(path, where, document.get("feature_map"))
+    lineage = _lineage(path, document)
+    feature_map = read_map(path, where, document["feature_map"])
     if feature_map is not None and feature_map.features != spec.features:
         raise ArtifactError(
             f"{where}: feature_map: gives {feature_map.features} features, the network takes {spec.features}"
         )
     _check_digest(where, document)
-    return TicketSet(
+    made = TicketSet(
         body=body,
         name=document["name"],
         criterion=document["criterion"],
-        provenance=provenance,
-        source=source,
+        provenance=document["provenance"],
+        lineage=lineage,
         config=document["config"],
-        events=events,
-        draws=draws,
-        parent=parent,
+        parent=_parent(where, document["parent"]),
         feature_map=feature_map,
-        label=label_of(path),
-        path=path,
     )
+    return lying_in(path, made)
+
+
+def _lineage(path: Path, document: Mapping[str, Any]) -> Lineage:
+    """The lineage of a set, which holds what the set was made from and bears its provenance out."""
+    where, provenance, stated = path / "tickets.json", document["provenance"], document["lineage"]
+    if provenance not in PROVENANCES:
+        raise ArtifactError(f"{where}: provenance {provenance!r:.40} is none of {', '.join(PROVENANCES)}")
+    lineage = read_lineage(path, document["id"])
+    if not isinstance(stated, dict) or not stated.items() <= _digests(lineage).items():
+        raise ArtifactError(f"{path / LINEAGE}: does not hold the entries that the set was written with")
+    try:
+        check_provenance(provenance, lineage)
+    except ArtifactError as error:
+        raise ArtifactError(f"{where}: {error}") from None
+    return lineage
+
+
+def _parent(where: Path, body: object) -> Parent | None:
+    if body is None:
+        return None
+    if not isinstance(body, dict) or set(body) != {"id", "name", "round", "how"}:
+        raise ArtifactError(f"{where}: parent is not a reference to a ticket set")
+    for key in ("id", "name", "how"):
+        check_text(f"{where}: parent: {key}", body[key])
+    number = body["round"]
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+        raise ArtifactError(f"{where}: parent: round {number!r:.40} is not a round")
+    return Parent(**body)
+
+
+def check_text(where: str, text: object) -> None:
+    """Raises ArtifactError unless ``text`` can be shown on a terminal as it is."""
+    if not isinstance(text, str) or len(text) > MAX_TEXT or not text.isprintable():
+        raise ArtifactError(f"{where}: not a printable text of at most {MAX_TEXT} characters")
 
 
 def card_is_as_written(path: Path) -> bool:
-    """Whether the card of a set is the one that was written with it; true where the set does not say (schema 1)."""
-    stated = _document(path / "tickets.json").get("card")
-    return stated is None or hashlib.sha256(read_bytes(path / "README.md", MAX_CARD)).hexdigest() == stated
+    """Whether the card of a set is the one that was written with it."""
+    stated = _document(path / "tickets.json")["card"]
+    return bool(hashlib.sha256(read_bytes(path / "README.md", MAX_CARD)).hexdigest() == stated)
 
 
 def described(path: Path) -> dict[str, Any]:
@@ -266,8 +299,8 @@ def _check_digest(where: Path, document: Mapping[str, Any]) -> None:
         raise ArtifactError(f"{where}: the digest does not match; the description is damaged or was changed")
 
 
-def tensor_files(path: Path) -> dict[str, int]:
-    """The files of tensors that go with a description, and how many bytes each has at most.
+def other_files(path: Path) -> dict[str, int]:
+    """The files that go with a description, and how many bytes each has at most.
 
     Args:
         path: folder with the description; the files need not be there.
@@ -282,22 +315,22 @@ def tensor_files(path: Path) -> dict[str, int]:
     files = {"theta0.safetensors": 4 * spec.parameters, "masks.safetensors": masks}
     if document["predictors_id"] is not None:
         files["predictors.safetensors"] = 4 * rounds * spec.parameters
-    front = document.get("feature_map")
+    front = document["feature_map"]
     if isinstance(front, dict) and Front.from_json(front).has_tensors:
         files["features.safetensors"] = MAX_FRONT
-    return {name: size + MAX_JSON for name, size in files.items()}
+    return {
+        "README.md": MAX_CARD,
+        LINEAGE: MAX_LINEAGE,
+        **{name: size + MAX_JSON for name, size in files.items()},
+    }
 
 
 def _document(where: Path) -> dict[str, Any]:
-    """``tickets.json``, of a known schema, with exactly its keys."""
+    """``tickets.json``, with exactly its keys."""
     document = read_json(where, FORMAT, SCHEMA)
-    keys = _KEYS[document["schema"]]
-    if set(document) != keys:
-        raise ArtifactError(f"{where}: unknown or missing key {min(set(document) ^ keys)!r:.80}")
-    if document["schema"] == 1:
-        if document["provenance"] not in ("public", "private") or document["predictors_id"] is None:
-            raise ArtifactError(f"{where}: schema 1 knew public and private sets alone, with predictors")
-    elif not isinstance(document["card"], str) or not re.fullmatch("[0-9a-f]{64}", document["card"]):
+    if set(document) != _KEYS:
+        raise ArtifactError(f"{where}: unknown or missing key {min(set(document) ^ _KEYS)!r:.80}")
+    if not isinstance(document["card"], str) or not re.fullmatch("[0-9a-f]{64}", document["card"]):
         raise ArtifactError(f"{where}: card is not a SHA-256")
     return document
 
