@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpltm.privacy.event_json import ref_from_json
+from dpltm.privacy.entry import Lineage
 
 MEANING = {
     "data-free": "made from no records at all: using it costs no privacy",
     "public": "made from records that were declared public: using it costs no privacy",
     "dp": (
-        "made under differential privacy from private records: whoever trains it on the same records pays for that as well,"
-        " and the ledger counts it; anyone else pays nothing, and it may be shared as far as that guarantee goes"
+        "made under differential privacy from private records: what that cost is in its lineage, and counts with whatever is"
+        " made of it; it may be shared as far as that guarantee goes"
     ),
     "private": (
         "made from private records with no mechanism: the masks may reveal them, the predictors, ordinary networks trained"
@@ -21,20 +21,26 @@ MEANING = {
 
 
 def front(features: dict[str, Any]) -> str:
-    """What stands in front of the network, and what that was made from."""
+    """What stands in front of the network."""
     text = f"`{features['text']}` features of records of shape {'x'.join(map(str, features['shape']))}"
-    if features["source"] is None:
-        return f"{text}, made from no records"
-    name = f"`{features['source']['name']}`"
-    if features["network"] is None:
-        return f"{text}, with statistics of {name}, declared public"
-    return f"{text}: a network trained on {name}, which goes with this folder, as does what that cost those records"
+    return text if features["network"] is None else f"{text}: a network of its own, which goes with this folder"
 
 
-def card(document: dict[str, Any]) -> str:
-    """Markdown for ``README.md``, from the content of ``tickets.json``."""
-    source, parent = document["source"], document["parent"]
-    origin = "no data" if source is None else f"`{ref_from_json(source)}`"
+def sources(lineage: Lineage) -> list[str]:
+    """Names of the records that a lineage speaks of, each once."""
+    named = (str(entry.part) for entry in lineage.entries if entry.kind in ("public", "release", "local"))
+    return list(dict.fromkeys(named))
+
+
+def card(document: dict[str, Any], lineage: Lineage) -> str:
+    """Markdown for ``README.md``.
+
+    Args:
+        document: content of ``tickets.json``.
+        lineage: of the set.
+    """
+    parent, made_from = document["parent"], sources(lineage)
+    origin = "no data" if not made_from else " and ".join(f"`{name}`" for name in made_from)
     lines = [
         f"# Lottery tickets: {document['name']}",
         "",

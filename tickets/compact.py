@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,16 +13,12 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.compaction import Compact, compact, compact_spec
 from dpltm.networks.masks import Mask
-from dpltm.privacy.lineage import draws_behind
 from dpltm.pruning.generation import Ticket, Tickets, weights_of
-from dpltm.pruning.ticket_set import Parent, TicketSet, schema_of
-from dpltm.tickets.files import new_folder, read_bytes, write_json
-from dpltm.tickets.ledger_file import MAX_LEDGER
+from dpltm.pruning.ticket_set import Parent, TicketSet
+from dpltm.tickets.files import LINEAGE, MAX_LINEAGE, new_folder, read_bytes
 from dpltm.tickets.plain import plain_pytorch
-from dpltm.tickets.published import published, published_config
 from dpltm.tickets.run import write_config, write_network
 from dpltm.tickets.ticket_set import save_ticket_set
-from dpltm.tickets.winner import last_winner
 from dpltm.training.run import Run
 
 
@@ -69,9 +64,8 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
         body=body,
         config={
             "compacted": {"model": spec.text, "features": spec.features, "classes": spec.classes},
-            **schema_of(tickets),
+            **{name: value for name, value in tickets.config.items() if name == "table_schema"},
         },
-        draws=draws_behind(tickets, last_winner(tickets), number),
         parent=Parent(tickets.id, tickets.name, number, "compaction"),
     )
     save_ticket_set(path, made)
@@ -97,23 +91,12 @@ def compact_run(run: Run, path: Path) -> Shrunk:
     spec = ModelSpec(run.config["model"], run.config["features"], run.config["classes"])
     smaller, after = _compacted(spec, weights_of(run.model), run.mask, fold=True)
     with new_folder(path) as folder:
-        for name in ("metrics.jsonl", "ledger.jsonl", "result.json", "environment.json"):
-            (folder / name).write_bytes(read_bytes(run.path / name, MAX_LEDGER))
-        _without_durations(folder / "result.json")
-        write_config(folder, {**published_config(run.config), "model": after.text, "compacted_from": spec.text})
+        for name in ("metrics.jsonl", LINEAGE, "result.json", "environment.json"):
+            (folder / name).write_bytes(read_bytes(run.path / name, MAX_LINEAGE))
+        write_config(folder, {**run.config, "model": after.text, "compacted_from": spec.text})
         write_network(folder, smaller.model, smaller.mask)
         (folder / "model.py").write_text(plain_pytorch(after, "model.safetensors"), encoding="utf-8")
     return _shrunk(spec, after, run.mask, smaller)
-
-
-def _without_durations(path: Path) -> None:
-    """Drops what runs of former versions kept; what is no JSON stays as it is."""
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        return
-    if isinstance(body, dict) and published(body) != body:
-        write_json(path, published(body))
 
 
 def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fold: bool) -> tuple[Compact, ModelSpec]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +16,17 @@ from torch import Tensor, nn
 from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.privacy.figures import figure
-from dpltm.privacy.parts import total_epsilon
+from dpltm.privacy.mechanisms import Unprotected
 from dpltm.pruning.generation import Ticket, Tickets
-from dpltm.pruning.ticket_set import TicketSet
+from dpltm.pruning.ticket_set import PROVENANCES, ProvenanceKind, TicketSet, check_provenance
+from dpltm.tickets.card import sources
+from dpltm.tickets.feature_files import Front
 from dpltm.tickets.files import check_free, new_file
-from dpltm.tickets.origin import Origin
 from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
-from dpltm.tickets.ticket_set import MAX_SET, save_ticket_set
-from dpltm.tickets.winner import drawn_from
+from dpltm.tickets.ticket_set import MAX_SET, check_text, save_ticket_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,10 +35,10 @@ _ORIG, _MASK = "_orig", "_mask"
 _ORIGIN = "dpltm_origin"
 """Key in the metadata of an exported file."""
 
-MAX_METADATA = 2**16
+MAX_METADATA = 2**20
 
 ANY_DELTA = 1e-5
-"""At any delta an epsilon is infinite, or at none."""
+"""Delta of the epsilon that is told of a network in front."""
 
 UNPROTECTED_FRONT = "holds a network trained on {} with no mechanism"
 
@@ -48,6 +49,67 @@ _LARGEST_STATE = 8
 SHARING_PRIVATE = (
     "made from private records with no mechanism: its masks may reveal them, and no epsilon bounds how much"
 )
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a ticket that left its set says of where it comes from.
+
+    Attributes:
+        id, name, provenance, lineage: of the set.
+        front: what stands in front of its network, but for its tensors; None for nothing.
+    """
+
+    id: str
+    name: str
+    provenance: ProvenanceKind
+    lineage: Lineage
+    front: Front | None = None
+
+    @classmethod
+    def of(cls, tickets: TicketSet) -> Origin:
+        """What the tickets of a set take along."""
+        front = None if tickets.feature_map is None else Front.of(tickets.feature_map)
+        return cls(tickets.id, tickets.name, tickets.provenance, tickets.lineage, front)
+
+    def to_json(self) -> dict[str, Any]:
+        """As one JSON object."""
+        front = None if self.front is None else self.front.to_json()
+        named = {"id": self.id, "name": self.name, "provenance": self.provenance}
+        return {**named, "lineage": to_json(self.lineage), "feature_map": front}
+
+    @classmethod
+    def from_json(cls, body: object) -> Origin:
+        """What ``to_json`` gave.
+
+        Raises:
+            ArtifactError: it is something else.
+        """
+        if isinstance(body, dict) and set(body) >= {"provenance", "source", "events"}:
+            raise ArtifactError("it was written by dpltm before 0.3; make it again")
+        if not isinstance(body, dict) or set(body) != {"id", "name", "provenance", "lineage", "feature_map"}:
+            raise ArtifactError("not the origin of a ticket")
+        for key in ("id", "name"):
+            check_text(key, body[key])
+        if body["provenance"] not in PROVENANCES:
+            raise ArtifactError(f"provenance {body['provenance']!r:.40} is none of {', '.join(PROVENANCES)}")
+        lineage, stated = lineage_from_json(body["lineage"]), body["feature_map"]
+        check_provenance(body["provenance"], lineage)
+        front = None if stated is None else Front.from_json(stated)
+        return cls(body["id"], body["name"], body["provenance"], lineage, front)
+
+
+def _unprotected(lineage: Lineage) -> bool:
+    return any(entry.of(Unprotected) for entry in lineage.entries)
+
+
+def _spent(lineage: Lineage) -> float:
+    """The largest epsilon that a lineage comes to for one of its units."""
+    by_unit = {
+        unit: tuple(entry for entry in lineage.paid if entry.unit == unit)
+        for unit in {entry.unit for entry in lineage.paid}
+    }
+    return max((Account(entries, unit=unit).epsilon(ANY_DELTA) for unit, entries in by_unit.items()), default=0.0)
 
 
 def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: bool, consent: bool) -> None:
@@ -63,13 +125,12 @@ def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: b
     Raises:
         DpltmError: saying what it is.
     """
-    front = tickets.feature_map
-    spent = 0.0 if front is None else total_epsilon(front.events, ANY_DELTA)
-    source = None if front is None else front.source
-    if whole and math.isinf(spent):
-        held = UNPROTECTED_FRONT.format(source)
+    front = Lineage() if tickets.feature_map is None else tickets.feature_map.lineage
+    named = " and ".join(sources(front))
+    if whole and _unprotected(front):
+        held = UNPROTECTED_FRONT.format(named)
         raise DpltmError(f"{label}: {held}, which is never handed on; export one ticket alone, as {label}@ROUND")
-    behind_unprotected = math.isinf(spent) and tickets.provenance != "data-free"
+    behind_unprotected = _unprotected(front) and tickets.provenance != "data-free"
     if predictor and (tickets.provenance == "private" or behind_unprotected):
         raise DpltmError(
             f"`predictor`: the predictors of {label} were trained on private records with no mechanism, and are never handed"
@@ -81,13 +142,13 @@ def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: b
         )
     if behind_unprotected and not consent:
         raise DpltmError(
-            f"{label}: made behind a network trained on {source} with no mechanism: its masks may reveal those records, and"
+            f"{label}: made behind a network trained on {named} with no mechanism: its masks may reveal those records, and"
             " no epsilon bounds how much; if you mean to hand them on all the same, add `yes`"
         )
-    if whole and spent and not consent:
+    if whole and front.paid and not consent:
         raise DpltmError(
-            f"{label}: holds a network trained on {source}; certified for those records is epsilon {figure(spent)} at delta"
-            f" {ANY_DELTA:g}; if you mean to hand it on, add `yes`"
+            f"{label}: holds a network trained on {named}; certified for those records is epsilon {figure(_spent(front))} at"
+            f" delta {ANY_DELTA:g}; if you mean to hand it on, add `yes`"
         )
 
 
@@ -96,22 +157,18 @@ def sharing_notes(tickets: TicketSet, *, whole: bool) -> list[str]:
     notes = []
     if tickets.provenance == "private":
         notes.append(f"{SHARING_PRIVATE}; predictors and accuracies stay here")
-    if whole and drawn_from(tickets):
-        notes.append(
-            "a winner was drawn from this set, and which round that was is a release of its own that the copy does not know"
-            f" of: so train the winner from {tickets.label}, where its cost is counted"
-        )
     if tickets.feature_map is not None and not whole:
         notes.append(
             f"the network takes {tickets.feature_map.text} features, not records; what makes them stays in {tickets.label}"
         )
-    if tickets.provenance == "dp":
-        notes.append(f"made under differential privacy from {tickets.source}: what that spent goes with the copy")
+    if tickets.lineage.paid:
+        named = " and ".join(sources(tickets.lineage))
+        notes.append(f"what it depends on goes with the copy: releases from {named}, and what they cost")
     return notes
 
 
 def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> TicketSet:
-    """A copy to hand on: no ledger, no selection, and nothing made from private records with no mechanism but masks.
+    """A copy to hand on: no winner, and nothing made from private records with no mechanism but masks.
 
     Predictors and accuracies of a set of provenance ``private`` stay behind, and predictors of any set if asked.
 
@@ -128,8 +185,9 @@ def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> Ti
         InputError: the network in front was trained on private records with no mechanism; a set cannot go without it.
     """
     front = tickets.feature_map
-    if front is not None and math.isinf(total_epsilon(front.events, ANY_DELTA)):
-        raise InputError(f"{tickets.label}: {UNPROTECTED_FRONT.format(front.source)}, which is never handed on")
+    if front is not None and _unprotected(front.lineage):
+        named = " and ".join(sources(front.lineage))
+        raise InputError(f"{tickets.label}: {UNPROTECTED_FRONT.format(named)}, which is never handed on")
     private = tickets.provenance == "private"
     body = tickets.body if predictors and not private else tickets.body.without_predictors()
     if private:
@@ -317,6 +375,8 @@ def _stated(origin: Origin) -> str:
     """
     text = json.dumps(origin.to_json())
     if len(text) > MAX_METADATA // 2:
-        count = len(origin.events) + len(origin.draws) + (0 if origin.front is None else len(origin.front.events))
-        raise InputError(f"{origin.name}: {count} releases are too many to go with a file; export the whole set")
+        raise InputError(
+            f"{origin.name}: {len(origin.lineage.entries)} releases and declarations are too many to go with a file; export"
+            " the whole set"
+        )
     return text

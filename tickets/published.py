@@ -45,21 +45,3 @@ def published(answer: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in answer.items()
         if key not in DURATIONS
     }
-
-
-def published_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run that a former version wrote, its absolute paths by their last part."""
-    known = dict(config)
-    for part in ("options", "resolved"):
-        if isinstance(known.get(part), dict):
-            known[part] = {key: _relative(value) for key, value in known[part].items()}
-    return known
-
-
-def _relative(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    kind, colon, rest = value.partition(":")  # network:/home/...
-    if colon and PurePath(rest).is_absolute():
-        return f"{kind}:{last_part(rest)}"
-    return last_part(value) if PurePath(value).is_absolute() else value

@@ -12,18 +12,11 @@ from dpltm.errors import ArtifactError, DpltmError
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.export import export_set
 from dpltm.tickets.files import MAX_JSON, check_free, new_folder
-from dpltm.tickets.journal import begin
 from dpltm.tickets.remote import Folder, Place
 from dpltm.tickets.store import problems
-from dpltm.tickets.ticket_set import (
-    MAX_CARD,
-    described,
-    load_ticket_set,
-    lying_in,
-    tensor_files,
-)
+from dpltm.tickets.ticket_set import described, load_ticket_set, lying_in, other_files
 
-DESCRIPTION, CARD = "tickets.json", "README.md"
+DESCRIPTION = "tickets.json"
 
 
 def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
@@ -35,14 +28,14 @@ def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
         predictors: whether trained networks go with it, where they may.
 
     Returns:
-        The digest of the description, which pins all of the set.
+        The digest of the description, which pins all of the set and of its lineage.
 
     Raises:
         ArtifactError: there is something already, or the place cannot be written to.
 
     Guarantees:
-        No ledger, selection, draw, checkpoint or accuracy on private records leaves: the files that go are those of a set
-        that was written anew.
+        No ledger, winner, checkpoint or accuracy on private records leaves: the files that go are those of a set that was
+        written anew. Its lineage, with the draws from it, goes with it.
     """
     if isinstance(place, Folder):
         with _named_dest():
@@ -95,11 +88,10 @@ def pull(place: Place, out: Path, digest: str | None = None) -> tuple[TicketSet,
             raise ArtifactError(
                 f"{place.name}: its digest is {stated['digest']}, not the one expected; it was changed, or is another set"
             )
-        for name, most in {CARD: MAX_CARD, **tensor_files(folder)}.items():
+        for name, most in other_files(folder).items():
             if not place.fetch(name, folder / name, most):
                 raise ArtifactError(f"{place.name}: {name} is missing; the set there is incomplete")
         tickets = _checked(place, folder)
-        begin(out)  # what lay there is another's, and is forgotten before there is something new
     return lying_in(out, tickets), stated["digest"]
 
 

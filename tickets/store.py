@@ -11,15 +11,14 @@ from typing import TypeVar
 from dpltm.errors import ArtifactError, InputError, first_line
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.files import is_being_written
-from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import BUNDLED, BUNDLED_HOME, card_is_as_written, load_ticket_set
-from dpltm.tickets.winner import drawn_from, load_winner
+from dpltm.tickets.winner import last_winner
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Entry:
+class Listed:
     """One line of a listing: a set, or why it is none."""
 
     name: str
@@ -71,12 +70,7 @@ def bundled_names() -> tuple[str, ...]:
     )
 
 
-def is_bundled(path: Path) -> bool:
-    """Whether a set lies inside the package, where nothing may be written."""
-    return Path(os.path.realpath(path)).parent == BUNDLED_HOME.resolve()
-
-
-def listing(folder: Path) -> Iterator[Entry]:
+def listing(folder: Path) -> Iterator[Listed]:
     """The ticket sets directly in ``folder``, and those that come with the package, with what is wrong where one is damaged.
 
     Raises:
@@ -91,9 +85,9 @@ def listing(folder: Path) -> Iterator[Entry]:
         shown = name if name.isprintable() else repr(name)
         try:
             size = sum(file.lstat().st_size for file in path.iterdir())
-            yield Entry(shown, load_ticket_set(path), None, size)
+            yield Listed(shown, load_ticket_set(path), None, size)
         except (ArtifactError, OSError) as error:
-            yield Entry(shown, None, first_line(error), 0)
+            yield Listed(shown, None, first_line(error), 0)
 
 
 def problems(path: Path) -> list[str]:
@@ -118,7 +112,6 @@ def problems(path: Path) -> list[str]:
     tickets = attempt(lambda: load_ticket_set(path))
     if attempt(lambda: card_is_as_written(path)) is False:
         messages.append(f"{path / 'README.md'}: not the card that was written with the set; edited or damaged")
-    if tickets is not None and drawn_from(tickets):
-        attempt(lambda: load_winner(tickets))
-    attempt(lambda: open_ledger(path / "ledger.jsonl", links=False))
+    if tickets is not None:
+        attempt(lambda: last_winner(tickets))
     return messages
