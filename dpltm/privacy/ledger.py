@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.privacy.account import Account
+from dpltm.privacy.account import Account, check_declared
 from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, Part, to_json, union
 
 
@@ -224,6 +224,27 @@ class Ledger:
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
         return replace(dataset.part, name=dataset.name, snapshot=snapshot)
 
+    def exclude(self, dataset: Dataset) -> None:
+        """Declare that the test split of a dataset is not of the population, before something is measured on it exactly.
+
+        Nothing is entered for published records, where there is no test split, or where it was declared before.
+
+        Args:
+            dataset: with its test split.
+
+        Raises:
+            InputError: a release on record protects some of these records.
+        """
+        if dataset.test is None or dataset.published_id() is not None:
+            return
+        part = dataset.test_part
+        held_out = part.cut != "whole"
+        part = replace(part, snapshot=self.snapshot(dataset.content_digest() if held_out else dataset.test_digest()))
+        if any(entry.kind == "excluded" and entry.part == part for entry in self.entries):
+            return
+        check_declared(self.account(), part, "excluded")
+        self.declare(Entry("excluded", part, words="a test split", unit=self.unit))
+
     def declare(self, *drafts: Entry) -> tuple[Entry, ...]:
         """Enter declarations, or releases that were made elsewhere, all or none; return them as they are on record.
 
@@ -302,8 +323,11 @@ class Dataset(Protocol):
 
     name: str
     part: Part
+    test: object
+    test_part: Part
 
     def content_digest(self) -> bytes: ...
+    def test_digest(self) -> bytes: ...
     def published_id(self) -> Id | None: ...
 
 
