@@ -8,11 +8,11 @@ from dpltm.records.at_unit import at_unit
 from dpltm.records.augmentation import Augmentation, copies_of
 from dpltm.records.cache import DatasetCache
 from dpltm.records.catalogue import Description, catalogue
-from dpltm.records.dataset import Dataset, Origin, Split, key_id
+from dpltm.records.dataset import Dataset, Origin, Split
 from dpltm.records.homes import cache_home, data_home
 from dpltm.records.load import load, load_records
 from dpltm.records.ratings import by_user, held_out_users
-from dpltm.records.rows import Rows, count_shared, share_rows
+from dpltm.records.rows import Rows
 from dpltm.records.scaling import affine, count_outside, prepare, scale, unit_range, unscale
 from dpltm.records.settle import from_arrays
 from dpltm.records.tokens import Layout
@@ -33,16 +33,13 @@ __all__ = [
     "catalogue",
     "copies_of",
     "count_outside",
-    "count_shared",
     "data_home",
     "from_arrays",
     "held_out_users",
-    "key_id",
     "load",
     "load_records",
     "prepare",
     "scale",
-    "share_rows",
     "unit_range",
     "unscale",
 ]

@@ -20,7 +20,7 @@ def at_unit(dataset: Dataset, unit: str, per_unit: int | None, usual: int) -> Da
     Raises:
         DataError: nothing says whose the records are; see :func:`by_unit` and :func:`dpltm.records.ratings.by_user`.
     """
-    if dataset.unit == "user":
+    if dataset.of_persons:
         return dataset
     slots = usual if per_unit is None else per_unit
     if dataset.units is not None:

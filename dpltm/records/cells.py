@@ -9,7 +9,7 @@ from hashlib import blake2b
 def number_of(cell: str) -> float:
     """What stands for a cell where records are told apart: itself, or of a word a number made of it."""
     value = as_number(cell)
-    return float(int.from_bytes(blake2b(cell.encode(), digest_size=3).digest())) if value is None else value
+    return float(int.from_bytes(blake2b(cell.encode(), digest_size=6).digest())) if value is None else value
 
 
 def as_number(cell: str) -> float | None:

@@ -8,19 +8,14 @@ says where it comes from, so that a report can name the ones that were only read
 from __future__ import annotations
 
 import hashlib
-import hmac
 import math
-import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dpltm.privacy.events import DatasetRef, Event
-from dpltm.privacy.mechanisms import Unit
+from dpltm.privacy.entry import RECORD, UNKNOWN_RECORDS, Id, Lineage, Part
 from dpltm.records.rows import Rows
-from dpltm.records.subset import WHOLE, Part
-from dpltm.records.synthetic_origin import SyntheticOrigin
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
@@ -66,22 +61,24 @@ class Dataset:
         records: the public size of ``train`` (after ``subset``); sampling rates and score denominators use it. Where it
             was declared, of known ratings, and of a part of a known dataset, there may be a few more or less.
         classes_origin, records_origin, bounds_origin: where those public inputs come from.
-        part: how it is cut out of the full training split.
-        rows: the records of the *full* training split, whatever the part, for what identifies them.
-        test_rows: the same of the test split, so that private records can be recognised where they pass for one.
+        part: which records of the file ``train`` is, by name and cut; the snapshot is given by a ledger.
+        test_part: the same of the test split.
+        lineage: what the columns, or the records, come from: a schema that was found, a release that they were drawn from.
+        rows: the records of ``train`` as they were read, single ones even of persons.
+        test_rows: the same of the test split.
+        file: all records that were read, where those are a part; None where they are all.
         known: whether it is one of the catalogue, whose records are what their publication says.
         published: whether a publication fixes who stands at which place of the training split.
         feature_map: what stands in front of the network; None where it takes the records as they are.
         tables: where the values of a record are no quantities but positions in tables (of words; of users and items), the
             sizes of those, public inputs: one for all values, or one a value. Empty where they are quantities.
         tables_origin: where what is at which position comes from; of words, their ranking.
-        unit: whether a record of ``train`` is one rating, or anything else, or a user (see ``dpltm.records.at_unit``).
-        units: whose each record of ``train`` is, ``(n,)`` int64, private; None where nothing says, and of users.
-        units_name: what says so: the column of a table, the array of an archive.
-        schema: of a table that was encoded by one, its text; and
-        found: the releases that bounds and categories in it were found by.
+        unit: noun of whom a row of ``train`` is: ``record``, or, behind ``at_unit``, a person with records in slots.
+        units: whose each record of ``train`` is, ``(n,)`` int64, private; None where nothing says, and of persons.
+        units_name: the noun of those: the column of a table, the array of an archive, or what arrays say.
+        schema: of a table that was encoded by one, its text.
         hold_out: the part of a file that became the test split; 0 where nothing was held out.
-        synthetic: what the records are post-processing of, if they are synthetic; None of anybody's.
+        synthetic: whether the records are synthetic: nobody's.
         public_notes: what was assumed of records declared public that the feature map was made from.
     """
 
@@ -95,20 +92,22 @@ class Dataset:
     records_origin: Origin
     rows: Rows
     test_rows: Rows | None = None
-    part: Part = WHOLE
+    file: Rows | None = field(default=None, repr=False)
+    part: Part = UNKNOWN_RECORDS
+    test_part: Part = UNKNOWN_RECORDS
+    lineage: Lineage = field(default_factory=Lineage)
     known: bool = False
     published: bool = False
     feature_map: FeatureMap | None = None
     tables: tuple[int, ...] = ()
     tables_origin: Origin = "declared"
-    unit: Unit = "record"
+    unit: str = RECORD
     bounds_origin: BoundsOrigin = "declared"
     public_notes: tuple[str, ...] = ()
     units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
     schema: str = ""
-    synthetic: SyntheticOrigin | None = None
-    found: tuple[Event, ...] = ()
+    synthetic: bool = False
     hold_out: float = 0.0
 
     def __repr__(self) -> str:
@@ -118,9 +117,14 @@ class Dataset:
         )
 
     @property
-    def behind(self) -> tuple[Event, ...]:
-        """Releases that its columns were found by and its records come from; public records that a schema was read off."""
-        return self.found if self.synthetic is None else (*self.found, self.synthetic.event)
+    def of_persons(self) -> bool:
+        """Whether a row of ``train`` is a person, with records in slots."""
+        return self.train.slots is not None
+
+    @property
+    def noun(self) -> str:
+        """Whom a training protects: whoever the records say they are of, else a record."""
+        return self.units_name or self.unit
 
     @property
     def features(self) -> int:
@@ -137,7 +141,7 @@ class Dataset:
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of one record as stored; a user has several."""
-        return self.train.x.shape[1:] if self.unit == "record" else self.train.x.shape[2:]
+        return self.train.x.shape[2:] if self.of_persons else self.train.x.shape[1:]
 
     @property
     def input_tables(self) -> tuple[int, ...]:
@@ -149,37 +153,38 @@ class Dataset:
         """Whether the records are ratings: a user and an item, and how many stars."""
         return len(self.tables) == 2
 
-    def fingerprint(self, key: bytes) -> str:
-        """Keyed identity of the full training split: equal for equal rows in whatever order, meaningless without the key."""
-        return hmac.new(key, self.rows.keyed_hashes(key).data, hashlib.sha256).hexdigest()[:32]
-
-    def reference(self, key: bytes | None = None) -> DatasetRef:
-        """Which records these are, for events: a name and a random id, and what tells them apart in this process.
-
-        References to the same rows are known to be the same, and parts of them by hash or place to be apart. Any other
-        two may overlap: what rows they have in common is looked up by ``dpltm.tickets.identity`` alone.
-
-        Args:
-            key: secret, 32 bytes; by default one of this process, which ends with it.
-        """
-        key = _PASSING if key is None else key
-        fingerprint = self.fingerprint(key)
-        content = f"{fingerprint}:{fingerprint}"  # comparable with itself alone (see ``DatasetRef``)
-        part = self.part
-        return DatasetRef(
-            self.name, secrets.token_hex(16), key_id(key), part.start, part.stop, part.cut, content=content
-        )
-
     @property
     def whole(self) -> bool:
         """Whether all training records are meant."""
         return self.part.cut == "whole"
 
+    def content_digest(self) -> bytes:
+        """SHA-256 of the whole file as it was read, labels and persons included; private, for ``Ledger.snapshot``."""
+        return (self.rows if self.file is None else self.file).digest()
 
-_PASSING = secrets.token_bytes(32)
-"""Tells records apart within this process."""
+    def published_id(self) -> Id | None:
+        """Return what a published dataset is known by in every ledger; None of all others, whose content is private."""
+        if not (self.known and self.published):
+            return None
+        return hashlib.sha256(b"published" + self.name.encode() + self.content_digest()).hexdigest()
 
+    def tested(self) -> Dataset:
+        """Return the test split as a dataset of its own, with its part.
 
-def key_id(key: bytes) -> str:
-    """Short public name of a key."""
-    return hashlib.sha256(b"dpltm key id" + key).hexdigest()[:8]
+        Raises:
+            AssertionError: there is none.
+        """
+        assert self.test is not None
+        assert self.test_rows is not None
+        return replace(
+            self,
+            train=self.test,
+            test=None,
+            rows=self.test_rows,
+            test_rows=None,
+            file=self.file if self.hold_out else None,
+            part=self.test_part,
+            records=len(self.test),
+            records_origin="counted",
+            units=None,
+        )

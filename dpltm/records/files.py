@@ -6,6 +6,7 @@ What is large, and stored as it is, is mapped: in memory are the parts that are 
 from __future__ import annotations
 
 import contextlib
+import json
 import struct
 import zipfile
 import zlib
@@ -17,10 +18,10 @@ from typing import Protocol
 
 import numpy as np
 
-from dpltm.errors import DataError, first_line
+from dpltm.errors import ArtifactError, DataError, first_line
+from dpltm.privacy.entry import Lineage, lineage_from_text, to_json
 from dpltm.records.mapped import AT_ONCE, LARGE
 from dpltm.records.raw import RawSplit, shown
-from dpltm.records.synthetic_origin import ARRAY, read_origin
 from dpltm.records.tables import read_table
 from dpltm.records.tokens import Layout, check_ragged, padded
 
@@ -137,13 +138,58 @@ def read_test(path: Path, label: str | None, layout: Layout | None = None, units
 def _read_npz(path: Path, layout: Layout, units: str | None) -> tuple[RawSplit, RawSplit | None]:
     with _npz(path, "x_train=..., y_train=...") as archive:
         train = _with_units(_npz_split(archive, path, "train", layout), archive, path, "train", units)
-        if ARRAY in archive.files:
-            train = replace(train, synthetic=read_origin(_npz_array(archive, path, ARRAY), str(path)))
+        if OLD_ORIGIN in archive.files:
+            raise DataError(f"{path}: written by dpltm before 0.3; make it again with dpltm synthesize")
+        if LINEAGE in archive.files:
+            train = _synthetic(train, *(_npz_array(archive, path, name) for name in (LINEAGE, "bounds", "classes")))
         has_test = any(f"{part}_test" in archive.files for part in ("x", "y", *_RAGGED))
         if not has_test:
             return train, None
         test = _npz_split(archive, path, "test", layout)
         return train, test if f"{units}_test" not in archive.files else _with_units(test, archive, path, "test", units)
+
+
+LINEAGE, OLD_ORIGIN = "lineage", "synthetic_origin"
+"""Array of a file of synthetic records that tells where they come from; and the one that did before 0.3."""
+
+MAX_LINEAGE = 2**24
+"""Bytes of a lineage."""
+
+
+def lineage_array(lineage: Lineage) -> np.ndarray:
+    """Return a lineage as an array of bytes, ``(n,)`` uint8: JSON."""
+    return np.frombuffer(json.dumps(to_json(lineage)).encode(), dtype=np.uint8)
+
+
+def read_lineage(stored: np.ndarray, where: str) -> Lineage:
+    """Return what :func:`lineage_array` made.
+
+    Args:
+        stored: the array.
+        where: what messages call the file.
+
+    Raises:
+        DataError: it is something else. It is never passed over: that would hide a release.
+    """
+    if stored.dtype != np.uint8 or stored.ndim != 1 or len(stored) > MAX_LINEAGE:
+        raise DataError(f"{where}: its lineage is not JSON in bytes; make the file again")
+    try:
+        return lineage_from_text(stored.tobytes().decode())
+    except (ArtifactError, UnicodeDecodeError) as error:
+        raise DataError(f"{where}: its lineage is damaged ({first_line(error)}); make the file again") from None
+
+
+def _synthetic(raw: RawSplit, lineage: np.ndarray, bounds: np.ndarray, classes: np.ndarray) -> RawSplit:
+    """Synthetic records, with their lineage and public facts."""
+    numbers = bounds.dtype.kind == "f" and bounds.shape == (2,) and np.isfinite(bounds).all()
+    if not (numbers and bounds[0] < bounds[1] and classes.dtype.kind in "iu" and classes.shape == () and classes >= 2):
+        raise DataError(f"{raw.source}: bounds and classes of synthetic records are damaged; make the file again")
+    known = read_lineage(lineage, raw.source)
+    if not known.paid:
+        raise DataError(
+            f"{raw.source}: synthetic records without the release that they come from; make the file again"
+        )
+    return replace(raw, lineage=known, facts=((float(bounds[0]), float(bounds[1])), int(classes)))
 
 
 def _with_units(raw: RawSplit, archive: _Arrays, path: Path, split: str, units: str | None) -> RawSplit:

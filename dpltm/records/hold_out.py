@@ -8,19 +8,14 @@ cut the file in two. Nothing is promised for those that are held out, as for any
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from fractions import Fraction
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 
 from dpltm.errors import DataError
-from dpltm.privacy.events import HASHES
-from dpltm.records.mapped import gathered
-from dpltm.records.raw import RawSplit
+from dpltm.privacy.entry import HASHES
 from dpltm.records.rows import Rows
-from dpltm.records.tokens import texts_of
 
 _FRACTION = re.compile(r"0?\.[0-9]{1,9}")
 _NUMBER = re.compile(r"[-+0-9.,eE/]*[0-9][-+0-9.,eE/]*%?")
@@ -55,42 +50,4 @@ def held_out(rows: Rows, part: Fraction) -> np.ndarray:
     Guarantees:
         Depends on the record alone, or on its person alone.
     """
-    if rows.units is None:
-        hashes = rows.public_hashes()
-    else:
-        names, codes = np.unique(rows.units, return_inverse=True)
-        each = [
-            int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") % HASHES
-            for name in names.tolist()
-        ]
-        hashes = np.array(each, dtype=np.int64)[codes]
-    return hashes < int(part * HASHES)
-
-
-def cut_in_two(raw: RawSplit, out: np.ndarray) -> tuple[RawSplit, RawSplit]:
-    """The records that are trained on, and those that are held out.
-
-    Args:
-        raw: all of them.
-        out: which are held out.
-
-    Raises:
-        DataError: one of the two would be empty.
-    """
-    if out.all() or not out.any():
-        raise DataError(
-            f"`test`: of so few records of {raw.source} that part is nobody, or everybody; name a test file"
-        )
-    return _picked(raw, np.flatnonzero(~out)), _picked(raw, np.flatnonzero(out))
-
-
-def _picked(raw: RawSplit, places: np.ndarray) -> RawSplit:
-    return replace(
-        raw,
-        x=gathered(raw.x, places, to_stay=True),
-        y=None if raw.y is None else raw.y[places],
-        ragged=None if raw.ragged is None else texts_of(*raw.ragged, places),
-        units=None if raw.units is None else raw.units[places],
-        full=None if raw.full is None else (raw.full[0][places], raw.full[1]),
-        label_numbers=None if raw.label_numbers is None else raw.label_numbers[places],
-    )
+    return rows.cut_hashes() < int(part * HASHES)

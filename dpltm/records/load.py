@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpltm.errors import DataError, did_you_mean, whole_number
+from dpltm.privacy.entry import Part, lineage_of
 from dpltm.records import checks, openml
 from dpltm.records.cache import DatasetCache
 from dpltm.records.catalogue import Description, catalogue
@@ -58,6 +59,7 @@ def load(
     items: int | None = None,
     units: str | None = None,
     schema: str | Schema | None = None,
+    rows_coincide: bool = False,
     home: Path | None = None,
     for_training: bool = True,
     dataset_cache: DatasetCache | None = None,
@@ -86,6 +88,7 @@ def load(
             it is no feature. The test split says so too, and holds records of others.
         schema: of a table with words, dates or holes: what its columns hold, or the file that says so. It says which is the
             label, its classes, and the bounds.
+        rows_coincide: whether a test record may equal a training record.
         home: the data home, instead of ``data_home()``.
         for_training: whether there must be something to learn; one record will do otherwise.
         dataset_cache: holds what was read before; None to read it now.
@@ -113,7 +116,7 @@ def load(
         for name, value in told.items():
             if value is not None:
                 raise DataError(f"`{name}`: the schema says what the columns hold; drop `{name}`")
-    asked = (dataset, Columns(label, units, known), bounds, classes, test, words, length, home)
+    asked = (dataset, Columns(label, units, known), bounds, classes, test, words, length, home, rows_coincide)
     if dataset_cache is None:
         return take_part(_whole(*asked), subset, records, for_training)
     paths = (Path(dataset), home / f"{dataset}.npz", Path(test or ""))
@@ -151,6 +154,7 @@ def _whole(
     words: int | None,
     length: int | None,
     home: Path,
+    rows_coincide: bool,
 ) -> Dataset:
     """A dataset with all its records, read and checked; as :func:`load`."""
     given = {"words": words, "length": length}
@@ -161,15 +165,13 @@ def _whole(
     tables = _tables(train, part, words, length, layout)
     schema = columns.schema
     declared = (bounds, classes) if schema is None else ((0.0, 1.0), len(schema.label.values))
-    origin = train.synthetic
-    if origin is not None:
-        declared = (bounds or origin.bounds, classes or origin.classes)
-    whole = settle(name, train, part, description, declared, tables, separate=test is None, hold_out=hold_out)
-    if origin is not None:  # nobody is among them, so that how many there are is public
-        whole = replace(
-            whole, synthetic=origin, found=origin.found, records_origin="described", classes_origin="described"
-        )
-    return whole if schema is None else replace(whole, schema=schema.text, found=schema.found)
+    if train.facts is not None:
+        declared = (bounds or train.facts[0], classes or train.facts[1])
+    whole = settle(name, train, part, description, declared, tables, hold_out=hold_out, rows_coincide=rows_coincide)
+    if train.facts is not None:  # nobody is among them, so that how many there are is public
+        whole = replace(whole, synthetic=True, records_origin="described", classes_origin="described")
+    lineage = lineage_of(train, schema)
+    return replace(whole, lineage=lineage, schema="" if schema is None else schema.text)
 
 
 def _rated(
@@ -190,7 +192,6 @@ def _rated(
     out = held_out(ratings.places)
     train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~out, out))
     published = description.records if description else None
-    kin = name if description and description.made_up else ""
     return Dataset(
         name=name,
         train=train,
@@ -200,8 +201,11 @@ def _rated(
         records=published or len(train),
         classes_origin="described",
         records_origin="described" if published else "counted",
-        rows=Rows(train.x, train.y, kin=kin),
-        test_rows=Rows(test.x, test.y, kin=kin) if len(test) else None,
+        rows=Rows(train.x, train.y),
+        test_rows=Rows(test.x, test.y) if len(test) else None,
+        known=description is not None,
+        part=Part(name),
+        test_part=Part(f"{name} (test)"),
         tables=ratings.tables,
         tables_origin=origin,
     )

@@ -94,12 +94,12 @@ def public_input_notes(dataset: Dataset) -> list[str]:
 
 def unit_notes(dataset: Dataset) -> list[str]:
     """Whom a guarantee for single records does not protect; nothing for known datasets, whose records are what they are."""
-    if dataset.unit == "user" and not dataset.rated:
+    if dataset.of_persons and not dataset.rated:
         return [
-            f"a person is all records that share a value of the column that says so; at most {dataset.train.slots} of each"
-            " count, those of the lowest public hashes where there are more"
+            f"a {dataset.unit} is all records that share a value of the column that says so; at most {dataset.train.slots}"
+            " of each count, those of the lowest public hashes where there are more"
         ]
-    if dataset.unit == "user":
+    if dataset.of_persons:
         return []
     if dataset.rated:
         return [
@@ -112,7 +112,7 @@ def rating_notes(dataset: Dataset) -> list[str]:
     """What a record is where they are ratings, or users, and whom accuracy is measured on."""
     if not dataset.rated:
         return []
-    if dataset.unit == "record":
+    if not dataset.of_persons:
         return ["about one rating in five is a test rating, by a public hash of user and item; of the same users"]
     return [
         f"a record is one user with at most {dataset.train.slots} ratings, those of the lowest public hashes where there are"

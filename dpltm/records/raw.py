@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpltm.records.synthetic_origin import SyntheticOrigin
+from dpltm.privacy.entry import Lineage
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class RawSplit:
         label_numbers: of a table with words, cells of that column as numbers: they identify records, whatever the classes.
         full: features with the column that says whose a record is, where that is one of numbers, and names of its columns:
             what identifies records of a table, so that it is known again where nobody names that column.
-        synthetic: where the records come from, if they are synthetic.
+        lineage: of synthetic records, the release that they were drawn from; and
+        facts: their public bounds and number of classes; None of all others.
     """
 
     x: np.ndarray
@@ -42,7 +43,8 @@ class RawSplit:
     units_name: str = "units"
     full: tuple[np.ndarray, tuple[str, ...]] | None = None
     label_numbers: np.ndarray | None = None
-    synthetic: SyntheticOrigin | None = None
+    lineage: Lineage = field(default_factory=Lineage)
+    facts: tuple[tuple[float, float], int] | None = None
 
 
 def shown(names: Sequence[str], limit: int = 8) -> str:

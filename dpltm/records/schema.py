@@ -10,13 +10,13 @@ import datetime
 import json
 import math
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpltm.errors import ArtifactError, DataError, InputError, first_line
-from dpltm.privacy.event_json import found_from_json
-from dpltm.privacy.events import Event
+from dpltm.errors import ArtifactError, DataError, first_line
+from dpltm.privacy.entry import Lineage, lineage_from_text, to_json
 from dpltm.records.raw import shown
 
 PRIVATE = "private"
@@ -89,7 +89,7 @@ class Schema:
         header: whether the first line of a .csv file has names.
         missing: what stands for an empty cell.
         skip: beginning of lines that are no records; nothing for none.
-        found: releases that bounds and values were found by, as events; and public records that they were read off.
+        lineage: releases that bounds and values were found by, and public records that they were read off.
         text: the file, for whoever keeps it.
     """
 
@@ -97,7 +97,7 @@ class Schema:
     header: bool = True
     missing: tuple[str, ...] = ("",)
     skip: str = ""
-    found: tuple[Event, ...] = ()
+    lineage: Lineage = field(default_factory=Lineage)
     text: str = ""
 
     @property
@@ -161,7 +161,9 @@ def parse_schema(text: str, where: str) -> Schema:
         body = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise DataError(f"{where}: is no TOML ({first_line(error)}); correct it") from None
-    strange = sorted(set(body) - {"header", "missing", "skip", "found", "column"})
+    if "found" in body:
+        raise DataError(f"{where}: written by dpltm before 0.3; find its bounds and values again")
+    strange = sorted(set(body) - {"header", "missing", "skip", "lineage", "column"})
     if strange or not isinstance(body.get("column"), dict) or not body["column"]:
         what = f"has unknown keys {shown(strange)}" if strange else "has no [column.NAME]"
         raise DataError(f"{where}: {what}; dpltm datasets schema drafts one")
@@ -172,7 +174,7 @@ def parse_schema(text: str, where: str) -> Schema:
     labels = [column.name for column in columns if column.kind == "label"]
     if len(labels) != 1:
         raise DataError(f'{where}: has {len(labels)} columns of kind "label"; give one, with its classes')
-    schema = Schema(columns, header, tuple(missing), skip, _found(body.get("found", []), where), text)
+    schema = Schema(columns, header, tuple(missing), skip, _lineage(body.get("lineage"), where), text)
     if not 0 < len(schema.features) <= MAX_FEATURES:
         raise DataError(f"{where}: makes {len(schema.features):,} features; give from 1 to {MAX_FEATURES:,}")
     _check_told_apart(columns, where)
@@ -202,14 +204,14 @@ def _alike(one: Column, other: Column, name: str, where: str) -> DataError:
     )
 
 
-def _found(lines: object, where: str) -> tuple[Event, ...]:
-    """Events, as the command that found bounds and values, or read them off public records, wrote them."""
+def _lineage(text: object, where: str) -> Lineage:
+    """What the command that found bounds and values, or read them off public records, wrote."""
     try:
-        if _texts(lines):
-            return found_from_json([json.loads(line) for line in lines])  # type: ignore[attr-defined]
-    except (ArtifactError, InputError, ValueError, RecursionError):
-        pass
-    raise DataError(f"{where}: found is not what dpltm datasets schema wrote; put it back, or find it again")
+        return Lineage() if text is None else lineage_from_text(str(text))
+    except ArtifactError as error:
+        raise DataError(
+            f"{where}: its lineage is damaged ({first_line(error)}); put it back, or find it again"
+        ) from None
 
 
 def _texts(values: object) -> bool:
@@ -280,3 +282,55 @@ def _values(given: object, kind: str, where: str) -> tuple[tuple[str, ...], ...]
         twice = next(one for one in flat if flat.count(one) > 1)
         raise DataError(f"{where}: {twice!r:.40} is among its {name} twice; leave one out")
     return spelled
+
+
+def schema_text(schema: Schema, columns: Sequence[Column], lineage: Lineage) -> str:
+    """Return a schema with other columns, and the releases that they were found by, as TOML.
+
+    Args:
+        schema: that they belong to.
+        columns: of which nothing is still to be found.
+        lineage: of those releases; whatever uses the schema carries it.
+    """
+    lines = ["# Bounds and values that were private in the draft were found under DP, by the releases below."]
+    lines += ["" if schema.header else "header = false", f"missing = {_list(schema.missing)}"]
+    lines += [f"skip = {_text(schema.skip)}"] if schema.skip else []
+    lines.append(lineage_text(schema.lineage | lineage))
+    head = "\n".join(line for line in lines if line)
+    return "\n\n".join([head, *map(_column_text, columns)]) + "\n"
+
+
+def _column_text(column: Column) -> str:
+    said = [f"[column.{_text(column.name)}]", f"kind = {_text(column.kind)}"]
+    said += [f"{flag} = true" for flag in ("missing", "other", "log") if getattr(column, flag)]
+    match column.kind:
+        case "number":
+            said.append("bounds = [{}, {}]".format(*map(_number, column.bounds)))
+        case "date":
+            days = (datetime.date.fromordinal(int(end)).isoformat() for end in column.bounds)
+            said.append("bounds = [{}, {}]".format(*days))
+        case "category" | "label":
+            name = "values" if column.kind == "category" else "classes"
+            each = (_text(some[0]) if len(some) == 1 else _list(some) for some in column.values)
+            said.append(f"{name} = [{', '.join(each)}]")
+        case "hashed":
+            said.append(f"buckets = {column.buckets}")
+    return "\n".join(said)
+
+
+def lineage_text(lineage: Lineage) -> str:
+    """Return the line of a schema that holds a lineage: JSON in a text."""
+    return f"lineage = {_text(json.dumps(to_json(lineage)))}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+
+
+def _list(values: Sequence[str]) -> str:
+    return f"[{', '.join(map(_text, values))}]"
+
+
+def _text(value: str) -> str:
+    """A basic string: JSON's, but that TOML wants one more character escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import DataError
-from dpltm.privacy.events import Event
+from dpltm.privacy.entry import Lineage
 from dpltm.records.cells import as_days, as_number
 from dpltm.records.dataset import Dataset
 from dpltm.records.raw import shown
-from dpltm.records.schema import Column, Schema
+from dpltm.records.schema import Column, Schema, lineage_text
 from dpltm.records.schema_tables import read_by_schema, table_rows
-from dpltm.records.schema_text import events_text
 from dpltm.records.settle import settle
 from dpltm.records.tables import comma_separated, record_batches
 
@@ -38,7 +36,7 @@ _READ_OFF = """# The schema of {name}, read off its records. They were declared 
 """
 
 
-def draft(path: Path, label: str | None, header: bool, from_public: bool, events: Sequence[Event] = ()) -> str:
+def draft(path: Path, label: str | None, header: bool, from_public: bool, lineage: Lineage | None = None) -> str:
     """A schema to be filled in, TOML.
 
     Args:
@@ -46,13 +44,13 @@ def draft(path: Path, label: str | None, header: bool, from_public: bool, events
         label: the column of labels.
         header: whether the first line of a .csv file has names; if not, columns are called c1, c2 and so on.
         from_public: whether all records are declared public, so that kinds, bounds and categories may be read off them.
-        events: that say so, for whoever uses the schema.
+        lineage: that says so, for whoever uses the schema.
 
     Raises:
         DataError: the file is not what it claims to be, or has no such column.
     """
     with comma_separated(path):
-        return _draft(path, label, header, from_public, events)
+        return _draft(path, label, header, from_public, lineage)
 
 
 def public_records(path: Path, label: str | None, header: bool) -> Dataset:
@@ -75,20 +73,20 @@ def public_records(path: Path, label: str | None, header: bool) -> Dataset:
     columns = [Column(name, "hashed", buckets=2, missing=True) for name in names if name != last]
     by_place = {column.name: column for column in (*columns, Column(last, "label", values=classes))}
     raw = read_by_schema(path, Schema(tuple(by_place[name] for name in names), header, ("",)))
-    return settle(path.stem, raw, None, None, ((0.0, 1.0), len(classes)), (), separate=False)
+    return settle(path.stem, raw, None, None, ((0.0, 1.0), len(classes)), ())
 
 
 def _no_column(path: Path, label: str, names: list[str]) -> DataError:
     return DataError(f"`label` {label}: {path} has no such column; it has {shown(names)}")
 
 
-def _draft(path: Path, label: str | None, header: bool, from_public: bool, events: Sequence[Event]) -> str:
+def _draft(path: Path, label: str | None, header: bool, from_public: bool, lineage: Lineage | None) -> str:
     names = _names(path, header)
     if label is not None and label not in names:
         raise _no_column(path, label, names)
     said = _of_values(path, names, header, label) if from_public else _of_types(path, names, label)
     first = (_READ_OFF if from_public else _FIRST).format(name=path.name) + ("" if header else "header = false\n")
-    parts = [first + f"missing = {json.dumps(list(MISSING))}" + (f"\n{events_text(events)}" if events else "")]
+    parts = [first + f"missing = {json.dumps(list(MISSING))}" + (f"\n{lineage_text(lineage)}" if lineage else "")]
     parts += [f"[column.{json.dumps(name, ensure_ascii=False)}]\n{said[name]}" for name in names]
     return "\n\n".join(parts) + "\n"
 

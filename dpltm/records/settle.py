@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import numbers
-import secrets
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -13,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import DataError, whole_number
-from dpltm.privacy.events import HASHES
+from dpltm.privacy.entry import HASHES, Part
 from dpltm.records import checks
 from dpltm.records.catalogue import Description
 from dpltm.records.checks import EMPTY
 from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, Split
-from dpltm.records.hold_out import cut_in_two, held_out
+from dpltm.records.hold_out import held_out
 from dpltm.records.mapped import copied, gathered
 from dpltm.records.raw import RawSplit
-from dpltm.records.rows import Rows, count_shared
+from dpltm.records.rows import Rows
 from dpltm.records.scaling import affine
-from dpltm.records.subset import WHOLE, Part, parse_subset
+from dpltm.records.subset import parse_subset
 from dpltm.records.tokens import texts_of
 from dpltm.records.units import check_apart, checked_units
 
@@ -40,6 +39,8 @@ def from_arrays(
     classes: int | None = None,
     records: int | None = None,
     units: np.ndarray | None = None,
+    unit: str = "user",
+    rows_coincide: bool = False,
     name: str = "records",
     for_training: bool = True,
 ) -> Dataset:
@@ -57,6 +58,8 @@ def from_arrays(
         classes: public number of classes; counted on the labels if None, and noted.
         records: public number of records, or of persons; counted if None, and noted.
         units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
+        unit: noun of whom those are, such as ``patient``.
+        rows_coincide: whether a test record may equal a training record: such as where records are a few truth values.
         name: what messages and the ledger call them, printable, at most 200 characters.
         for_training: whether something is learned from them; otherwise one record will do.
 
@@ -71,12 +74,12 @@ def from_arrays(
         raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
     whose = None if units is None else checks.as_array(units, "units")
     x, y = copied(checks.as_array(x, "x")), copied(checks.as_array(y, "y"))
-    train = RawSplit(x, y, name, "x", "y", units=whose)
+    train = RawSplit(x, y, name, "x", "y", units=whose, units_name=unit)
     part = None
     if pair is not None:
         features, labels = (copied(checks.as_array(each, "test")) for each in pair)
         part = RawSplit(features, labels, name, "x of test", "y of test")
-    whole = settle(name, train, part, None, (bounds, classes), (), separate=False, hold_out=hold_out)
+    whole = settle(name, train, part, None, (bounds, classes), (), hold_out=hold_out, rows_coincide=rows_coincide)
     return take_part(whole, None, records, for_training)
 
 
@@ -88,8 +91,8 @@ def settle(
     declared: tuple[tuple[float, float] | None, int | None],
     tables: tuple[int, ...],
     *,
-    separate: bool,
     hold_out: Fraction | None = None,
+    rows_coincide: bool = False,
 ) -> Dataset:
     """Splits as they were read, checked, with their public inputs.
 
@@ -99,12 +102,14 @@ def settle(
         description: if it is known.
         declared: bounds and classes.
         tables: that values are positions in.
-        separate: whether both splits come from one source, whose publication, if it has one, says that they are separate.
         hold_out: part of the training records that becomes the test split, where there is none; None for no part.
+        rows_coincide: whether records of both splits may be equal; those of a publication, or of other persons, may.
     """
     bounds, classes = declared
-    if hold_out is not None:
-        train, part = _with_test(train, part, description, hold_out)
+    if hold_out is not None and (part is not None or description is not None):
+        raise DataError(
+            f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
+        )
     published = description is not None and description.records == len(train.x)
     x, y = checks.checked_features(train), checks.checked_labels(train, empty=published)
     settled_bounds, bounds_origin = _positions(bounds, tables) if tables else _bounds(bounds, description, train, part)
@@ -118,11 +123,10 @@ def settle(
         check_apart(units, test_units, part)
     rows = _rows(train, x, y, units)
     test_rows = None if test is None or part is None else _rows(part, test.x, test.y, test_units)
-    if (
-        test_rows is not None and part is not None and not (published and separate)
-    ):  # a publication says that its splits are separate
+    told_apart = published or rows_coincide or (units is not None and test_units is not None)
+    if test_rows is not None and part is not None and not told_apart:
         _check_separate(rows, test_rows, name, train, part)
-    return Dataset(
+    whole = Dataset(
         name=name,
         train=Split(x, y),
         test=test,
@@ -140,21 +144,43 @@ def settle(
         bounds_origin=bounds_origin,
         units=None if units is None else _codes(units, y),
         units_name="" if train.units is None else train.units_name,
-        hold_out=float(hold_out or 0),
+        part=Part(name),
+        test_part=Part(f"{name} (test)"),
+    )
+    return whole if hold_out is None else _with_test(whole, hold_out)
+
+
+def _with_test(whole: Dataset, hold_out: Fraction) -> Dataset:
+    """Both splits of a file that is cut in two by a public hash of each record, or person."""
+    out = held_out(whole.rows, hold_out)
+    if out.all() or not out.any():
+        raise DataError(
+            f"`test`: of so few records of {whole.name} that part is nobody, or everybody; name a test file"
+        )
+    train, test = (_some(whole, np.flatnonzero(which)) for which in (~out, out))
+    (cut, columns), at = whole.rows.cut, int(hold_out * HASHES)
+    return replace(
+        train,
+        test=test.train,
+        test_rows=test.rows,
+        part=Part(whole.name, None, columns, cut, at, HASHES),
+        test_part=Part(whole.name, None, columns, cut, 0, at),
+        records=len(train.train),
+        hold_out=float(hold_out),
     )
 
 
-def _with_test(
-    train: RawSplit, part: RawSplit | None, description: Description | None, hold_out: Fraction
-) -> tuple[RawSplit, RawSplit]:
-    """Both splits of a file that is cut in two; refused where there is a test split, or a publication that fixes places."""
-    if part is not None or description is not None:
-        raise DataError(
-            f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
-        )
-    y = checks.checked_labels(train)
-    units = None if train.units is None else checked_units(train)
-    return cut_in_two(train, held_out(_rows(train, checks.checked_features(train), y, units), hold_out))
+def _some(whole: Dataset, index: np.ndarray, rows: np.ndarray | None = None) -> Dataset:
+    """The records at some places, and of ``rows`` those at the same places unless they stand at others there."""
+    kept = whole.rows.taken(index if rows is None else rows)
+    x = kept.x if whole.rows.x is whole.train.x else gathered(whole.train.x, index, to_stay=True)
+    return replace(
+        whole,
+        train=Split(x, whole.train.y[index]),
+        units=None if whole.units is None else whole.units[index],
+        rows=kept,
+        file=whole.rows if whole.file is None else whole.file,
+    )
 
 
 def _codes(units: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -176,58 +202,57 @@ def take_part(whole: Dataset, subset: str | None, records: int | None, for_train
     Raises:
         DataError: a part that there is not, or, for training, fewer records than classes or a single class.
     """
-    places = len(whole.train) if whole.published else None
-    part = WHOLE if subset is None else parse_subset(subset, whole.name, hashed=whole.rows.cut, places=places)
-    cut = _cut(whole, part)
+    cut = _cut(whole, subset)
     if for_training:
         checks.check_trainable(cut.train.y, whole.classes, whole.name, subset)
     return cut if records is None else replace(cut, records=records, records_origin="declared")
 
 
-def _cut(whole: Dataset, part: Part) -> Dataset:
+def _cut(whole: Dataset, subset: str | None) -> Dataset:
     """Some of the records, with the public size that this part has.
 
     Of a described dataset that follows from the description alone: how many hashes fall into a part is private. Of others it
     is counted on the part, so that no record outside of it has a say.
     """
-    x, y, units = whole.train.x, whole.train.y, whole.units
-    described = whole.records_origin == "described"
-    if part.cut == "places":
-        x, y = x[part.start : part.stop], y[part.start : part.stop]
-        units = None if units is None else units[part.start : part.stop]
-        records = len(y)
-    elif part.cut != "whole":
-        hashes = whole.rows.public_hashes()
-        inside = np.flatnonzero(y != EMPTY)[(hashes >= part.start) & (hashes < part.stop)]
-        x, y = gathered(x, inside, to_stay=True), y[inside]
-        units = None if units is None else units[inside]
-        records = max(1, math.floor(part.share * whole.records)) if described else len(y)
-    else:
-        records = whole.records
-    taken = y != EMPTY  # an empty place moves nobody: it was counted above, and is never drawn
-    if not taken.all():
-        x, y = gathered(x, np.flatnonzero(taken), to_stay=True), y[taken]
-        units = None if units is None else units[taken]
-    if not len(y):
+    y, part, records = whole.train.y, whole.part, whole.records
+    taken = y != EMPTY  # an empty place moves nobody: it counts, and is never drawn
+    inside = taken
+    if subset is not None:
+        asked = parse_subset(
+            subset, whole.name, hashed=whole.rows.cut, places=len(whole.train) if whole.published else None
+        )
+        if asked.stop <= part.start:
+            raise DataError(f"`subset` {subset}: that part of {whole.name} is held out (`test`); take another")
+        if asked.cut != "whole":
+            part = replace(asked, start=max(part.start, asked.start))
+        if part.cut == "place":
+            inside = np.zeros_like(taken)
+            inside[part.start : part.stop] = taken[part.start : part.stop]
+            records = part.stop - part.start
+        elif part.cut != "whole":
+            hashes = whole.rows.cut_hashes()
+            inside = taken.copy()
+            inside[taken] = (hashes >= part.start) & (hashes < part.stop)
+            described = whole.records_origin == "described"
+            share = (part.stop - part.start) / HASHES
+            records = max(1, math.floor(share * records)) if described else int(inside.sum())
+    if not inside.any():
         raise DataError(f"`subset`: no record of {whole.name} falls into that part; take a wider one")
-    return replace(whole, train=Split(x, y), part=part, records=records, units=units)
+    if inside.all():
+        return replace(whole, part=part, records=records)
+    return replace(_some(whole, np.flatnonzero(inside), (np.cumsum(taken) - 1)[inside]), part=part, records=records)
 
 
 def _rows(raw: RawSplit, x: np.ndarray, y: np.ndarray, units: np.ndarray | None) -> Rows:
     """What identifies the records of a split: what the file holds, whatever is made of it, and whose it says they are."""
-    taken, ragged, columns, full = y != EMPTY, raw.ragged, raw.columns, None
+    taken, ragged, columns = y != EMPTY, raw.ragged, raw.columns
     if raw.full is not None:
         x, columns = raw.full
         y = y if raw.label_numbers is None else raw.label_numbers
-        if raw.units is not None and raw.units_name in columns:
-            full, at = raw.full, columns.index(raw.units_name)
-            x, columns = np.delete(x, at, axis=1), (*columns[:at], *columns[at + 1 :])
     if not taken.all():
         x, y = x[taken], y[taken]
-        full = None if full is None else (full[0][taken], full[1])
         ragged = None if ragged is None else texts_of(*ragged, np.flatnonzero(taken))
-    name = "" if units is None else raw.units_name
-    return Rows(x, y, columns, raw.label, ragged, units=units, units_name=name, full=full)
+    return Rows(x, y, columns, raw.label, ragged, units=units, units_name="" if units is None else raw.units_name)
 
 
 def check_name(name: object) -> None:
@@ -326,10 +351,10 @@ def _classes(
 
 def _check_separate(rows: Rows, test_rows: Rows, name: str, train: RawSplit, test: RawSplit) -> None:
     """Raises DataError if training records are in the test split: accuracy there would be a free look at private records."""
-    key = secrets.token_bytes(32)
-    shared = count_shared(rows.value_hashes(key), test_rows.value_hashes(key))
+    shared = len(test_rows.shared(rows))
     if shared:
         raise DataError(
             f"`test`: {name}: {shared} of the {len(test_rows)} records of {test.source} are training records of"
-            f" {train.source}, so accuracy there would show private records; take them out, or measure with `eval_private`"
+            f" {train.source}, so accuracy there would show private records; take them out, measure with `eval_private`, or"
+            " say `rows_coincide` where records of different people may well be equal"
         )

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
 
 from dpltm.errors import DataError
-from dpltm.privacy.events import HASHED, HASHES, OPEN_END, Cut
+from dpltm.privacy.entry import HASHES, Cut, Part
 
 _RECORD = re.compile(r"[0-9]{1,18}")
 _FRACTION = re.compile(r"[0-9]{0,18}\.[0-9]{1,9}|[0-9]{1,18}\.")
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part of a dataset, as ``DatasetRef`` names it.
-
-    Attributes:
-        cut: how it is cut out.
-        start, stop: half-open range of what ``cut`` says.
-    """
-
-    cut: Cut = "whole"
-    start: int = 0
-    stop: int = OPEN_END
-
-    @property
-    def share(self) -> float:
-        """Of the records, the part whose hashes are in range; 1 of the whole."""
-        return (self.stop - self.start) / HASHES if self.cut in HASHED else 1.0
-
-
-WHOLE = Part()
-
-
 def parse_subset(
-    text: str, name: str, *, hashed: Literal["values", "columns"] = "values", places: int | None = None
+    text: str, name: str, *, hashed: tuple[Cut, tuple[str, ...]] = ("record", ()), places: int | None = None
 ) -> Part:
     """The part of the records that ``text`` names.
 
@@ -46,14 +22,14 @@ def parse_subset(
             which a missing one, 0 or 1 may stand beside another; or ``A:B`` in places, whole numbers counted from 0, of
             which a missing one is an end of the file.
         name: the dataset, for messages.
-        hashed: what the public hash of a record looks at.
+        hashed: the cut that fractions are of, and the columns that its hash is taken by.
         places: how many places the published file fixes; None where nothing fixes them.
 
     Raises:
         DataError: ``text`` has none of these forms, means nothing, or places that are outside the file or not fixed.
 
     Guarantees:
-        Fractions are of the public hashes of records (``Rows.public_hashes``), not of the file: a record more or less
+        Fractions are of public hashes (``Rows.cut_hashes``), not of the file: a record, or person, more or less
         changes the one part that its hash falls into. ``A:B`` and ``B:C`` are disjoint and together are ``A:C``. Places are
         taken only where the publication says who stands where: the neighbour has one place empty, and nobody moves.
     """
@@ -84,18 +60,19 @@ def parse_subset(
             f"`subset` {text}: means records {start} to {stop}, but {name} has records 0 to {places}; "
             "give a range inside that is not empty"
         )
-    return Part("places", start, stop)
+    return Part(name, None, (), "place", start, stop)
 
 
-def _of_hashes(text: str, name: str, start: Fraction, stop: Fraction, hashed: Cut) -> Part:
+def _of_hashes(text: str, name: str, start: Fraction, stop: Fraction, hashed: tuple[Cut, tuple[str, ...]]) -> Part:
     if not 0 <= start < stop <= 1:
         raise DataError(
             f"`subset` {text}: means the part from {float(start):g} to {float(stop):g} of {name}; give fractions between 0"
             " and 1, the smaller one first"
         )
     if start == 0 and stop == 1:
-        return WHOLE
-    return Part(hashed, int(start * HASHES), int(stop * HASHES))
+        return Part(name)
+    cut, columns = hashed
+    return Part(name, None, columns, cut, int(start * HASHES), int(stop * HASHES))
 
 
 def _malformed(text: str) -> DataError:

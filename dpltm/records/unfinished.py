@@ -70,7 +70,7 @@ def load_unfinished(
         records = declared_facts(None, None, records)[2]
         raw = read_by_schema(path, schema, units, coder=coder)
     facts = (0.0, 1.0), len(schema.label.values)
-    whole = settle(path.stem, raw, None, None, facts, (), separate=False, hold_out=hold_out)
+    whole = settle(path.stem, raw, None, None, facts, (), hold_out=hold_out)
     dataset = at_unit(take_part(whole, subset, records, False), "record", None if units is None else 1, 1)
     x = dataset.train.x.reshape(len(dataset.train), -1)
     return Unfinished(dataset, x[:, _places(schema)], schema)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpltm.errors import DataError
+from dpltm.privacy.entry import RECORD
 from dpltm.records.cells import as_number
 from dpltm.records.mapped import gathered, let_go, room_for
 
@@ -38,7 +40,7 @@ _WHOLE = re.compile(r"([+-]?)0*([0-9]+)(?:\.0*)?")
 
 
 def whose(value: object) -> str:
-    """What a unit is called: text without blanks around it; whole numbers are the same however they are written.
+    """What a unit is called: composed text (NFC) without blanks around it; whole numbers are the same however written.
 
     Args:
         value: a cell of a table, or of an array. 7, 7.0, "7" and " 007" are one unit.
@@ -49,7 +51,7 @@ def whose(value: object) -> str:
     text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
     whole = _WHOLE.fullmatch(text)
     if whole is None:
-        return text
+        return unicodedata.normalize("NFC", text)
     return ("-" if whole[1] == "-" and whole[2] != "0" else "") + whole[2]
 
 
@@ -65,6 +67,8 @@ def checked_units(raw: RawSplit, taken: np.ndarray | None = None) -> np.ndarray:
     """
     values, where = raw.units, f"{raw.source}: {raw.units_name!r}"
     assert values is not None
+    if raw.units_name == RECORD:
+        raise DataError(f"{where}: a {RECORD} is no person; call the column otherwise, by whom it names")
     if values.dtype.kind not in "iuUSf":
         raise DataError(f"{where} has dtype {values.dtype}; give whole numbers or texts, one value a person")
     if values.shape != (len(raw.x),):
@@ -150,7 +154,7 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
     """The same records with a unit as the record: all that share a value of the column that says whose they are.
 
     Args:
-        dataset: with that column (``Dataset.units``); all of it. A declared number of records is one of units.
+        dataset: with that column (``Dataset.units``). A declared number of records is one of units.
         slots: most records of a unit that count, K, public.
 
     Returns:
@@ -159,7 +163,7 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
         same data.
 
     Raises:
-        DataError: a part of the records, K out of range, too much for memory, or a single unit.
+        DataError: a part by places, K out of range, too much for memory, or a single unit.
 
     Guarantees:
         A row depends on the records of its own unit and on public inputs alone: where a unit has more than K, those of the
@@ -167,8 +171,10 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
     """
     units = dataset.units
     assert units is not None
-    if not dataset.whole:
-        raise DataError("`unit_column`: takes every record of a person; leave `subset` out, which parts them")
+    if dataset.part.cut == "place":
+        raise DataError(
+            "`unit_column`: takes every record of a person; places part them, so give a fraction as `subset`"
+        )
     x, y = dataset.train.x, dataset.train.y
     count = len(np.unique(units))
     if count < 2:
@@ -189,5 +195,5 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
         records=dataset.records if declared else count,
         records_origin="declared" if declared else "counted",
         units=None,
-        unit="user",
+        unit=dataset.units_name,
     )
