@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from dpltm.privacy.entry import RECORD, UNKNOWN_RECORDS, Id, Lineage, Part
+from dpltm.records.mapped import pieces
 from dpltm.records.rows import Rows
 
 if TYPE_CHECKING:
@@ -41,6 +43,16 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of these features and labels, in their order: private."""
+        content = hashlib.sha256()
+        for values in (self.x, self.y):
+            content.update(f"{values.dtype.name} {values.shape}\n".encode())
+            for piece in pieces(values):
+                content.update(np.ascontiguousarray(piece, dtype=values.dtype.newbyteorder("<")).tobytes())
+        return content.hexdigest()
 
     @property
     def slots(self) -> int | None:
@@ -161,6 +173,15 @@ class Dataset:
     def content_digest(self) -> bytes:
         """SHA-256 of the whole file as it was read, labels and persons included; private, for ``Ledger.snapshot``."""
         return (self.rows if self.file is None else self.file).digest()
+
+    def test_digest(self) -> bytes:
+        """Return the same of the test split.
+
+        Raises:
+            AssertionError: there is none.
+        """
+        assert self.test_rows is not None
+        return self.test_rows.digest()
 
     def published_id(self) -> Id | None:
         """Return what a published dataset is known by in every ledger; None of all others, whose content is private."""
