@@ -1,14 +1,16 @@
 """Features on disk: computed once for some records, in half precision, and mapped into memory afterwards.
 
-What lies there is private, as the records are: it is readable by its owner alone, under a name that only the owner's key can
-connect with them. Deleting the folder loses nothing but time.
+What lies there is private, as the records are: it is readable by its owner alone, under a name that only the key beside
+it can connect with them. Deleting the folder loses nothing but time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from tokenize import TokenError
@@ -17,7 +19,7 @@ import numpy as np
 
 from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap
-from dpltm.records import Augmentation, Dataset, Rows, Split, cache_home
+from dpltm.records import Augmentation, Dataset, Split, cache_home
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import (
     MemoryFeatures,
@@ -28,7 +30,6 @@ from dpltm.stages.services import (
     features_title,
 )
 from dpltm.tickets.files import staged_file
-from dpltm.tickets.identity import load_key
 
 TRIED = 8
 """Rows of a cache that are computed again, to see that it is what its name says."""
@@ -63,7 +64,7 @@ class FeatureCache:
         Raises:
             ArtifactError: the cache does not hold what was written.
         """
-        path, copies = cache_path(dataset, split, feature_map, augment), copies_in(split, augment)
+        path, copies = cache_path(split, feature_map, augment), copies_in(split, augment)
         values = _opened(path, split, feature_map, copies, augment)
         if values is None:
             if path.exists():
@@ -83,24 +84,37 @@ class FeatureCache:
         return as_copies(values, split, augment, copies)
 
 
-def cache_path(dataset: Dataset, split: Split, feature_map: FeatureMap, augment: Augmentation = "none") -> Path:
-    """Where they lie: a name by content, keyed, so that it confirms no guess of the records.
+def cache_path(split: Split, feature_map: FeatureMap, augment: Augmentation = "none") -> Path:
+    """Return where they lie: a name by content, keyed, so that it confirms no guess of the records.
 
     Args:
-        dataset: with the identity of its records.
-        split: of ``dataset``.
+        split: of a dataset.
         feature_map: whose features they are.
         augment: copies of each record.
     """
-    held_out = split is dataset.test
-    rows = dataset.test_rows if held_out else dataset.rows
-    assert rows is not None  # of a split that is there
-    part = "test" if held_out else f"{dataset.part.cut} {dataset.part.start}:{dataset.part.stop}"
-    what = f"features {rows.digest} {part} {feature_map.id} {augment}"
-    if split.slots is not None:  # who has which records, the rows themselves do not say
-        what += f" of users {Rows(split.x, split.y).digest}"
-    name = hmac.new(load_key(), what.encode(), hashlib.sha256).hexdigest()[:40]
-    return cache_home() / "features" / f"{name}.npy"
+    folder = cache_home() / "features"
+    what = f"features {split.digest} {feature_map.id} {augment}"
+    return folder / f"{hmac.new(_key(folder / KEY), what.encode(), hashlib.sha256).hexdigest()[:40]}.npy"
+
+
+def _key(path: Path) -> bytes:
+    """The key of the cache, made where there is none; one of this process where it cannot be kept."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.suppress(FileExistsError), path.open("xb", opener=_for_owner) as file:
+            file.write(_PASSING)
+        key = path.read_bytes()
+        if len(key) == len(_PASSING):  # another process may be writing it
+            return key
+    return _PASSING
+
+
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+KEY, _PASSING = "key", secrets.token_bytes(32)
+"""File of the key, and the key of this process, which becomes that of the cache where there is none."""
 
 
 def _make(

@@ -15,11 +15,7 @@ from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
-from dpltm.privacy.behind import is_behind
-from dpltm.privacy.event_json import ref_to_json, to_json
-from dpltm.privacy.events import DatasetRef, Event
-from dpltm.privacy.old_ledger import merge
-from dpltm.tickets.identity import read_event, read_ref
+from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
 NAME = "features.safetensors"
@@ -27,7 +23,7 @@ NAME = "features.safetensors"
 _MALFORMED = (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """What reading a description that is none raises."""
 
-_KEYS = {"id", "text", "shape", "bounds", "statistics", "components", "centred", "source", "events", "network"}
+_KEYS = {"id", "text", "shape", "bounds", "statistics", "components", "centred", "lineage", "network"}
 _MAX_SIDE = 10_000
 
 ENCODER = "encoder"
@@ -40,7 +36,7 @@ class Front:
 
     Attributes:
         base: the kind of map with its parameters, or the network in front.
-        id, shape, bounds, source, events: see ``FeatureMap``.
+        id, shape, bounds, lineage: see ``FeatureMap``.
         statistics, centred: whether it has those of channels, and a centre.
         components: how many principal components it has; None for none.
     """
@@ -52,8 +48,7 @@ class Front:
     statistics: bool
     components: int | None
     centred: bool
-    source: DatasetRef | None
-    events: tuple[Event, ...]
+    lineage: Lineage
 
     @property
     def text(self) -> str:
@@ -71,7 +66,8 @@ class Front:
         return self.statistics or self.centred or self.components is not None or self.network is not None
 
     def __str__(self) -> str:
-        return self.text if self.source is None else f"{self.text}, made from {self.source}"
+        made_from = ", ".join(dict.fromkeys(str(entry.part) for entry in self.lineage.entries))
+        return f"{self.text}, made from {made_from}" if made_from else self.text
 
     def to_json(self) -> dict[str, Any]:
         """As one JSON object."""
@@ -84,8 +80,7 @@ class Front:
             "statistics": self.statistics,
             "components": self.components,
             "centred": self.centred,
-            "source": None if self.source is None else ref_to_json(self.source),
-            "events": [to_json(event) for event in self.events],
+            "lineage": to_json(self.lineage),
             "network": None
             if network is None
             else {"model": network.text, "features": network.features, "classes": network.classes},
@@ -99,7 +94,7 @@ class Front:
         return cls(
             feature_map.id, base if isinstance(base, Choice) else base.spec, feature_map.shape, feature_map.bounds,
             feature_map.statistics is not None, None if projection is None else len(projection.components),
-            feature_map.centre is not None, feature_map.source, feature_map.events,
+            feature_map.centre is not None, feature_map.lineage,
         )  # fmt: skip
 
     @classmethod
@@ -132,7 +127,7 @@ class Front:
             return None
         if made is None or made.id != self.id:
             return None
-        return replace(made, source=self.source, events=merge([self.events, made.events]))
+        return replace(made, lineage=self.lineage | made.lineage)
 
 
 def write_map(folder: Path, feature_map: FeatureMap | None) -> dict[str, Any] | None:
@@ -183,7 +178,9 @@ def _check_none(folder: Path, where: Path) -> None:
 
 
 def _description(body: Any) -> Front:
-    if set(body) - {ENCODER} != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds", "events")):
+    if "events" in body:
+        raise ArtifactError("written by dpltm before 0.3; make it again")
+    if set(body) - {ENCODER} != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds")):
         raise ValueError("keys")
     shape = tuple(body["shape"])
     if not all(type(size) is int and 1 <= size <= _MAX_SIDE for size in shape) or not 1 <= len(shape) <= 3:
@@ -198,10 +195,7 @@ def _description(body: Any) -> Front:
             f"{body['text']!r:.80} was made with another encoder than this version of dpltm has (SHA-256"
             f" {str(body.get(ENCODER))[:12]}, here {digest[:12]}); install the version that made it"
         )
-    events = tuple(read_event(event) for event in body["events"])
-    if not all(is_behind(event) for event in events):
-        raise ValueError("events")
-    source = None if body["source"] is None else read_ref(body["source"])
+    lineage = lineage_from_json(body["lineage"])
     statistics, centred, components = body["statistics"], body["centred"], body["components"]
     if components is not None and not (type(components) is int and 1 <= components <= _MAX_SIDE):
         raise ValueError("components")
@@ -212,9 +206,9 @@ def _description(body: Any) -> Front:
         raise ValueError("statistics")
     if components is not None and network:
         raise ValueError("components")
-    if (source is None) != (not network and not statistics and components is None) or (events and not network):
-        raise ValueError("source")
-    return Front(body["id"], base, shape, (low, high), statistics, components, centred, source, events)
+    if bool(lineage) != (network or statistics or components is not None):
+        raise ArtifactError("its lineage does not say what it was made from")
+    return Front(body["id"], base, shape, (low, high), statistics, components, centred, lineage)
 
 
 def _choice(text: str) -> Choice:
@@ -247,8 +241,7 @@ def _read(folder: Path, body: Any) -> FeatureMap:
         statistics=ChannelStatistics(values["mean"], values["deviation"]) if said.statistics else None,
         projection=None if components is None else Projection(values["offset"], values["components"]),
         centre=values.get(CENTRE),
-        source=said.source,
-        events=said.events,
+        lineage=said.lineage,
     )
 
 

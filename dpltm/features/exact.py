@@ -16,7 +16,7 @@ from dpltm.features.conventions import NORM, map_id
 from dpltm.features.drawings.exact import ExactEncoder
 from dpltm.features.drawings.images import whole_drawings
 from dpltm.features.registry import MapChoice
-from dpltm.privacy.events import DatasetRef, Event
+from dpltm.privacy.entry import Lineage
 from dpltm.randomness.exact import fixed_norm, on_grid
 from dpltm.records.scaling import scale
 
@@ -71,14 +71,9 @@ class ExactMap:
         """It is no network of a run."""
 
     @property
-    def source(self) -> DatasetRef | None:
-        """Records that it was made from: none."""
-        return None
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """What it cost: nothing."""
-        return ()
+    def lineage(self) -> Lineage:
+        """What it was made from: no data."""
+        return Lineage()
 
     def rows(self, x: np.ndarray) -> np.ndarray:
         """Features of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, each row of norm ``NORM``.

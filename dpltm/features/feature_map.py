@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -39,7 +39,7 @@ from dpltm.features.registry import (
 )
 from dpltm.features.transform import Transform
 from dpltm.networks import ModelSpec
-from dpltm.privacy.events import FEATURES, DatasetRef, Event
+from dpltm.privacy.entry import Lineage
 from dpltm.records.scaling import scale
 
 ROWS = 32
@@ -64,10 +64,8 @@ class FeatureMap:
         projection: onto principal components of public features.
         centre: ``(features,)``, a noisy mean that features are centred at, which the ledger of the run has as a release of
             its own.
-        source: records declared public that statistics and components were taken from, or those that the network was
-            trained on; None where no data was looked at.
-        events: all releases that the network depends on, on whatever records, and the public records that its schema was
-            read off or its settings were searched on; none where it is no network.
+        lineage: what it was made from: public records, or the training of its network with all that this depends on; empty
+            where no data was looked at.
 
     Raises:
         InputError: records of this shape cannot be taken.
@@ -79,8 +77,7 @@ class FeatureMap:
     statistics: ChannelStatistics | None = None
     projection: Projection | None = None
     centre: Tensor | None = None
-    source: DatasetRef | None = None
-    events: tuple[Event, ...] = ()
+    lineage: Lineage = field(default_factory=Lineage)
 
     def __post_init__(self) -> None:
         low, high = self.bounds
@@ -127,11 +124,6 @@ class FeatureMap:
         network = None if self.network is None else [self.network.text, self.network.features, self.network.classes]
         tensors = {name: value.numpy() for name, value in self.tensors.items()}
         return map_id([self.text, list(self.shape), list(self.bounds), network], self.base.digest, tensors)
-
-    @property
-    def label(self) -> str:
-        """What ledgers call it."""
-        return f"{FEATURES}{self.text} {self.id[:8]}"
 
     @property
     def features(self) -> int:

@@ -1,73 +1,34 @@
-"""What stands in front of a network: made as options ask for it, taken over from an artifact, and entered in the ledger."""
+"""What stands in front of a network: made as options ask for it, or taken over from an artifact."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features import MAPS, Choice, NetworkRun, Takes, names_with_channels, parse
 from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, principal_components
 from dpltm.features.image import resized
 from dpltm.features.network import FrozenNetwork
-from dpltm.networks import ModelSpec
 from dpltm.options.features import FeatureOptions
-from dpltm.privacy.behind import check_not_read_off, is_behind
-from dpltm.privacy.budgets import is_paid
-from dpltm.privacy.events import (
-    SETTINGS,
-    SYNTHETIC,
-    DatasetRef,
-    Event,
-    ProvenanceEvent,
-    SearchEvent,
-    TrainingEvent,
-)
+from dpltm.privacy.account import Account, check_declared
+from dpltm.privacy.entry import Entry, Lineage
 from dpltm.privacy.figures import figure
-from dpltm.privacy.old_ledger import merge
-from dpltm.privacy.parts import total_epsilon, touching
+from dpltm.privacy.ledger import Ledger
 from dpltm.records import Augmentation, Dataset, Split, catalogue, copies_of, load
 from dpltm.records.notes import bounds_notes
-from dpltm.records.registry import RecordRegistry
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
-from dpltm.stages.synthetic_data import check_made_of_records, synthetic_events, synthetic_notes
-
-SCHEMA_NOTE = "bounds and categories of the schema were found under DP; the ledger holds what that cost"
+from dpltm.training.run import Run
 
 PUBLIC_RECORDS = 7000
 """Public records that statistics and components are taken from, at most: evenly spaced ones."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainedNetwork:
-    """A run whose network is to stand in front of another.
-
-    Attributes:
-        name: of the run, for messages.
-        spec, parameters: its network.
-        bounds: public range of the values that it was trained on.
-        feature_map: what stands in front of it itself.
-        ticket_set: id of the ticket set that it was trained from; None for a dense run of its own.
-        records: that it was trained on; None where the run does not say.
-        events: of its ledger.
-    """
-
-    name: str
-    spec: ModelSpec
-    parameters: Mapping[str, Tensor]
-    bounds: tuple[float, float]
-    feature_map: FeatureMap | None
-    ticket_set: str | None
-    records: DatasetRef | None
-    events: tuple[Event, ...]
-
-
-def _no_runs(name: str) -> TrainedNetwork:
+def _no_runs(name: str) -> Run:
     raise InputError(f"`features`: network:{name}: no runs are at hand; pass where they come from")
 
 
@@ -76,14 +37,35 @@ class FeatureSources:
     """Where what options name comes from.
 
     Attributes:
-        registry: for the reference to public records.
+        ledger: in which records are declared public; None where nothing is entered, as in a dry run.
         public: a dataset by name.
         network: a run by name.
     """
 
-    registry: RecordRegistry
+    ledger: Ledger | None = None
     public: Callable[[str], Dataset] = load
-    network: Callable[[str], TrainedNetwork] = _no_runs
+    network: Callable[[str], Run] = _no_runs
+
+
+def declare_public(ledger: Ledger, dataset: Dataset, words: str) -> Lineage:
+    """Return the lineage of what is read off records that are declared public, once in a ledger.
+
+    Args:
+        ledger: that the declaration is entered in.
+        dataset: the records; of synthetic ones, nobody's, nothing is declared.
+        words: what is read off them.
+
+    Raises:
+        InputError: a release on record protects some of them.
+    """
+    if dataset.synthetic:
+        return dataset.lineage
+    part = ledger.part(dataset)
+    known = next((entry for entry in ledger.entries if entry.kind == "public" and entry.part == part), None)
+    if known is None:
+        check_declared(ledger.account(), part, "public")
+        (known,) = ledger.declare(Entry("public", part, words=words, unit=ledger.unit))
+    return dataset.lineage | ledger.lineage(known)
 
 
 def with_feature_map(
@@ -98,7 +80,8 @@ def with_feature_map(
         progress: told how far it is.
 
     Raises:
-        InputError: options that contradict each other; records, or public records, that the map cannot take.
+        InputError: options that contradict each other; records, or public records, that the map cannot take, or that a
+            release on record protects.
     """
     choice = chosen_map(options)
     if choice is None:
@@ -110,9 +93,11 @@ def with_feature_map(
     feature_map = FeatureMap(choice, dataset.row_shape, dataset.bounds)
     if options.public is not None:
         public = sources.public(options.public)
-        check_made_of_records(public, "`public`")
+        lineage = public.lineage
+        if sources.ledger is not None:
+            lineage = declare_public(sources.ledger, public, f"statistics of {choice.text} features")
         feature_map = fit_to_public(feature_map, dataset, public, options.components, progress)
-        feature_map = replace(feature_map, source=sources.registry.reference(public, public=True))
+        feature_map = replace(feature_map, lineage=lineage)
         dataset = replace(dataset, public_notes=tuple(bounds_notes(public, "rescale them to that")))
     return replace(dataset, feature_map=feature_map)
 
@@ -205,38 +190,24 @@ def _evenly_spaced(
         step(min(start + ROWS, count))
 
 
-def network_in_front(dataset: Dataset, trained: TrainedNetwork) -> FeatureMap:
-    """The network of a run without its last layer, with what its training spent.
+def network_in_front(dataset: Dataset, run: Run) -> FeatureMap:
+    """Return the network of a run without its last layer, with the lineage of the run.
 
     Raises:
-        InputError: what the network depends on is not all known, or it cannot take these records.
+        InputError: what the network depends on is not known, or it cannot take these records.
     """
-    name = trained.name
-    if trained.feature_map is not None:
+    name = run.label
+    if run.feature_map is not None:
         raise InputError(
-            f"`features`: {name} stands behind {trained.feature_map.text} features itself; take a run on records as they are"
+            f"`features`: {name} stands behind {run.feature_map.text} features itself; take a run on records as they are"
         )
-    if trained.ticket_set is not None:
-        raise InputError(
-            f"`features`: {name} was trained from a ticket set, and a run does not keep what its masks and starting weights"
-            " depend on; take one of dpltm train `dense` without SET"
-        )
-    if not trained.spec.text.partition(":")[2]:
+    if not run.spec.text.partition(":")[2]:
         raise InputError(f"`features`: the network of {name} is one layer, with nothing in front of it to take")
-    source = trained.records
-    if source is None:
-        raise InputError(f"`features`: {name}: its config.json does not say what it was trained on")
-    behind = tuple(event for event in trained.events if is_behind(event))
-    if not any(
-        isinstance(event, (TrainingEvent, SearchEvent)) and event.dataset.may_overlap(source) for event in behind
-    ):
-        raise InputError(
-            f"`features`: {name}: its ledger holds no training; it is incomplete, so nothing can be certified"
-        )
-    shape = dataset.row_shape
-    network = FrozenNetwork(trained.spec, trained.parameters)
-    feature_map = FeatureMap(network, shape, trained.bounds, source=source, events=behind)
-    return feature_map.for_records(shape, dataset.bounds)
+    if not run.lineage:
+        raise InputError(f"`features`: {name}: its lineage holds no training, so nothing can be certified")
+    parameters = {key: value.detach().clone() for key, value in run.model.named_parameters()}
+    feature_map = FeatureMap(FrozenNetwork(run.spec, parameters), dataset.row_shape, run.bounds, lineage=run.lineage)
+    return feature_map.for_records(dataset.row_shape, dataset.bounds)
 
 
 def take_over_map(
@@ -295,92 +266,23 @@ def check_kind(dataset: Dataset, takes: Takes, field: str, instead: str | None =
     raise InputError(f"`{field}`: {dataset.name} holds {known.kind}s of shape {known.shape}, not {takes}s; take {fix}")
 
 
-def feature_events(
-    dataset: Dataset, records: DatasetRef, registry: RecordRegistry, private: bool = True
-) -> tuple[Event, ...]:
-    """What stands in front of the network says of itself in a ledger, and what it cost, on whatever records.
-
-    That is its map; what the schema of a table was found by under DP; and the release that synthetic records come from.
+def feature_notes(dataset: Dataset, delta: float) -> list[str]:
+    """Return what a reader should know about where columns, and synthetic records, come from.
 
     Args:
-        dataset: with its map, or with what its records come from.
-        records: that go through it.
-        registry: tells which records those are that it was made from.
-        private: whether they may be private, or are declared public themselves.
-
-    Raises:
-        InputError: records declared public for its statistics would now be treated as private.
+        dataset: the records.
+        delta: that the epsilon of synthetic records is read at.
     """
-    found = tuple(registry.resolve_event(event) for event in dataset.found)
-    network = () if dataset.feature_map is None else dataset.feature_map.events
-    if private:
-        check_not_read_off((*found, *network), records, registry)
-    behind = merge((found, synthetic_events(dataset, registry), network))
-    if dataset.feature_map is None:
-        return behind
-    feature_map = dataset.feature_map.uncentred
-    source = feature_map.source
-    if source is None and not private:
-        return behind
-    if source is None:
-        return (*behind, ProvenanceEvent(records, "data-free", feature_map.label))
-    if feature_map.network is not None:
-        return (*behind, ProvenanceEvent(source, "dp", feature_map.label))
-    if private and registry.resolve(source).surely_overlaps(records):
-        raise InputError(
-            f"`public`: {source} was declared public, and {records} shares records with it; the same records cannot"
-            " be private here: take another `public`, `subset` or `dataset`"
-        )
-    return (*behind, ProvenanceEvent(source, "public", feature_map.label))
-
-
-def is_origin_event(event: Event, dataset: Dataset) -> bool:
-    """Whether an event says where settings, the map or synthetic records come from, or what these cost, on any records."""
-    if isinstance(event, ProvenanceEvent) and event.ticket_set.startswith(SETTINGS):
-        return True
-    if dataset.synthetic is not None:
-        names_them = isinstance(event, ProvenanceEvent) and event.ticket_set == f"{SYNTHETIC}{dataset.synthetic.id}"
-        if names_them or event == dataset.synthetic.event:
-            return True
-    feature_map = dataset.feature_map
-    if feature_map is None:
-        return False
-    names_it = isinstance(event, ProvenanceEvent) and event.ticket_set == feature_map.uncentred.label
-    return names_it or event in feature_map.events
-
-
-def feature_notes(dataset: Dataset, records: DatasetRef, delta: float, registry: RecordRegistry) -> list[str]:
-    """What a reader should know about where the map, and synthetic records, come from.
-
-    Args:
-        dataset: with its map, if any.
-        records: what a release from them is entered on.
-        delta: that the epsilon of a trained network is read at.
-        registry: tells records apart.
-
-    Returns:
-        Sentences; none where there is nothing to say.
-    """
-    feature_map = dataset.feature_map
-    said = [*([SCHEMA_NOTE] if any(map(is_paid, dataset.found)) else []), *synthetic_notes(dataset, delta)]
-    if feature_map is None or feature_map.source is None:
-        return said
-    source = feature_map.source
-    others = {event.dataset.group: event.dataset for event in feature_map.events if is_paid(event)}
-    for other in others.values():
-        if not other.may_overlap(records):
-            spent = total_epsilon(touching(feature_map.events, other), delta)
-            said.append(
-                f"the network in front was trained on other records, {other}, or on what was made of them, and what is"
-                f" handed on holds it: certified for those records is epsilon {figure(spent)}"
-            )
-    if feature_map.network is None and not registry.resolve(source, public=False).content:
-        return [
-            *said,
-            f"features are normalised by {source}, which is not known here, so whether it shares records with"
-            f" {dataset.name} cannot be told; it is taken as public, as declared",
-        ]
-    return said
+    paid = dataset.lineage.paid
+    if not paid:
+        return []
+    if not dataset.synthetic:
+        return ["bounds and categories of the schema were found under DP, and what that cost counts"]
+    spent = Account(paid, unit=paid[0].unit).epsilon(delta)
+    return [
+        f"records of {dataset.name} are synthetic: post-processing of a release from {paid[-1].part}, certified as epsilon"
+        f" {figure(spent)} with all that it is made of; it counts once, however often they are used"
+    ]
 
 
 def network_inputs(

@@ -4,60 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpltm.errors import ArtifactError
 from dpltm.options.features import FeatureOptions
+from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset
-from dpltm.records.registry import RecordRegistry
-from dpltm.stages.front import FeatureSources, TrainedNetwork, with_feature_map
+from dpltm.stages.front import FeatureSources, with_feature_map
 from dpltm.stages.progress import Progress
 from dpltm.stages.services import Services
 from dpltm.tickets.feature_cache import FeatureCache
-from dpltm.tickets.identity import read_ref
-from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.run import load_run
-from dpltm.training.run import check_fits
 
 
-def open_features(dataset: Dataset, request: FeatureOptions, registry: RecordRegistry, progress: Progress) -> Dataset:
+def open_features(dataset: Dataset, request: FeatureOptions, ledger: Ledger | None, progress: Progress) -> Dataset:
     """The dataset with the feature map that a request names, if any.
 
     Args:
         dataset: the records.
         request: names the map.
-        registry: tells records apart.
+        ledger: in which records are declared public; None in a dry run.
         progress: who watches.
     """
-    return with_feature_map(dataset, request, feature_sources(registry), progress)
+    return with_feature_map(dataset, request, feature_sources(ledger), progress)
 
 
-def feature_sources(registry: RecordRegistry) -> FeatureSources:
+def feature_sources(ledger: Ledger | None) -> FeatureSources:
     """Public records by name, networks by the folder of their run."""
-    return FeatureSources(registry=registry, network=open_network)
-
-
-def open_network(name: str) -> TrainedNetwork:
-    """What the run in a folder is as the front of another network.
-
-    Raises:
-        ArtifactError: no run, or one that its ledger does not fit.
-    """
-    run = load_run(Path(name))
-    try:
-        records = read_ref(run.config["records"])
-    except (KeyError, ArtifactError):
-        records = None
-    events = open_ledger(Path(name) / "ledger.jsonl").events
-    check_fits(run, events)
-    return TrainedNetwork(
-        name=name,
-        spec=run.spec,
-        parameters={key: value.detach().clone() for key, value in run.model.named_parameters()},
-        bounds=run.bounds,
-        feature_map=run.feature_map,
-        ticket_set=run.config.get("ticket_set_id"),
-        records=records,
-        events=events,
-    )
+    return FeatureSources(ledger=ledger, network=lambda name: load_run(Path(name)))
 
 
 def services(progress: Progress) -> Services:
