@@ -90,7 +90,7 @@ class TicketSet:
         )
 
     def mark(self, lineage: Lineage) -> None:
-        """Add a draw to its lineage, in memory and in its folder: whoever takes a round of it later may have seen the winner.
+        """Add a draw to its lineage, in memory and in its folder: whoever takes a round later may have seen the winner.
 
         Args:
             lineage: of the draw.

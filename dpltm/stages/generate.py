@@ -1,40 +1,73 @@
-"""Phase 1 as a stage: what tickets are made from, what that costs, and the set that comes of it."""
+"""Phase 1: what tickets are made from, what that costs, and the set that comes of it (docs/privacy-model.md section 2).
+
+Tickets of no data cost nothing. Of public records the ledger gets a declaration, of private ones with no mechanism a release
+without protection, each before a record is looked at. ``dp-train`` and ``dp-synthetic`` are releases that come through the
+door; their tickets are post-processing of those.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
-from dpltm.errors import InputError
-from dpltm.networks import ModelSpec
+import torch
+
+from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.filters import make_filter
+from dpltm.gradients.choose import choices_made, repeat_choices
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.content import content_id
+from dpltm.networks.masks import Mask
 from dpltm.options.generate import GenerateOptions
-from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, ProvenanceEvent, ProvenanceKind
-from dpltm.privacy.lineage import check_never_private, check_not_public, check_test_apart, measured_on, to_enter
-from dpltm.privacy.mechanisms import Unprotected
-from dpltm.privacy.old_ledger import Ledger
-from dpltm.privacy.parts import touching
-from dpltm.privacy.report import report
-from dpltm.privacy.statement import PrivacyReport
-from dpltm.pruning import CRITERIA, DP_CRITERIA, generation
-from dpltm.pruning.generation import GenerationConfig, Tickets, without_data
-from dpltm.pruning.ticket_set import TicketSet, found_setting
+from dpltm.options.parsing import parse_numbers
+from dpltm.options.sections import check_choices
+from dpltm.privacy.account import Account, Planned, check_declared, check_private
+from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.entry import Entry, Id, Lineage, Part, lineage_of
+from dpltm.privacy.figures import figure
+from dpltm.privacy.ledger import Book, Ledger, canonical
+from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, Unprotected
+from dpltm.privacy.odometer import Odometer
+from dpltm.privacy.release import Secret, pay
+from dpltm.privacy.statement import PrivacyReport, statement
+from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, generation
+from dpltm.pruning.generation import (
+    GenerationConfig,
+    Tickets,
+    check_without_data,
+    make_schedule,
+    prune_once,
+    pruning_rates,
+    weights_of,
+    without_data,
+)
+from dpltm.pruning.ticket_set import ProvenanceKind, TicketSet
+from dpltm.randomness.keyed_source import KeyedSource, ResumableSource, source_of
 from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes, test_notes, unit_notes
-from dpltm.stages.checks import LedgerState, check_delta, model_spec
-from dpltm.stages.front import feature_events, feature_notes
-from dpltm.stages.generate_dp import Payment, plan_release, release
-from dpltm.stages.generate_settings import check_options, settle
-from dpltm.stages.going_on import check_same_work, entered_for, records_of
-from dpltm.stages.inputs import inputs
+from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments
+from dpltm.registry import listed
+from dpltm.stages.checks import check_count, check_delta, check_epsilon, model_spec
+from dpltm.stages.columns import input_groups
+from dpltm.stages.inputs import batched_records, inputs, tensors
+from dpltm.stages.moments import RECORDS, check_moments, draw_records
 from dpltm.stages.progress import by_round
 from dpltm.stages.services import Services
-from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, PartOf
-from dpltm.training.ranks import Ranks
+from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf
+from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
+from dpltm.training.evaluation import accuracy
+from dpltm.training.losses import cross_entropy
+from dpltm.training.plain import threads
+from dpltm.training.ranks import Ranks, in_turn, rows_digest
+from dpltm.training.sensitivity import sensitivity
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
 """Where accuracies on private records are, if nobody writes them to a file of their own."""
+
+CLIP_NORM = 1.0
+"""Of every record's gradient in ``dp-train``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +79,10 @@ class GenerationPlan:
         dataset: the records; of data-free tickets, what decides the network's shape.
         spec: the network.
         config: the schedule and training.
-        provenance: what the tickets will depend on.
-        source: the records they are made from; None for none.
-        origins: what is entered of the map in front of the network: where it comes from, and what it cost.
-        event: what a criterion with a mechanism spends; None for the others, and where synthetic records are pruned on.
+        provenance: what the tickets will be made from.
+        lineage: of the records, and of what stands in front of the network.
         ledger: that all of it is entered in.
-        before: the ledger as it was when the plan was made.
+        entries: drafts of what is entered first, but for the release of a mechanism and the declaration of a test split.
     """
 
     options: GenerateOptions
@@ -59,11 +90,14 @@ class GenerationPlan:
     spec: ModelSpec
     config: GenerationConfig
     provenance: ProvenanceKind
-    source: DatasetRef | None
-    origins: tuple[Event, ...]
-    event: Event | None
+    lineage: Lineage
     ledger: Ledger
-    before: LedgerState
+    entries: tuple[Entry, ...]
+
+    @property
+    def under_dp(self) -> bool:
+        """Whether a mechanism is run, rather than none needed or none there."""
+        return self.options.criterion in DP_CRITERIA
 
     @property
     def steps(self) -> int:
@@ -72,24 +106,55 @@ class GenerationPlan:
             return self.config.iterations
         return 0 if self.provenance == "data-free" else self.config.steps
 
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """What the tickets will be post-processing of: the release of a mechanism, or the one behind synthetic records."""
-        if self.event is not None:
-            return (self.event,)
-        made = self.dataset.synthetic
-        return () if made is None or self.provenance != "dp" else (made.event,)
+    def release(self, book: Book, known: Entry | None = None, **more: Any) -> TicketRelease:
+        """Return the release of a mechanism, as ``pay`` plans it.
 
-    @property
-    def planned(self) -> tuple[Event, ...]:
-        """What would be entered."""
-        spent = () if self.event is None else (self.event,)
-        said = () if self.source is None else (_provenance_event(self.source, self.provenance, "planned"),)
-        return (*self.origins, *spent, *said)
+        Args:
+            book: of the ledger that pays.
+            known: its entry, where it is on record already.
+            more: services, checkpoints and ranks.
+        """
+        account = book.account(self.lineage)
+        part = self.ledger.part(self.dataset)
+        if known is not None:
+            account = replace(account, entries=tuple(each for each in account.entries if each.id != known.id))
+        check_private(account, part)
+        (mechanism,) = self._mechanism(Planned(account, part)) if known is None else known.mechanisms
+        entry = Entry("release", part, (mechanism,), self._words(), self.facts(part))
+        return TicketRelease(entry=entry, lineage=self.lineage, plan=self, account=account, **more)
+
+    def _words(self) -> str:
+        return f"tickets by {self.options.criterion}, {self.spec.parameters:,} weights"
+
+    def _mechanism(self, before: Planned) -> tuple[Mechanism]:
+        """The mechanism, with as much noise as the budget asks for."""
+        options, config = self.options, self.config
+        if CRITERIA[options.criterion].mechanism == "moments":
+            draft = NoisySgd(1.0, 1, 1.0, SENSITIVITY)
+        else:
+            bound = sensitivity(make_filter("clip", clip_norm=CLIP_NORM), self.spec.parameters, "add-remove")
+            draft = NoisySgd(config.batch_size / self.dataset.records, config.iterations, 1.0, bound)
+        fitted = calibrate_noise(options.epsilon or 0.0, options.delta, draft, before)
+        if CRITERIA[options.criterion].mechanism == "moments":
+            return (GaussianRelease(fitted.noise_multiplier, SENSITIVITY),)
+        return (fitted,)
+
+    def facts(self, part: Part) -> str:
+        """Digest of the records and settings, by which interrupted work is known."""
+        feature_map = self.dataset.feature_map
+        body = [
+            [part.snapshot, part.cut, part.start, part.stop],
+            self.spec.text,
+            None if feature_map is None else feature_map.id,
+            repr(self.config),
+            self.options.criterion,
+            self.options.epsilon,
+        ]
+        return hashlib.sha256(canonical(body).encode()).hexdigest()
 
 
 def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: Services) -> GenerationPlan:
-    """Settles and refuses everything before any training.
+    """Settle everything, and refuse what cannot be, before any training.
 
     Args:
         dataset: the records, with what stands in front of the network.
@@ -102,71 +167,49 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
         BudgetError: the ledger leaves too little of the budget.
     """
     provenance = check_options(options)
-    if provenance in ("private", "dp") and dataset.synthetic is None:
+    if provenance in ("private", "dp") and not dataset.synthetic:
         check_delta(options.delta, dataset)
     spec = model_spec(options.model, dataset)
     config = settle(options, spec, dataset, provenance)
-    if dataset.synthetic is not None:
+    lineage = lineage_of(dataset, dataset.feature_map)
+    if dataset.synthetic:
         provenance = _of_synthetic(options, provenance, dataset)
-    state, before, registry = LedgerState(ledger), ledger.events, ledger.registry
-    source = None if provenance == "data-free" else registry.reference(dataset, public=provenance == "public")
-    private = provenance in ("private", "dp")
-    front = feature_events(dataset, source or registry.look_at(dataset), registry, private=private)
-    if dataset.synthetic is not None:  # whose records the tickets tell of; data-free ones tell of their columns alone
-        source = registry.resolve(dataset.synthetic.source) if private else None
-        front = front if private else tuple(map(registry.resolve_event, dataset.found))
-    measured = measured_on(dataset, registry) if private and source is not None else ()
-    origins = to_enter((*front, *measured), before)
-    event = None
-    if source is not None and options.criterion in DP_CRITERIA:
-        known = (*before, *origins)
-        check_not_public(known, source, registry)
-        event = plan_release(options, config, spec, dataset, source, known, services.progress)
     settled = GenerationPlan(
         options=options,
         dataset=dataset,
         spec=spec,
         config=config,
         provenance=provenance,
-        source=source,
-        origins=origins,
-        event=event,
+        lineage=lineage,
         ledger=ledger,
-        before=state,
+        entries=() if dataset.synthetic else _drafts(options, provenance, ledger, dataset),
     )
-    planned = settled.planned
-    check_never_private(before, planned)
-    check_test_apart(dataset, (*before, *planned), registry)
-    ledger.check_budgets(planned)  # what the ledger would refuse is refused before the work, not after it
+    account = ledger.account(lineage)
+    for draft in settled.entries:
+        if draft.kind == "public":
+            check_declared(account, draft.part, "public")
+        else:
+            check_private(account, draft.part)
+    account.check_budget(settled.entries)
+    if settled.under_dp:
+        if CRITERIA[options.criterion].mechanism == "moments":
+            check_moments(dataset, "`criterion` dp-synthetic", "take dp-train")
+        services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
+        account.check_budget((settled.release(ledger.book).entry,))
     return settled
 
 
-def resumed(plan: GenerationPlan, held: Checkpoint, ledger: Ledger) -> GenerationPlan:
-    """The plan of an interrupted generation, with the events that it entered, if it paid for any.
-
-    Args:
-        plan: the same planned anew, on what the ledger held then (``going_on.planned_on``).
-        held: its checkpoint.
-        ledger: as it is now.
-
-    Raises:
-        InputError: it is another one; what differs is named.
-    """
-    check_same_work(held, plan.dataset, _facts(plan))
-    if plan.event is None:
-        return plan
-    *origins, event = entered_for((*plan.origins, plan.event), held, plan.before.events, ledger)
-    return replace(plan, origins=tuple(origins), event=event, source=event.dataset, ledger=ledger)
-
-
-def _facts(plan: GenerationPlan) -> dict[str, Any]:
-    """What a generation is of, beside its options."""
-    feature_map = plan.dataset.feature_map
-    return {
-        "records": records_of(plan.source),
-        "model": plan.spec.text,
-        "features": None if feature_map is None else feature_map.id,
-    }
+def _drafts(
+    options: GenerateOptions, provenance: ProvenanceKind, ledger: Ledger, dataset: Dataset
+) -> tuple[Entry, ...]:
+    """What is entered before records are looked at with no mechanism."""
+    if provenance not in ("public", "private"):
+        return ()
+    part, words = ledger.part(dataset), f"tickets by {options.criterion}"
+    if provenance == "public":
+        return (Entry("public", part, words=words),)
+    looks = (f"{words}, with no mechanism", *(["accuracies of their predictors"] if options.reveal else []))
+    return tuple(Entry("release", part, (Unprotected(),), each, unit=ledger.unit) for each in looks)
 
 
 def generate(
@@ -177,85 +220,112 @@ def generate(
     checkpoints: Checkpoints = NOT_KEPT,
     ranks: Ranks | None = None,
 ) -> TicketSet:
-    """Makes the tickets, and enters what they depend on.
-
-    What a mechanism spends is entered before it is spent; where the tickets come from, before they are returned.
+    """Make the tickets; what they depend on is on record before a record is looked at.
 
     Args:
         plan: as settled.
         services: told how far it is; where features come from.
         kept_in: where accuracies on private records will be, for the report.
-        checkpoints: where it is kept on the way, and what it goes on from; then the plan is that of ``resumed``.
+        checkpoints: where it is kept on the way, and what it goes on from.
         ranks: that share the training of ``dp-train``, of which this is rank 0; None for one process.
 
     Returns:
-        The set, with the ledger and the report. Of provenance ``private`` it holds accuracies on private records, as the
-        side file of a set on disk does: its text (``repr``) leaves them out, and so does the set that is written.
+        The set, with the report. Of provenance ``private`` it holds accuracies on private records, as the side file of a set
+        on disk does: its text (``repr``) leaves them out, and so does the set that is written.
 
     Raises:
-        InputError: the ledger has grown since the plan was made, or while public tickets were made; training diverged.
+        InputError: a checkpoint of other work; training diverged.
     """
     ledger, options = plan.ledger, plan.options
-    if plan.event is None or checkpoints.held is None:
-        plan.before.check(ledger)
-    body = _make_tickets(plan, services, checkpoints, ranks)
+    if plan.provenance == "data-free":
+        body, lineage = without_data(plan.spec, plan.config), plan.lineage
+    elif plan.under_dp:
+        lineage = plan.lineage | declare_test(plan.dataset, ledger, plan.lineage)
+        if ranks is not None:
+            ranks.together(lambda: None)
+            ranks.agree(*_shared(plan.spec, plan.config, plan.dataset))
+        kept = _Kept(checkpoints)
+        given = {"services": services, "checkpoints": checkpoints, "ranks": ranks}
+        paid = pay(lambda book, known: replace(plan, lineage=lineage).release(book, known, **given), ledger, kept)
+        body, lineage = next(paid.values), paid.lineage
+    else:
+        body, lineage = _with_no_mechanism(plan, services, checkpoints)
     made = TicketSet(
         body=body.without_predictors() if options.no_predictors else body,
         name=options.name or plan.dataset.name,
         criterion=options.criterion,
         provenance=plan.provenance,
-        source=plan.source,
+        lineage=lineage,
         config=_settings(plan),
-        events=plan.events,
         feature_map=plan.dataset.feature_map,
-        ledger=ledger,
     )
-    said: list[Event] = [] if plan.source is None else [_provenance_event(plan.source, plan.provenance, made.id)]
-    if plan.source is not None and plan.provenance == "private" and options.reveal:
-        said.append(NonPrivateEvent(plan.source, Unprotected(), "accuracies of the tickets' predictors"))
-    if plan.event is None:
-        ledger.enter((*plan.origins, *said), plan.before.events)
-    else:  # which was entered before the work
-        ledger.enter(said)
-    return replace(made, privacy=_report(plan, kept_in))
+    notes = _input_notes(plan)
+    if plan.provenance == "private" and not options.reveal:
+        notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
+    notes += _provenance_notes(plan)
+    return replace(made, privacy=statement(ledger.account(lineage), options.delta, notes=notes))
 
 
 def planned_report(plan: GenerationPlan) -> PrivacyReport:
-    """What the report would be, were the plan carried out, but for what the tickets themselves have to say."""
-    held = (*plan.before.events, *plan.planned)
-    events = () if plan.source is None else touching(held, plan.source)
-    return report(events, plan.options.delta, "add-remove", _input_notes(plan), held=held)
+    """Return what the report would be, were the plan carried out, but for what the tickets themselves have to say."""
+    drafts = (*plan.entries, *((plan.release(plan.ledger.book).entry,) if plan.under_dp else ()))
+    return statement(plan.ledger.account(plan.lineage) + drafts, plan.options.delta, notes=_input_notes(plan))
 
 
-def _make_tickets(plan: GenerationPlan, services: Services, checkpoints: Checkpoints, ranks: Ranks | None) -> Tickets:
-    """The tickets, with whatever a mechanism spends entered in the ledger before it is spent."""
-    dataset, config = plan.dataset, plan.config
-    if plan.provenance == "data-free":
-        return without_data(plan.spec, config)
-    if plan.event is not None:
-        # what the network in front cost comes before what is released through it
-        events = (*plan.origins, plan.event)
-        earlier = () if plan.source is None else touching((*plan.before.events, *plan.origins), plan.source)
-        pay = Payment(partial(plan.ledger.enter, events, plan.before.events), earlier, plan.options.delta)
-        kept = PartOf(checkpoints, {"of": _facts(plan), "events": [to_json(event) for event in events]})
-        return release(plan.event, plan.spec, config, dataset, pay, services, kept, ranks)
+def declare_test(dataset: Dataset, ledger: Ledger, lineage: Lineage) -> Lineage:
+    """Declare a test split apart from the people that are protected, before anything is measured on it.
+
+    Args:
+        dataset: with its test split, if any.
+        ledger: of the private records.
+        lineage: of what is measured.
+
+    Returns:
+        The declaration; nothing where a publication keeps the split apart, or there is none.
+
+    Raises:
+        InputError: a release was made from records of it.
+    """
+    if dataset.test is None or dataset.synthetic or dataset.tested().published_id() is not None:
+        return Lineage()
+    part = ledger.part(dataset.tested())
+    check_declared(ledger.account(lineage), part, "excluded")
+    return ledger.lineage(*_once(ledger, Entry("excluded", part, words="test split")))
+
+
+def _once(ledger: Ledger, draft: Entry) -> tuple[Entry, ...]:
+    """A declaration as it is on record; entered where it is not."""
+    known = [each for each in ledger.entries if (each.kind, each.part) == (draft.kind, draft.part)]
+    return (known[0],) if known else ledger.declare(draft)
+
+
+def _with_no_mechanism(plan: GenerationPlan, services: Services, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:
+    """Tickets by ordinary training on the records, and their lineage, which is on record before."""
+    dataset, config, ledger, held = plan.dataset, plan.config, plan.ledger, checkpoints.held
+    facts = plan.facts(ledger.part(dataset))
+    if held is not None and held.state.get("facts") != facts:
+        raise InputError(f"checkpoint: an interrupted attempt was begun on other records, or otherwise; {AGAIN}")
+    before = [] if held is None else [each for each in ledger.entries if each.id in held.state["entries"]]
+    if plan.provenance == "public" and plan.entries:
+        entered = _once(ledger, plan.entries[0])
+    else:
+        entered = tuple(before) if len(before) == len(plan.entries) else ledger.declare(*plan.entries)
+    lineage = plan.lineage | ledger.lineage(*entered)
+    if plan.provenance == "private":
+        lineage |= declare_test(dataset, ledger, lineage)
     x, y = inputs(dataset.train, dataset, services)
     evaluation = (x, y) if dataset.test is None else inputs(dataset.test, dataset, services)
-    cost = "no epsilon is spent" if plan.provenance == "public" else "epsilon inf: no mechanism protects the records"
+    unprotected = "epsilon inf: no mechanism protects the records"
+    cost = unprotected if plan.provenance == "private" else "no epsilon is spent"
+    state = {"facts": facts, "entries": [entry.id for entry in entered]}
     with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
-        return generation.generate(
-            plan.spec,
-            x,
-            y,
-            config,
-            evaluation,
-            by_round(config.iterations, config.rewind, step, cost),
-            checkpoints=PartOf(checkpoints, {"of": _facts(plan), "events": [], "step": 0}),
-        )
+        told = by_round(config.iterations, config.rewind, step, cost)
+        kept = PartOf(checkpoints, state)
+        return generation.generate(plan.spec, x, y, config, evaluation, told, checkpoints=kept), lineage
 
 
 def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset: Dataset) -> ProvenanceKind:
-    """What tickets from synthetic records depend on: the release behind them, which stays their provenance.
+    """What tickets from synthetic records come from: the release behind those.
 
     Raises:
         InputError: the records would pass for private ones, or be paid for once more.
@@ -271,38 +341,15 @@ def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset:
     )
 
 
-def _provenance_event(source: DatasetRef, provenance: ProvenanceKind, set_id: str) -> ProvenanceEvent:
-    """The event that tells a ledger where a ticket set comes from."""
-    return ProvenanceEvent(source, provenance, set_id)
-
-
 def _settings(plan: GenerationPlan) -> dict[str, Any]:
     """What the set writes down about how it was made."""
     settings, options = asdict(plan.config), plan.options
     del settings["groups"]  # the schema says it
     if plan.provenance == "data-free":
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
-    if options.criterion in DP_CRITERIA:
+    if plan.under_dp:
         settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
-    dataset = plan.dataset
-    if dataset.schema:  # which holds what was found
-        return {**settings, "table_schema": dataset.schema}
-    return {**settings, **found_setting(dataset.found)}
-
-
-def _report(plan: GenerationPlan, kept_in: str) -> PrivacyReport:
-    """What the ledger says of the records that the tickets come from, and what a reader should know."""
-    source, ledger, delta = plan.source, plan.ledger, plan.options.delta
-    notes = _input_notes(plan)
-    if plan.provenance == "private" and not plan.options.reveal:
-        notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
-    notes += _origin_notes(plan)
-    if source is not None:
-        notes += feature_notes(plan.dataset, source, delta, ledger.registry)
-    if plan.provenance == "dp":
-        notes += test_notes(plan.dataset)
-    events = () if source is None else ledger.touching(source)
-    return report(events, delta, "add-remove", notes, held=ledger.events)
+    return {**settings, **({"table_schema": plan.dataset.schema} if plan.dataset.schema else {})}
 
 
 def _input_notes(plan: GenerationPlan) -> list[str]:
@@ -311,18 +358,389 @@ def _input_notes(plan: GenerationPlan) -> list[str]:
     return [*public_input_notes(plan.dataset), *(unit_notes(plan.dataset) if guaranteed else ())]
 
 
-def _origin_notes(plan: GenerationPlan) -> list[str]:
-    """What follows from where the tickets come from; of private ones the report itself tells."""
+def _provenance_notes(plan: GenerationPlan) -> list[str]:
+    """What follows from where the tickets come from; of private ones the statement itself tells."""
+    name = plan.dataset.name
     match plan.provenance:
         case "data-free":
             return [
                 "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round"
             ]
         case "public":
-            return [
-                f"{plan.source} was declared public: no guarantee is claimed for it, and the tickets cost nothing elsewhere"
-            ]
+            return [f"{name} was declared public: no guarantee is claimed for it, and the tickets cost nothing"]
         case "dp":
-            return ["the tickets are post-processing of what was spent; training one on these records adds to it"]
-        case "private":
+            return [
+                "the tickets are post-processing of one release, which goes along with them and counts with whatever is"
+                " made of them",
+                *test_notes(plan.dataset),
+            ]
+        case _:
             return []
+
+
+# --- options --------------------------------------------------------------------------------------------------------
+
+
+def check_options(options: GenerateOptions) -> ProvenanceKind:
+    """Return what the tickets will be made from; options out of range, or that contradict each other, are refused."""
+    check_choices(options)
+    provenance = _provenance(options)
+    if options.epsilon is not None and options.criterion not in DP_CRITERIA:
+        raise InputError(
+            f"`epsilon`: only for `criterion` {listed(DP_CRITERIA, 'and')}; {options.criterion} spends none"
+        )
+    if options.epsilon is None and options.criterion in DP_CRITERIA:
+        raise InputError(f"`epsilon` is missing: what {options.criterion} may spend on these records, such as 0.1")
+    check_epsilon("epsilon", options.epsilon)
+    if options.reveal and provenance != "private":
+        raise InputError(f"`reveal`: only for private tickets; those of provenance {provenance} withhold nothing")
+    unused = [name for name in ("iterations", "batch_size", "lr") if getattr(options, name) is not None]
+    if provenance == "data-free" and unused:
+        raise InputError(
+            f"`{unused[0]}`: nothing is trained for data-free tickets; leave it out, or say `provenance` public"
+        )
+    if provenance not in ("private", "dp") and not 0 < options.delta < 1:  # of these, the number of records has a say
+        raise InputError(f"`delta`: {options.delta:g} is not between 0 and 1")
+    config = _draft(options, None)
+    if provenance == "data-free":
+        check_without_data(config)
+    return provenance
+
+
+def check_schedule(options: GenerateOptions, spec: ModelSpec) -> None:
+    """Raises InputError for rounds or rates that this network cannot be pruned by."""
+    make_schedule(spec, _draft(options, None))
+
+
+def _provenance(options: GenerateOptions) -> ProvenanceKind:
+    """What the tickets will depend on: as the user says, as far as the criterion leaves it open."""
+    said = options.provenance
+    if options.criterion in DP_CRITERIA:
+        if said not in (None, "dp"):
+            raise InputError(f"`provenance`: {options.criterion} makes tickets under DP; say dp, or leave it out")
+        return "dp"
+    if said == "dp":
+        takers = listed(DP_CRITERIA, "and")
+        raise InputError(
+            f"`provenance`: {options.criterion} spends nothing and is not DP; dp is for `criterion` {takers}"
+        )
+    if said is None and options.criterion in DATA_FREE:
+        return "data-free"
+    if said is None:
+        raise InputError(
+            "`provenance` is missing: say public if these records are public, or private if they are not (then nothing can"
+            " be certified for them)"
+        )
+    if said == "data-free" and options.criterion not in DATA_FREE:
+        raise InputError(
+            f"`provenance`: {options.criterion} looks at weights trained on the records, so it is not data-free; take"
+            f" `criterion` {', '.join(DATA_FREE)}"
+        )
+    return said  # type: ignore[return-value]
+
+
+def settle(
+    options: GenerateOptions, spec: ModelSpec, dataset: Dataset, provenance: ProvenanceKind
+) -> GenerationConfig:
+    """The settings of generation, with every default filled in.
+
+    Args:
+        options: as they were given.
+        spec: the network.
+        dataset: the records.
+        provenance: what the tickets will depend on.
+
+    Raises:
+        InputError: rounds or rates that the network cannot be pruned by, or a batch of more records than there are.
+    """
+    config = _draft(options, dataset.records)
+    batch = config.batch_size
+    make_schedule(spec, config)
+    # Without a mechanism batches are of exactly so many records, and there may be fewer than the public number.
+    most = dataset.records if provenance == "dp" else min(dataset.records, len(dataset.train))
+    made_up = CRITERIA[options.criterion].mechanism == "moments"  # as many records as a batch takes
+    if provenance in ("public", "private", "dp") and not made_up and batch > most:
+        many = f"the {most} records of" if most == dataset.records else "there are records in"
+        raise InputError(f"`batch_size`: {batch} is more than {many} {dataset.name}")
+    threads = config.threads or torch.get_num_threads()
+    return replace(
+        config, prune=tuple(pruning_rates(spec, config).values()), threads=threads, groups=input_groups(dataset)
+    )
+
+
+def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
+    """The settings, with every default that goes by the number of records; by any number where that is not known."""
+    criterion = CRITERIA[options.criterion]
+    training = criterion.training
+    if records is None:
+        batch, iterations = options.batch_size or training.batch_size, options.iterations or training.iterations
+        if training.epochs is not None:  # no rewind is too late yet
+            iterations = options.iterations or max(iterations, options.rewind + 1)
+    else:
+        batch = options.batch_size or training.batch_of(records)
+        iterations = options.iterations or training.iterations_of(records, batch)
+    check_count("batch_size", options.batch_size)
+    check_count("iterations", options.iterations)
+    return GenerationConfig(
+        rounds=options.rounds,
+        prune=None if options.prune is None else parse_numbers("prune", options.prune),
+        iterations=iterations,
+        batch_size=batch,
+        lr=options.lr if options.lr is not None else training.lr,
+        seed=options.seed,
+        threads=options.threads,
+        criterion=criterion.name if criterion.mechanism is None else "magnitude",
+        scope=options.scope or criterion.scope,  # type: ignore[arg-type]
+        rewind=options.rewind,
+    )
+
+
+# --- tickets under DP -----------------------------------------------------------------------------------------------
+
+
+class _Kept:
+    """A release of tickets in a checkpoint. Once a step was released, the keys of its sources stand there in place of the
+    secret: a checkpoint tells the noise of what follows it, and of nothing before."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+
+    def held(self) -> tuple[Id, Checkpoint | None] | None:
+        """See :class:`dpltm.privacy.release.Keeper`."""
+        held = self._checkpoints.held
+        if held is None:
+            return None
+        try:
+            return str(held.state["id"]), held if held.state["step"] else None
+        except KeyError:
+            raise _damaged() from None
+
+    def keep_secret(self, secret: Secret, facts: str) -> None:
+        """See :class:`dpltm.privacy.release.Keeper`."""
+        self._checkpoints.keep(
+            Checkpoint("the beginning", {"id": secret.id, "key": secret.key.hex(), "facts": facts, "step": 0})
+        )
+
+    def secret(self) -> Secret:
+        """See :class:`dpltm.privacy.release.Keeper`."""
+        held = self._checkpoints.held
+        return Secret(bytes.fromhex(held.state.get("key", "") if held is not None else ""))
+
+    def forget(self) -> None:
+        """See :class:`dpltm.privacy.release.Keeper`."""
+        self._checkpoints.forget()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TicketRelease:
+    """A release that tickets are post-processing of. See :class:`dpltm.privacy.release.Release`.
+
+    Attributes:
+        entry, lineage: of the release, and of what it is made of.
+        plan: of the generation.
+        account: what counts beside it.
+        services, checkpoints, ranks: as :func:`generate`; None of a release that is only priced.
+    """
+
+    entry: Entry
+    lineage: Lineage
+    plan: GenerationPlan
+    account: Account
+    services: Services | None = None
+    checkpoints: Checkpoints = NOT_KEPT
+    ranks: Ranks | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be trained before it is paid for, on all ranks."""
+        if self.entry.of(NoisySgd):
+            self._training({name: KeyedSource(bytes(32)) for name in ("sampling", "noise")}, ranks=None)
+
+    def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
+        """Yield the tickets.
+
+        Args:
+            secret: of the release.
+            at: the checkpoint to go on from.
+        """
+        if at is None:
+            sources: dict[str, ResumableSource] = {
+                name: KeyedSource(secret.child(name)) for name in ("sampling", "noise")
+            }
+        else:
+            sources = {name: source_of(state) for name, state in at.state["sources"].items()}
+            repeat_choices(at.state["choices"])
+        run = self._trained if self.entry.of(NoisySgd) else self._synthesized
+        yield run(secret.id if at is None else str(at.state["id"]), sources, at)
+
+    def _state(self, id: Id, sources: Mapping[str, ResumableSource], step: int) -> dict[str, Any]:
+        """What a checkpoint says once so many steps were released."""
+        states = {name: source.state for name, source in sources.items()}
+        return {"id": id, "facts": self.entry.facts, "step": step, "sources": states, "choices": choices_made()}
+
+    def _training(
+        self, sources: Mapping[str, ResumableSource], ranks: Ranks | None
+    ) -> tuple[torch.nn.Module, Descent]:
+        (mechanism,) = self.entry.of(NoisySgd)
+        plan, given = self.plan, (mechanism.sampling_rate, mechanism.noise_std)
+        assert self.services is not None
+        if ranks is not None:
+            ranks.tell(list(given))
+        made = (plan.spec, plan.config, plan.dataset, given, self.services, sources, ranks)
+        return in_turn(ranks, lambda: _private_training(*made))
+
+    def _trained(self, id: Id, sources: Mapping[str, ResumableSource], at: Checkpoint | None) -> Tickets:
+        """Tickets by magnitude of a network trained under DP; predictors are that network under each mask."""
+        plan, ranks = self.plan, self.ranks
+        config, spec, dataset, services = plan.config, plan.spec, plan.dataset, self.services
+        (mechanism,) = self.entry.of(NoisySgd)
+        assert services is not None
+        model, descent = self._training(sources, ranks)
+        theta0 = weights_of(model)
+        if at is not None:
+            theta0 = _resumed(descent, at, theta0)
+        if ranks is not None:  # which take their first step, or the one that the checkpoint goes on with
+            ranks.tell(descent.step)
+            ranks.share(descent.state())
+        odometer = Odometer(Planned(self.account, self.entry.part), mechanism, plan.options.delta)
+        with services.progress.progress("training under DP", mechanism.steps) as step:
+
+            def checkpoint() -> Checkpoint:
+                kept = {f"training/{name}": value.numpy() for name, value in descent.state().items()}
+                kept |= {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
+                state = self._state(id, sources, descent.step)
+                return Checkpoint(f"step {descent.step} of {mechanism.steps}", state, kept)
+
+            def between() -> None:
+                nonlocal theta0
+                if descent.step == config.rewind:
+                    theta0 = weights_of(model)
+                self.checkpoints.offer(checkpoint)
+                step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}")
+
+            with threads(config.threads):
+                descent.run(between=between)
+        tickets = prune_once(spec, theta0, weights_of(model), config)
+        if dataset.test is None:
+            return tickets
+        test, scored = tensors(dataset.test, dataset, services), []
+        for ticket in tickets.tickets:
+            model.load_state_dict(ticket.predictor or {})
+            scored.append(replace(ticket, accuracy=accuracy(model, *test)))
+        return replace(tickets, tickets=tuple(scored))
+
+    def _synthesized(self, id: Id, sources: Mapping[str, ResumableSource], at: Checkpoint | None) -> Tickets:
+        """Iterative pruning on records drawn from noisy moments; accuracies are those on the test split, if there is one."""
+        plan, services = self.plan, self.services
+        config, dataset = plan.config, plan.dataset
+        (mechanism,) = self.entry.of(GaussianRelease)
+        assert services is not None
+        if at is None:
+            x, y = tensors(dataset.train, dataset, services)
+            sigma = mechanism.noise_multiplier
+            moments = release_moments(x, y, plan.spec.classes, noise_multiplier=sigma, noise=sources["noise"])
+        else:
+            moments = _known_moments(at, mechanism)
+        made = draw_records(moments, dataset, max(RECORDS, config.batch_size), config.seed)
+        test = None if dataset.test is None else tensors(dataset.test, dataset, services)
+        known = {f"moments/{name}": getattr(moments, name).numpy() for name in _MOMENTS}
+        kept = PartOf(self.checkpoints, self._state(id, sources, 1), known, begun=at is not None)
+        after = self.account + [self.entry]
+        cost = f"epsilon so far {figure(after.epsilon(plan.options.delta))}"
+        title = f"generating {config.rounds} tickets from synthetic records"
+        with services.progress.progress(title, config.steps) as step:
+            told = by_round(config.iterations, config.rewind, step, cost)
+            return generation.generate(plan.spec, *made, config, test, told, checkpoints=kept)
+
+
+_MOMENTS = ("counts", "sums", "second")
+
+
+def _damaged() -> ArtifactError:
+    return ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}")
+
+
+def _known_moments(held: Checkpoint, mechanism: GaussianRelease) -> Moments:
+    """The moments that were released before an interruption."""
+    try:
+        counts, sums, second = (torch.from_numpy(held.tensors[f"moments/{name}"].copy()) for name in _MOMENTS)
+    except KeyError:
+        raise _damaged() from None
+    return Moments(counts, sums, second, mechanism.noise_std)
+
+
+def _resumed(descent: Descent, held: Checkpoint, theta0: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Take a training to where it was; return its theta0."""
+    found = {name: torch.from_numpy(value.copy()) for name, value in held.tensors.items()}
+    try:
+        trained = {name.removeprefix("training/"): value for name, value in found.items() if "training/" in name}
+        descent.resume(int(held.state["step"]), trained)
+        return {name: found[f"theta0/{name}"] for name in theta0}
+    except (KeyError, IndexError, TypeError, ValueError, DpltmError):
+        raise _damaged() from None
+
+
+def follow(ranks: Ranks, opened: Callable[[], Dataset], options: GenerateOptions, services: Services) -> None:
+    """Do the share of a rank of ``dp-train`` that is not the first, and return when the last step is done.
+
+    Rank 0 plans, enters the release, keeps checkpoints, prunes and reports, as one process does. The others open the same
+    records, start from the same weights, and hear the rest. What could be refused is refused by all before it is entered.
+
+    Args:
+        ranks: of the training.
+        opened: opens the records, with what stands in front of the network.
+        options: of the generation.
+        services: where features come from.
+
+    Raises:
+        DpltmError: what rank 0 raises as well, or what ended it.
+    """
+
+    def drafted() -> tuple[Dataset, ModelSpec, GenerationConfig]:
+        dataset = opened()
+        spec = model_spec(options.model, dataset)
+        return dataset, spec, settle(options, spec, dataset, "dp")
+
+    dataset, spec, config = ranks.together(drafted)
+    ranks.agree(*_shared(spec, config, dataset))
+    given = ranks.tell()
+    sources = {"sampling": KeyedSource(), "noise": KeyedSource()}  # of which nothing is drawn
+    _, descent = ranks.in_turn(lambda: _private_training(spec, config, dataset, given, services, sources, ranks))
+    descent.resume(ranks.tell(), ranks.share({}))
+    with threads(config.threads):
+        descent.run()
+
+
+def _private_training(
+    spec: ModelSpec,
+    config: GenerationConfig,
+    dataset: Dataset,
+    given: tuple[float, float],
+    services: Services,
+    sources: Mapping[str, ResumableSource],
+    ranks: Ranks | None,
+) -> tuple[torch.nn.Module, Descent]:
+    """The network and its training, by sampling rate and noise, before the first draw."""
+    model, (rate, noise) = build(spec, config.seed), given
+    bounded = make_filter("clip", clip_norm=CLIP_NORM)
+    settings = TrainingConfig(bounded, rate, config.iterations, float(config.batch_size), noise, config.lr)
+    records = batched_records(dataset.train, dataset, services)
+    gradients = NoisyGradients(model, Mask.dense(model), cross_entropy, records, settings, ranks=ranks, **sources)
+    return model, Descent(gradients)
+
+
+def _shared(
+    spec: ModelSpec, config: GenerationConfig, dataset: Dataset
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """What all ranks must have in common beside their options; and digests, of what no message may show."""
+    feature_map = dataset.feature_map
+    shown = {
+        "network": f"{spec.text} of {spec.features} features and {spec.classes} classes",
+        "settings of the training": repr(config),
+        "bounds": repr(dataset.bounds),
+        "features": "none" if feature_map is None else feature_map.id,
+    }
+    weights = build(spec, config.seed).state_dict()
+    return shown, {
+        "records of `dataset`": rows_digest(dataset.train.x, dataset.train.y),
+        "starting weights": content_id({name: value.numpy() for name, value in weights.items()}),
+    }
