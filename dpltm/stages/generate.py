@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -51,11 +51,12 @@ from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments
 from dpltm.registry import listed
 from dpltm.stages.checks import check_count, check_delta, check_epsilon, model_spec
 from dpltm.stages.columns import input_groups
+from dpltm.stages.front import declare_public, feature_notes
 from dpltm.stages.inputs import batched_records, inputs, tensors
 from dpltm.stages.moments import RECORDS, check_moments, draw_records
 from dpltm.stages.progress import by_round
 from dpltm.stages.services import Services
-from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf
+from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept, PartOf
 from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
 from dpltm.training.evaluation import accuracy
 from dpltm.training.losses import cross_entropy
@@ -241,11 +242,12 @@ def generate(
         body, lineage = without_data(plan.spec, plan.config), plan.lineage
     elif plan.under_dp:
         lineage = plan.lineage | declare_test(plan.dataset, ledger, plan.lineage)
+        map_id = None if plan.dataset.feature_map is None else plan.dataset.feature_map.id
         if ranks is not None:
             ranks.together(lambda: None)
             ranks.agree(*_shared(plan.spec, plan.config, plan.dataset))
-        kept = _Kept(checkpoints)
-        given = {"services": services, "checkpoints": checkpoints, "ranks": ranks}
+        kept = Kept(checkpoints, {"model": plan.spec.text, "features": map_id})
+        given = {"services": services, "checkpoints": checkpoints, "kept": kept, "ranks": ranks}
         paid = pay(lambda book, known: replace(plan, lineage=lineage).release(book, known, **given), ledger, kept)
         body, lineage = next(paid.values), paid.lineage
     else:
@@ -262,7 +264,7 @@ def generate(
     notes = _input_notes(plan)
     if plan.provenance == "private" and not options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
-    notes += _provenance_notes(plan)
+    notes += [*_provenance_notes(plan), *feature_notes(plan.dataset, options.delta)]
     return replace(made, privacy=statement(ledger.account(lineage), options.delta, notes=notes))
 
 
@@ -290,13 +292,8 @@ def declare_test(dataset: Dataset, ledger: Ledger, lineage: Lineage) -> Lineage:
         return Lineage()
     part = ledger.part(dataset.tested())
     check_declared(ledger.account(lineage), part, "excluded")
-    return ledger.lineage(*_once(ledger, Entry("excluded", part, words="test split")))
-
-
-def _once(ledger: Ledger, draft: Entry) -> tuple[Entry, ...]:
-    """A declaration as it is on record; entered where it is not."""
-    known = [each for each in ledger.entries if (each.kind, each.part) == (draft.kind, draft.part)]
-    return (known[0],) if known else ledger.declare(draft)
+    known = [entry for entry in ledger.entries if entry.kind == "excluded" and entry.part == part]
+    return ledger.lineage(*(known[:1] or ledger.declare(Entry("excluded", part, words="test split"))))
 
 
 def _with_no_mechanism(plan: GenerationPlan, services: Services, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:
@@ -305,13 +302,13 @@ def _with_no_mechanism(plan: GenerationPlan, services: Services, checkpoints: Ch
     facts = plan.facts(ledger.part(dataset))
     if held is not None and held.state.get("facts") != facts:
         raise InputError(f"checkpoint: an interrupted attempt was begun on other records, or otherwise; {AGAIN}")
-    before = [] if held is None else [each for each in ledger.entries if each.id in held.state["entries"]]
-    if plan.provenance == "public" and plan.entries:
-        entered = _once(ledger, plan.entries[0])
-    else:
+    lineage, entered = plan.lineage, tuple[Entry, ...]()
+    if plan.provenance == "public":
+        lineage |= declare_public(ledger, dataset, plan.entries[0].words)
+    elif plan.provenance == "private":
+        before = [] if held is None else [each for each in ledger.entries if each.id in held.state["entries"]]
         entered = tuple(before) if len(before) == len(plan.entries) else ledger.declare(*plan.entries)
-    lineage = plan.lineage | ledger.lineage(*entered)
-    if plan.provenance == "private":
+        lineage |= ledger.lineage(*entered)
         lineage |= declare_test(dataset, ledger, lineage)
     x, y = inputs(dataset.train, dataset, services)
     evaluation = (x, y) if dataset.test is None else inputs(dataset.test, dataset, services)
@@ -498,39 +495,6 @@ def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
 # --- tickets under DP -----------------------------------------------------------------------------------------------
 
 
-class _Kept:
-    """A release of tickets in a checkpoint. Once a step was released, the keys of its sources stand there in place of the
-    secret: a checkpoint tells the noise of what follows it, and of nothing before."""
-
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self._checkpoints = checkpoints
-
-    def held(self) -> tuple[Id, Checkpoint | None] | None:
-        """See :class:`dpltm.privacy.release.Keeper`."""
-        held = self._checkpoints.held
-        if held is None:
-            return None
-        try:
-            return str(held.state["id"]), held if held.state["step"] else None
-        except KeyError:
-            raise _damaged() from None
-
-    def keep_secret(self, secret: Secret, facts: str) -> None:
-        """See :class:`dpltm.privacy.release.Keeper`."""
-        self._checkpoints.keep(
-            Checkpoint("the beginning", {"id": secret.id, "key": secret.key.hex(), "facts": facts, "step": 0})
-        )
-
-    def secret(self) -> Secret:
-        """See :class:`dpltm.privacy.release.Keeper`."""
-        held = self._checkpoints.held
-        return Secret(bytes.fromhex(held.state.get("key", "") if held is not None else ""))
-
-    def forget(self) -> None:
-        """See :class:`dpltm.privacy.release.Keeper`."""
-        self._checkpoints.forget()
-
-
 @dataclass(frozen=True, kw_only=True)
 class TicketRelease:
     """A release that tickets are post-processing of. See :class:`dpltm.privacy.release.Release`.
@@ -540,6 +504,7 @@ class TicketRelease:
         plan: of the generation.
         account: what counts beside it.
         services, checkpoints, ranks: as :func:`generate`; None of a release that is only priced.
+        kept: the same checkpoints, as the door sees them.
     """
 
     entry: Entry
@@ -548,6 +513,7 @@ class TicketRelease:
     account: Account
     services: Services | None = None
     checkpoints: Checkpoints = NOT_KEPT
+    kept: Kept = field(default_factory=lambda: Kept(NOT_KEPT, {}))
     ranks: Ranks | None = None
 
     def check(self) -> None:
@@ -575,7 +541,7 @@ class TicketRelease:
     def _state(self, id: Id, sources: Mapping[str, ResumableSource], step: int) -> dict[str, Any]:
         """What a checkpoint says once so many steps were released."""
         states = {name: source.state for name, source in sources.items()}
-        return {"id": id, "facts": self.entry.facts, "step": step, "sources": states, "choices": choices_made()}
+        return {**self.kept.state(id), "step": step, "sources": states, "choices": choices_made()}
 
     def _training(
         self, sources: Mapping[str, ResumableSource], ranks: Ranks | None
@@ -644,7 +610,8 @@ class TicketRelease:
         test = None if dataset.test is None else tensors(dataset.test, dataset, services)
         known = {f"moments/{name}": getattr(moments, name).numpy() for name in _MOMENTS}
         kept = PartOf(self.checkpoints, self._state(id, sources, 1), known, begun=at is not None)
-        after = self.account + [self.entry]
+        drafts = [self.entry]
+        after = self.account + drafts
         cost = f"epsilon so far {figure(after.epsilon(plan.options.delta))}"
         title = f"generating {config.rounds} tickets from synthetic records"
         with services.progress.progress(title, config.steps) as step:

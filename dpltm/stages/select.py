@@ -1,8 +1,11 @@
-"""Phase 2 as a stage: one draw on private records, entered before it is made; or the paper's rule on public accuracies."""
+"""Phase 2: one draw on private records, entered before it is made; or the paper's rule on public accuracies."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -10,24 +13,12 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.networks import build
 from dpltm.options.sections import check_choices
 from dpltm.options.select import SelectOptions
-from dpltm.privacy.events import DatasetRef, Event, NonPrivateEvent, SelectionEvent
+from dpltm.privacy.account import Account, check_private
+from dpltm.privacy.entry import RECORD, Entry, Lineage, Part, lineage_of
 from dpltm.privacy.figures import figure
-from dpltm.privacy.lineage import (
-    check_never_private,
-    check_not_public,
-    draws_to_enter,
-    entered_on,
-    origin_events,
-    provenance_notes,
-    registries_of,
-    relation_notes,
-    source_relation,
-    to_enter,
-)
-from dpltm.privacy.mechanisms import Selection, Unprotected
-from dpltm.privacy.old_ledger import Ledger, merge
-from dpltm.privacy.parts import stated_relations, total_epsilon, touching
-from dpltm.privacy.report import report
+from dpltm.privacy.ledger import Book, Ledger, canonical
+from dpltm.privacy.mechanisms import Adjacency, Selection, Unprotected
+from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.selection import (
     SelectionPlan,
     draw,
@@ -35,15 +26,14 @@ from dpltm.privacy.selection import (
     permute_and_flip_probabilities,
     smallest_within,
 )
-from dpltm.privacy.statement import PrivacyReport
+from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import Ticket
-from dpltm.pruning.ticket_set import Candidate, Draw, TicketSet, Winner
-from dpltm.randomness.noise import SecureSource
+from dpltm.pruning.ticket_set import Candidate, TicketSet, Winner
+from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import Dataset
 from dpltm.records.notes import bounds_notes, public_input_notes, unit_notes
-from dpltm.records.registry import SESSION
-from dpltm.stages.checks import LedgerState, check_delta, check_same_network
-from dpltm.stages.front import feature_events, feature_notes, network_inputs, take_over_map
+from dpltm.stages.checks import check_delta, check_same_network
+from dpltm.stages.front import feature_notes, network_inputs, take_over_map
 from dpltm.stages.inputs import inputs
 from dpltm.stages.services import Services
 from dpltm.training.evaluation import count_correct
@@ -56,96 +46,135 @@ class DrawPlan:
     Attributes:
         options: as they were given.
         tickets: the set that is drawn from.
-        earlier: draws from it before this one.
         dataset: the private records, behind the map that the tickets were made with.
-        records: what the draw is entered on.
+        part: which records those are.
         draw: everything public about the mechanism.
-        origins: what is entered before it: what the tickets, and the map in front, depend on.
-        event: what it spends.
+        lineage: of the set, the records, and the map.
         ledger: that all of it is entered in.
-        before: the ledger as it was when the plan was made.
     """
 
     options: SelectOptions
     tickets: TicketSet
-    earlier: tuple[Draw, ...]
     dataset: Dataset
-    records: DatasetRef
+    part: Part
     draw: SelectionPlan
-    origins: tuple[Event, ...]
-    event: SelectionEvent
+    lineage: Lineage
     ledger: Ledger
-    before: LedgerState
 
     @property
     def candidates(self) -> tuple[Ticket, ...]:
         """The pruned tickets."""
-        return _candidates(self.tickets)
+        return self.tickets.body.tickets[1:]
 
     @property
-    def planned(self) -> tuple[Event, ...]:
-        """What would be entered."""
-        return (*self.origins, self.event, *([_reveal_event(self.event)] if self.options.reveal else []))
+    def entry(self) -> Entry:
+        """The draft of what is entered."""
+        settled, name = self.draw, self.options.score
+        mechanism = Selection(
+            settled.eps1, settled.certified_epsilon, draw=settled.mechanism, adjacency=settled.adjacency
+        )
+        words = f"winner of {len(self.candidates)} tickets, {name} score, {settled.rule} sensitivity"
+        body = [self.tickets.id, self.part.snapshot, asdict(settled)]
+        facts = hashlib.sha256(canonical(body).encode()).hexdigest()
+        return Entry("release", self.part, (mechanism,), words, facts, unit=self.dataset.unit)
+
+    @property
+    def looks(self) -> tuple[Entry, ...]:
+        """Drafts of what is shown beside the winner, without protection."""
+        if not self.options.reveal:
+            return ()
+        words, exact = "scores and probabilities of the candidates", Unprotected(adjacency=self.draw.adjacency)
+        return (Entry("release", self.part, (exact,), words, unit=self.dataset.unit),)
 
 
-def plan(
-    tickets: TicketSet,
-    dataset: Dataset,
-    options: SelectOptions,
-    ledger: Ledger,
-    services: Services,
-    earlier: tuple[Draw, ...] = (),
-) -> DrawPlan:
-    """Settles and refuses everything before any budget is spent.
+def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: Ledger, services: Services) -> DrawPlan:
+    """Settle everything, and refuse what cannot be, before any budget is spent.
 
     Args:
         tickets: with predictors, which are scored.
         dataset: the private records.
         options: how the winner is drawn.
-        ledger: what it holds counts towards a budget on these records.
+        ledger: what it holds counts towards a budget.
         services: told what the draw brings the total to.
-        earlier: draws from this set before.
 
     Raises:
         InputError: options out of range, or that contradict each other; records that may not be used like that.
-        BudgetError: a budget on these records does not allow the draw.
+        BudgetError: a budget does not allow the draw.
     """
     check_scored(tickets, options)
     check_options(options)
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     check_same_network(tickets, dataset)
     check_delta(options.delta, dataset)
-    registry, state, before = ledger.registry, LedgerState(ledger), ledger.events
-    records = entered_on(dataset, options.adjacency, registry)
-    origin = origin_events(tickets, dataset, records, registry)
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
-    fixed = tickets.provenance != "private" or source_relation(tickets, records, registry) == "other"
-    densities = tuple(ticket.mask.density for ticket in _candidates(tickets))
+    part = ledger.part(dataset)
+    lineage = lineage_of(tickets, dataset, dataset.feature_map)
+    fixed = tickets.provenance != "private" or not _made_from(tickets, part, options.adjacency)  # type: ignore[arg-type]
+    densities = tuple(ticket.mask.density for ticket in tickets.body.tickets[1:])
     settled = settle(options, dataset.records, densities, fixed)
-    check_not_public(before, records, registry)
-    origins = to_enter(merge((feature_events(dataset, records, registry), origin)), before)
-    origins = (*origins, *draws_to_enter(tickets.draws, (*before, *origins)))
-    event = make_event(settled, records, tickets.id, touching((*before, *origins), records))
-    check_never_private(before, origins)
     made = DrawPlan(
-        options=options,
-        tickets=tickets,
-        earlier=earlier,
-        dataset=dataset,
-        records=records,
-        draw=settled,
-        origins=origins,
-        event=event,
-        ledger=ledger,
-        before=state,
+        options=options, tickets=tickets, dataset=dataset, part=part, draw=settled, lineage=lineage, ledger=ledger
     )
-    ledger.check_budgets(made.planned)
-    _announce(made, services)
+    account = ledger.account(lineage)
+    check_private(account, part)
+    account.check_budget((made.entry, *made.looks))
+    drawn = (made.entry,)
+    before, after = (each.epsilon(options.delta) for each in (account, account + drawn))
+    services.progress.say(
+        f"this draw spends eps1 = {figure(settled.certified_epsilon)} on {part}: certified epsilon goes from"
+        f" {figure(before)} to {figure(after)}"
+    )
     return made
 
 
+def _made_from(tickets: TicketSet, part: Part, adjacency: Adjacency) -> bool:
+    """Whether private tickets were made from records of a part, so that one of those moves a whole predictor.
+
+    Of records of another snapshot that is not asked: if they are the same people, nothing is certified anyhow.
+    """
+    unprotected = [entry for entry in tickets.lineage.entries if entry.of(Unprotected)]
+    return any(
+        entry.part.snapshot in (None, part.snapshot) and not entry.part.apart(part, entry.unit, adjacency)
+        for entry in unprotected
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawRelease:
+    """One draw. See :class:`dpltm.privacy.release.Release`.
+
+    Attributes:
+        entry, lineage: of the draw, and of what it is made of.
+        plan: as settled.
+        services: where features come from.
+        correct: counts of the candidates as they were scored, for what is revealed.
+    """
+
+    entry: Entry
+    lineage: Lineage
+    plan: DrawPlan
+    services: Services
+    correct: list[np.ndarray] = field(default_factory=list, repr=False)
+
+    def check(self) -> None:
+        """Refuse features that cannot be had, before anything is spent."""
+        network_inputs(self.plan.dataset.train, self.plan.dataset, self.services)
+
+    def draw(self, secret: Secret, at: object) -> Iterator[int]:
+        """Yield the round that won.
+
+        Args:
+            secret: of the draw.
+            at: nothing: a draw has no checkpoint.
+        """
+        del at
+        self.correct[:] = [_count(self.plan, self.services)]
+        source = KeyedSource(secret.child("draw"))
+        yield self.plan.candidates[draw(self.plan.draw, self.correct[0], source)].round
+
+
 def select(plan: DrawPlan, services: Services) -> Winner:
-    """Enters the draw, makes it, and returns the winner: nothing else that the records decided.
+    """Enter the draw, mark the set with it, make it, and return the winner: nothing else that the records decided.
 
     Args:
         plan: as settled.
@@ -153,34 +182,46 @@ def select(plan: DrawPlan, services: Services) -> Winner:
 
     Returns:
         The winner with its set and the report; with ``reveal``, scores and probabilities of all candidates as well.
-
-    Raises:
-        InputError: the ledger has grown since the plan was made.
     """
-    ledger, dataset = plan.ledger, plan.dataset
-    plan.before.check(ledger)
-    network_inputs(dataset.train, dataset, services)  # features that cannot be had are missed now
-    planned = plan.planned
-    ledger.enter(planned, plan.before.events)  # before the winner is known
-    correct = _count(plan, services)
-    winner = plan.candidates[draw(plan.draw, correct, SecureSource())]
-    events = (*map(ledger.registry.resolve_event, dataset.behind), *planned[len(plan.origins) :])
-    revealed = _revealed(plan, correct) if plan.options.reveal else ()
-    for registry in {SESSION, *registries_of(plan.tickets, ledger.registry)}:
-        registry.remember_draw(plan.tickets.id, winner.round, events)
-    tickets = replace(plan.tickets, ledger=ledger)
-    return Winner(winner.round, events, plan.earlier, tickets, _report(plan), revealed)
+
+    def planned(book: Book, known: Entry | None) -> DrawRelease:
+        del book, known
+        return DrawRelease(entry=plan.entry, lineage=plan.lineage, plan=plan, services=services)
+
+    paid = pay(planned, plan.ledger)
+    lineage = paid.lineage | plan.ledger.lineage(*plan.ledger.declare(*plan.looks)) if plan.looks else paid.lineage
+    plan.tickets.mark(lineage)  # before the winner is known
+    number = next(paid.values)
+    assert isinstance(paid.release, DrawRelease)
+    return Winner(
+        number,
+        lineage,
+        plan.tickets,
+        draw_facts(plan.draw),
+        statement(plan.ledger.account(lineage), plan.options.delta, notes=_notes(plan)),
+        _revealed(plan, paid.release.correct[0]) if plan.options.reveal else (),
+    )
+
+
+def draw_facts(draw: SelectionPlan) -> dict[str, Any]:
+    """Return what is told of how a winner is drawn."""
+    return {
+        "eps1": draw.eps1,
+        "mechanism": draw.mechanism,
+        "score": draw.score,
+        "sensitivity": {"rule": draw.rule, "value": draw.sensitivity},
+    }
 
 
 def planned_report(plan: DrawPlan) -> PrivacyReport:
-    """What the report would be, were the plan carried out."""
-    held = (*plan.before.events, *plan.origins, plan.event)
-    events = touching((*plan.before.events, *plan.planned), plan.records)
+    """Return what the report would be, were the plan carried out."""
+    drafts = (plan.entry, *plan.looks)
+    account = plan.ledger.account(plan.lineage) + drafts
     notes = [*bounds_notes(plan.dataset), *unit_notes(plan.dataset)]
-    return report(events, plan.options.delta, plan.event.mechanism.adjacency, notes, held=held)
+    return statement(account, plan.options.delta, adjacency=plan.draw.adjacency, notes=notes)
 
 
-def select_public(tickets: TicketSet, options: SelectOptions, earlier: tuple[Draw, ...] = ()) -> Winner:
+def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
     """The paper's rule for public data: the sparsest ticket that loses little, by the accuracies that the set holds.
 
     No record is read, and nothing is spent.
@@ -188,7 +229,6 @@ def select_public(tickets: TicketSet, options: SelectOptions, earlier: tuple[Dra
     Args:
         tickets: of provenance ``public``, with accuracies.
         options: with ``rule`` smallest-within.
-        earlier: draws from this set before.
 
     Raises:
         InputError: the accuracies are not public, or not there.
@@ -217,9 +257,11 @@ def select_public(tickets: TicketSet, options: SelectOptions, earlier: tuple[Dra
             f"`rule`: no ticket of at most {options.max_density:.0%} density is within {options.tolerance:g} of the dense"
             f" accuracy {dense.accuracy:.4f}; raise `tolerance` or `max_density`"
         )
-    note = f"chosen on {tickets.source}, declared public: no private record was used"
-    privacy = report((), options.delta, "add-remove", [note])
-    return Winner(candidates[index].round, (), earlier, tickets, privacy)
+    facts = {"eps1": 0.0, "mechanism": "smallest-within", "score": None, "sensitivity": None}
+    unit = next((entry.unit for entry in tickets.lineage.paid), RECORD)
+    account = Account.of((), tickets.lineage, unit=unit)
+    privacy = statement(account, options.delta, notes=["chosen on public accuracies: no private record was used"])
+    return Winner(candidates[index].round, tickets.lineage, tickets, facts, privacy)
 
 
 def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
@@ -274,48 +316,6 @@ def settle(options: SelectOptions, records: int, densities: tuple[float, ...], f
     )
 
 
-def make_event(draw: SelectionPlan, records: DatasetRef, set_id: str, before: tuple[Event, ...]) -> SelectionEvent:
-    """The event of a draw, after ``before``.
-
-    Args:
-        draw: the plan of it.
-        records: that are scored.
-        set_id: of the ticket set.
-        before: what is on record for these records; a draw after other releases is adaptive.
-    """
-    return SelectionEvent(
-        records,
-        Selection(
-            draw.eps1,
-            draw.certified_epsilon,
-            draw=draw.mechanism,
-            adaptive=bool(stated_relations(before)),
-            adjacency=draw.adjacency,
-        ),
-        draw.score,
-        draw.rule,
-        draw.sensitivity,
-        len(draw.densities),
-        set_id,
-    )
-
-
-def _candidates(tickets: TicketSet) -> tuple[Ticket, ...]:
-    return tuple(ticket for ticket in tickets.body.tickets if ticket.round > 0)
-
-
-def _announce(plan: DrawPlan, services: Services) -> None:
-    """Says what the draw will bring the total to, before it is entered."""
-    before, event = touching(plan.before.events, plan.records), plan.event
-    now_at, then_at = (
-        total_epsilon(events, plan.options.delta, unit=event.mechanism.unit) for events in (before, (*before, event))
-    )
-    services.progress.say(
-        f"this draw spends eps1 = {figure(event.mechanism.certified_epsilon)} on {event.dataset}: certified epsilon goes"
-        f" from {figure(now_at)} to {figure(then_at)}"
-    )
-
-
 def _count(plan: DrawPlan, services: Services) -> np.ndarray:
     """Right answers of each candidate's predictor on the private records: private."""
     model = build(plan.tickets.body.spec)
@@ -347,23 +347,10 @@ def _revealed(plan: DrawPlan, correct: np.ndarray) -> tuple[Candidate, ...]:
     )
 
 
-def _reveal_event(event: SelectionEvent) -> NonPrivateEvent:
-    what = "scores and probabilities of the candidates"
-    return NonPrivateEvent(event.dataset, Unprotected(adjacency=event.mechanism.adjacency), what)
-
-
-def _report(plan: DrawPlan) -> PrivacyReport:
-    """What the ledger says of the records, and what a reader should know."""
-    ledger, dataset, delta = plan.ledger, plan.dataset, plan.options.delta
-    events = ledger.touching(plan.records)
-    notes = [
-        *provenance_notes(plan.tickets, dataset, ledger.registry),
-        *feature_notes(dataset, plan.records, delta, ledger.registry),
-        *public_input_notes(dataset),
-        *unit_notes(dataset),
-        *relation_notes(dataset, plan.event.mechanism.adjacency),
+def _notes(plan: DrawPlan) -> list[str]:
+    """What a reader of the report should know."""
+    return [
+        *feature_notes(plan.dataset, plan.options.delta),
+        *public_input_notes(plan.dataset),
+        *unit_notes(plan.dataset),
     ]
-    draws = sum(isinstance(event, SelectionEvent) for event in events)
-    if draws > 1:
-        notes.append(f"{draws} draws on these records are in the ledger; each spent its own eps1")
-    return report(events, delta, plan.event.mechanism.adjacency, notes, held=ledger.events)
