@@ -15,16 +15,16 @@ from torch import nn
 from dpltm.errors import ArtifactError, DpltmError, as_flags
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import ModelSpec, build
+from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.tickets.audit_files import read_observations, write_observations
 from dpltm.tickets.feature_files import read_map, write_map
-from dpltm.tickets.files import read_json, write_json
-from dpltm.tickets.ledger_file import write_events
+from dpltm.tickets.files import read_json, read_lineage, write_json, write_lineage
 from dpltm.tickets.published import published
 from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
 from dpltm.training.run import Run
 
-FORMAT, SCHEMA = "dpltm-run", 1
+FORMAT, SCHEMA = "dpltm-run", 2
 
 
 def write_run(
@@ -35,7 +35,7 @@ def write_run(
     metrics: Iterable[Mapping[str, Any]],
     feature_map: FeatureMap | None = None,
 ) -> None:
-    """Writes all of a run but its ledger and result into ``folder`` (a staging folder of ``new_folder``).
+    """Writes all of a run but its lineage and result into ``folder`` (a staging folder of ``new_folder``).
 
     Args:
         folder: to write into.
@@ -52,15 +52,21 @@ def write_run(
 
 
 def save_run(folder: Path, run: Run) -> None:
-    """Writes a run into ``folder`` (a staging folder of ``new_folder``): with the events that go with it, and its result."""
+    """Writes a run into ``folder`` (a staging folder of ``new_folder``): with its lineage and its result."""
     settings = (
         {**run.config, "resolved": published(run.config["resolved"])} if "resolved" in run.config else run.config
     )
     write_run(folder, settings, run.model, run.mask, run.metrics, run.feature_map)
     write_observations(folder, run.observations)
-    write_events(folder / "ledger.jsonl", run.events if run.events or run.ledger is None else run.ledger.events)
+    write_lineage(folder, run.lineage, weights_of(run.model, run.mask))
     if run.privacy is not None:
         write_json(folder / "result.json", as_flags(published(answer(run))))
+
+
+def weights_of(model: nn.Module, mask: Mask) -> str:
+    """Return the content id of trained weights and mask: what a lineage, a page and a card are of."""
+    values = {f"weights/{name}": value.detach().numpy() for name, value in model.named_parameters()}
+    return content_id(values | {f"mask/{name}": value.numpy() for name, value in mask.items()})
 
 
 def answer(run: Run) -> dict[str, Any]:
@@ -136,4 +142,7 @@ def load_run(path: Path) -> Run:
         )
     options = config.get("options")
     observations = read_observations(path, options.get("audit") if isinstance(options, dict) else None)
-    return Run(config, model, mask, feature_map, observations=observations, label=str(path), path=path)
+    lineage = read_lineage(path, weights_of(model, mask))
+    return Run(
+        config, model, mask, feature_map, lineage=lineage, observations=observations, label=str(path), path=path
+    )

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from dpltm.options import option
 
+LEDGER_SHOWN = "dpltm.ledger.jsonl beside a file, NAME.ledger.jsonl of a dataset by name"
+POPULATION_HELP = "Whose account the ledger is; refused where it is another's. A name alone separates nothing."
+
 
 @dataclass(frozen=True)
 class DataOptions:
@@ -39,6 +42,9 @@ class DataOptions:
         "Where the dataset has no test split: a file with one, or a part of the records, held out by a public hash: 0.2.",
         metavar="FILE|FRACTION",
     )
+    rows_coincide: bool = option(
+        False, "Records of different people may well be equal, so a test record that is a training record too is no fault."
+    )
     words: int | None = option(
         None,
         "Public size of the table of words; of a file of features, says that they are positions in it.",
@@ -60,4 +66,19 @@ class PersonOptions:
         None,
         "Column, or array NAME_train of an archive, that says whose each record is: all of one person's are protected.",
         metavar="NAME",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerOptions:
+    """Account: which ledger pays, and whose it is."""
+
+    ledger: str | None = option(
+        None,
+        "Ledger file that pays.",
+        metavar="FILE",
+        shown="dpltm.ledger.jsonl beside the file; NAME.ledger.jsonl of a known dataset",
+    )
+    population: str | None = option(
+        None, "Name of the people that the ledger is the account of.", metavar="NAME", shown="nobody's name"
     )

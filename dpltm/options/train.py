@@ -8,7 +8,7 @@ from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import DataOptions, PersonOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, PersonOptions
 from dpltm.options.features import FeatureOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
 
@@ -117,8 +117,8 @@ class InputOptions:
     centre: float | None = option(
         None, "Centre features at their noisy mean, for this part of the budget; 0.05 often pays.", metavar="F"
     )
-    tuned_on: str | None = option(
-        None, "Public records that the settings were searched on, as dpltm tune writes it.", metavar="TEXT"
+    lineage: str | None = option(
+        None, "What the settings were searched on, as dpltm tune writes it into a file of settings.", metavar="JSON"
     )
 
 
@@ -228,9 +228,8 @@ class RunFolderOptions:
     """Output and ledger: where the run and its ledger go."""
 
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.run")
-    ledger: str | None = option(
-        None, "Ledger file.", metavar="FILE", shown="SET/ledger.jsonl, or DIR/ledger.jsonl for `dense`"
-    )
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
     plot: str | None = option(
         None, "Draw accuracy and certified epsilon over the steps.", metavar="FILE.png|.svg|.pdf"
     )

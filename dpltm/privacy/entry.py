@@ -303,8 +303,8 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 _NAMES = {kind: name for name, kind in MECHANISMS.items()}
 
 
-def to_json(value: Entry | Lineage) -> dict[str, Any]:
-    """Return an entry or a lineage as a JSON object; infinity is the text ``inf``."""
+def to_json(value: Entry | Lineage | Part) -> dict[str, Any]:
+    """Return an entry, a lineage or a part as a JSON object; infinity is the text ``inf``."""
     found: dict[str, Any] = _plain(value)
     return found
 
@@ -330,6 +330,13 @@ def entry_from_json(body: object) -> Entry:
     """
     found = _read(Entry, body, "entry")
     assert isinstance(found, Entry)
+    return found
+
+
+def part_from_json(body: object) -> Part:
+    """Return the part that :func:`to_json` wrote. Raises as :func:`entry_from_json`."""
+    found = _read(Part, body, "part")
+    assert isinstance(found, Part)
     return found
 
 

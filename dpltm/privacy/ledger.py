@@ -237,9 +237,7 @@ class Ledger:
         """
         if dataset.test is None or dataset.published_id() is not None:
             return
-        part = dataset.test_part
-        held_out = part.cut != "whole"
-        part = replace(part, snapshot=self.snapshot(dataset.content_digest() if held_out else dataset.test_digest()))
+        part = self.part(dataset.tested())
         if any(entry.kind == "excluded" and entry.part == part for entry in self.entries):
             return
         check_declared(self.account(), part, "excluded")
@@ -324,10 +322,9 @@ class Dataset(Protocol):
     name: str
     part: Part
     test: object
-    test_part: Part
 
     def content_digest(self) -> bytes: ...
-    def test_digest(self) -> bytes: ...
+    def tested(self) -> Dataset: ...
     def published_id(self) -> Id | None: ...
 
 

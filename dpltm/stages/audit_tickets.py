@@ -11,9 +11,11 @@ from dpltm.audit.masks import MaskFindings, mask_findings, out_of_order, unset_f
 from dpltm.audit.one_run import check_confidence
 from dpltm.errors import InputError
 from dpltm.networks import build
-from dpltm.privacy.events import Event, ProvenanceEvent
-from dpltm.privacy.report import report
-from dpltm.privacy.statement import PrivacyReport
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.pruning.ticket_transfer import transfer
@@ -55,9 +57,9 @@ class TicketFindings:
 def audit_tickets(
     tickets: TicketSet,
     dataset: Dataset,
+    ledger: Ledger,
     services: Services,
     *,
-    draws: tuple[Event, ...] = (),
     confidence: float = 0.95,
     coins: RandomSource | None = None,
 ) -> TicketFindings:
@@ -66,8 +68,8 @@ def audit_tickets(
     Args:
         tickets: of provenance private, by magnitude, of a fully connected network.
         dataset: records to make tickets from; those of the set, or others like them.
+        ledger: of the people whose records those are; the look at them is entered as unprotected.
         services: progress.
-        draws: of winners from the set; what they claim is part of the nominal epsilon.
         confidence: of the bound, in [0.5, 1).
         coins: of the audit, and the seed of the tickets.
 
@@ -83,6 +85,10 @@ def audit_tickets(
     places = unset_features(x)
     included = uniform(coins, len(places)) < 0.5
     mask_findings(np.zeros(len(places)), included, confidence)  # too few are refused before the work
+    account = Account.of((), tickets.lineage, unit=tickets.lineage.paid[0].unit)
+    claims = statement(account, 1e-5)
+    words = "audit of tickets: masks made anew of the records and canaries"
+    ledger.declare(Entry("release", ledger.part(dataset), (Unprotected(),), words, unit=ledger.unit))
     services.progress.say(f"making tickets anew, with {int(included.sum())} of {len(places)} made-up records")
     labels = (uniform(coins, int(included.sum())) * dataset.classes).astype(y.dtype)
     records = with_canaries(x, places[included], dataset.bounds[1])
@@ -99,9 +105,6 @@ def audit_tickets(
         )
     first = _first_layer(made)
     moved = out_of_order(made.theta0[first].abs().numpy()[:, places], made.tickets[1].mask[first].numpy()[:, places])
-    source = tickets.source
-    said = () if source is None else (ProvenanceEvent(source, "private", tickets.id),)
-    claims = report((*said, *draws), 1e-5, "add-remove")
     return TicketFindings(claims, mask_findings(moved, included, confidence), *_supermask(tickets, dataset, services))
 
 

@@ -1,4 +1,4 @@
-"""The query for moments of private records, as stages plan it, and records drawn from the answer (``records.synthetic``)."""
+"""The query for moments of private records, as stages ask it, and records drawn from the answer (``records.synthetic``)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features.conventions import NORM
-from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import DatasetRef, Event, GaussianEvent
-from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, NoisySgd
-from dpltm.privacy.parts import OnRecord, touching
 from dpltm.records import Dataset, unit_range
-from dpltm.records.synthetic import SENSITIVITY, Moments, synthetic_records
+from dpltm.records.synthetic import Moments, synthetic_records
 from dpltm.stages.front import check_quantities
 
 MAX_FEATURES = 8_192
@@ -35,29 +31,6 @@ def check_moments(dataset: Dataset, taker: str, fix: str) -> None:
             f"{taker}: takes at most {MAX_FEATURES} features, since it releases their number squared; {dataset.name} has"
             f" {dataset.features}: {fix}"
         )
-
-
-def plan_moments(
-    epsilon: float, delta: float, adjacency: Adjacency, source: DatasetRef, before: tuple[Event, ...]
-) -> GaussianEvent:
-    """The event of the query, with as much noise as the budget asks for.
-
-    Args:
-        epsilon, delta: what a ledger that holds ``before`` may come to afterwards, for these records.
-        adjacency: the relation; replace-one has twice the sensitivity.
-        source: what the release is entered on.
-        before: what the ledger holds, with what will be entered first.
-
-    Raises:
-        BudgetError: the ledger leaves too little of it.
-    """
-    bound = SENSITIVITY * (2.0 if adjacency == "replace-one" else 1.0)
-    draft = NoisySgd(1.0, 1, 1.0, bound, adjacency=adjacency)
-    calibrated = calibrate_noise(epsilon, delta, draft, OnRecord(source, touching(before, source)))
-    release = GaussianRelease(calibrated.noise_multiplier, bound, adjacency=adjacency)
-    return GaussianEvent(
-        source, release, "counts, sums and second moments of norm-bounded records, for synthetic ones"
-    )
 
 
 def draw_records(moments: Moments, dataset: Dataset, count: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -1,72 +1,92 @@
-"""Finding the private parts of a table's schema: planned, entered in the ledger, and only then released.
-
-The release is one Gaussian query over columns (``records.private_columns``). The finished schema holds its events, so that
-they are entered wherever it is used.
-"""
+"""Finding the private parts of a table's schema: one Gaussian query over columns (``records.private_columns``)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import cast
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
 
-from dpltm.errors import BudgetError, InputError
+from dpltm.errors import InputError
 from dpltm.options.datasets import FindOptions
 from dpltm.options.sections import check_choices
-from dpltm.privacy.behind import check_not_read_off
+from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import DatasetRef, Event, GaussianEvent, GuaranteeEvent, ReleaseEvent
-from dpltm.privacy.lineage import check_not_public, check_test_apart, entered_on, relation_notes
+from dpltm.privacy.entry import Entry, Lineage, to_json
+from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
-from dpltm.privacy.old_ledger import Ledger
-from dpltm.privacy.parts import OnRecord, total_epsilon, touching
-from dpltm.privacy.report import report
-from dpltm.privacy.statement import PrivacyReport
-from dpltm.randomness.noise import RandomSource, SecureSource
+from dpltm.privacy.release import Secret, pay, price
+from dpltm.privacy.statement import PrivacyReport, statement
+from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.private_columns import LONGEST_NAME, MOST_NAMES, ColumnQuery, find_columns
-from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, Column, Schema
-from dpltm.records.schema_text import schema_text
+from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, Column, schema_text
 from dpltm.records.unfinished import Unfinished
-from dpltm.stages.checks import LedgerState, check_delta, check_epsilon
+from dpltm.stages.checks import check_delta, check_epsilon
 from dpltm.stages.progress import Progress
 
 NAMES_DELTA = 0.01
 """Part of delta for names of categories that one record alone has: ten times more would lower their threshold by 8 %."""
 
-NAME_BYTES, COLUMN_BYTES = 2 * LONGEST_NAME + 4, 200
-"""Most that a found name, each of its bytes escaped, adds to the text of a schema; and the rest of a found column."""
+NAME_BYTES, COLUMN_BYTES, ENTRY_BYTES = 2 * LONGEST_NAME + 4, 200, 1000
+"""Most that a found name, each of its bytes escaped, adds to the text of a schema; the rest of a found column; what a ledger adds to an entry."""
 
 LEAST = 1e-9
 """Epsilon of that release, which is (0, delta)-DP: the least that accountants count."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FindPlan:
-    """What is found, settled before anything is spent.
+@dataclass(frozen=True)
+class ColumnsRelease:
+    """Histograms of the columns of a table, with their price: a ``Release``.
 
     Attributes:
-        options: as they were asked for.
         table: the records, and the draft.
-        names: of categories, as their codes are; private.
+        names: of the categories that their codes stand for; private.
         query: histograms of the columns.
-        records: what the release is entered on.
-        gaussian: the histograms.
-        events: all that is entered: those, and names of categories.
-        ledger: that they are entered in.
-        before: the ledger as it was when the plan was made.
+        entry: what will be spent.
+        delta: of the names that one record alone has.
     """
 
-    options: FindOptions
     table: Unfinished
-    names: Mapping[str, Mapping[str, int]]
+    names: Mapping[str, Mapping[str, int]] = field(repr=False)
     query: ColumnQuery
-    records: DatasetRef
-    gaussian: GaussianEvent
-    events: tuple[ReleaseEvent, ...]
-    ledger: Ledger
-    before: LedgerState
+    entry: Entry
+    delta: float
+
+    @property
+    def lineage(self) -> Lineage:
+        """Of the draft."""
+        return self.table.schema.lineage
+
+    @property
+    def mechanism(self) -> GaussianRelease:
+        """Of the histograms."""
+        return cast(GaussianRelease, self.entry.of(GaussianRelease)[0])
+
+    def check(self) -> None:
+        """Refuse where what is found might make a schema too large to be read: it would be paid for, and lost.
+
+        Raises:
+            InputError: see above.
+        """
+        schema = self.table.schema
+        columns = [Column(column.name, "ignored") if column.wanted else column for column in schema.columns]
+        names = MOST_NAMES if any(column.kind == "category" for column in schema.wanted) else 0
+        size = len(schema_text(schema, columns, Lineage()).encode()) + names * NAME_BYTES + ENTRY_BYTES
+        size += len(schema.wanted) * COLUMN_BYTES + 2 * len(json.dumps(to_json(self.entry)))
+        features = sum(len(column.features) for column in columns) + names + 2 * len(schema.wanted)
+        if size > MAX_BYTES or features > MAX_FEATURES:
+            raise InputError(
+                "`private`: what is found might make a schema too large to be read"
+                f" ({size:,} of {MAX_BYTES:,} bytes, {features:,} of {MAX_FEATURES:,} features); list fewer values, or"
+                " shorter ones, in the draft"
+            )
+
+    def draw(self, secret: Secret, at: Any) -> Iterator[tuple[Column, ...]]:
+        """Yield the columns that were found. Arguments as ``Release``."""
+        del at
+        noise = KeyedSource(secret.child("noise"))
+        yield find_columns(self.query, self.table.codes, self.names, self.mechanism.noise_std, self.delta, noise)
 
 
 @dataclass(frozen=True)
@@ -78,118 +98,93 @@ class FoundSchema:
         ignored: columns in which nothing stood out of the noise.
         features: how many it makes; of none, nothing can be learned by it.
         privacy: the report on the records.
+        mechanism: of the histograms.
     """
 
     text: str
     ignored: tuple[str, ...]
     features: int
     privacy: PrivacyReport
+    mechanism: GaussianRelease
 
 
-def plan(
-    table: Unfinished, names: Mapping[str, Mapping[str, int]], options: FindOptions, ledger: Ledger, progress: Progress
-) -> FindPlan:
-    """Settles and refuses everything, and spends nothing.
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is to be found, checked; nothing is spent yet.
 
-    Args:
+    Attributes:
         table: the records, and the draft.
         names: of the categories that their codes stand for; private.
         options: what may be spent.
-        ledger: what it holds counts towards the budget.
+        ledger: that pays.
         progress: told that noise is being calibrated.
-
-    Raises:
-        InputError: options out of range; records that may not be used so.
-        BudgetError: the ledger leaves too little of the budget.
     """
-    check_choices(options)
-    if options.epsilon is None:
-        raise InputError("`epsilon` is missing: what finding bounds and values may spend, such as 0.2")
-    check_epsilon("epsilon", options.epsilon)
-    dataset, adjacency = table.dataset, cast(Adjacency, options.adjacency)
-    check_delta(options.delta, dataset)
-    state = LedgerState(ledger)
-    records = entered_on(dataset, adjacency, ledger.registry)
-    check_not_public(state.events, records, ledger.registry)
-    check_not_read_off(table.schema.found, records, ledger.registry)
-    check_test_apart(dataset, state.events, ledger.registry)
-    query = ColumnQuery(table.schema.wanted, adjacency)
-    known, lone = touching(state.events, records), tuple[ReleaseEvent, ...]()
-    if query.lone_names:
-        chance = Guarantee(LEAST, NAMES_DELTA * options.delta, adjacency=adjacency, unit=dataset.unit)
-        one = "person" if dataset.unit == "user" else "record"
-        lone = (GuaranteeEvent(records, chance, f"names of categories of a schema, if one {one} alone has them"),)
-    if math.isinf(total_epsilon((*known, *lone), options.delta, unit=dataset.unit)):
-        raise BudgetError(
-            "budget: the ledger holds a release after which nothing can be certified for these records, so there is no"
-            " budget to take a part of; take another `ledger`, or write public bounds and values"
+
+    table: Unfinished
+    names: Mapping[str, Mapping[str, int]] = field(repr=False)
+    options: FindOptions
+    ledger: Ledger
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        check_choices(self.options)
+        if self.options.epsilon is None:
+            raise InputError("`epsilon` is missing: what finding bounds and values may spend, such as 0.2")
+        check_epsilon("epsilon", self.options.epsilon)
+        check_delta(self.options.delta, self.table.dataset)
+
+    def plan(self, book: Book, known: Entry | None = None) -> ColumnsRelease:
+        """Return the release, calibrated to what a ledger leaves of the budget.
+
+        Args:
+            book: of the ledger.
+            known: the entry of a release that goes on; there is none, since it is drawn at once.
+
+        Raises:
+            InputError: records that are public, or declared apart.
+            BudgetError: the ledger leaves too little of the budget.
+        """
+        del known
+        options, adjacency = self.options, cast(Adjacency, self.options.adjacency)
+        part, account = self.ledger.part(self.table.dataset), book.account(self.table.schema.lineage)
+        check_private(account, part)
+        query, delta = ColumnQuery(self.table.schema.wanted, adjacency), NAMES_DELTA * options.delta
+        lone = (Guarantee(LEAST, delta, adjacency=adjacency),) if query.lone_names else ()
+        assert options.epsilon is not None
+        self.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
+        alone = NoisySgd(1.0, 1, 1.0, query.sensitivity, adjacency=adjacency)
+        noise = calibrate_noise(options.epsilon, options.delta, alone, Planned(account, part, lone)).noise_multiplier
+        histograms = GaussianRelease(noise, query.sensitivity, adjacency=adjacency)
+        columns = len(query.columns)
+        words = f"histograms of {columns} column{'s' * (columns > 1)} for a schema"
+        entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
+        return ColumnsRelease(self.table, self.names, query, entry, delta)
+
+    def priced(self) -> tuple[ColumnsRelease, PrivacyReport]:
+        """Return what would be released, and what the report would be."""
+        release = self.plan(self.ledger.book)
+        release.check()
+        return release, self._report(price(release, self.ledger.book))
+
+    def found(self) -> FoundSchema:
+        """Pay for the histograms, and return the finished schema: a function of the draft and of that release.
+
+        Raises:
+            InputError, BudgetError: as :meth:`plan`; nothing is spent then.
+        """
+        paid = pay(self.plan, self.ledger)
+        found = next(paid.values)
+        by_name, schema = {column.name: column for column in found}, self.table.schema
+        columns = [by_name.get(column.name, column) for column in schema.columns]
+        return FoundSchema(
+            schema_text(schema, columns, paid.lineage),
+            tuple(column.name for column in found if not column.features),
+            sum(len(column.features) for column in columns),
+            self._report(paid.account),
+            cast(GaussianRelease, paid.entry.of(GaussianRelease)[0]),
         )
-    progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
-    alone = NoisySgd(1.0, 1, 1.0, query.sensitivity, adjacency=adjacency, unit=dataset.unit)
-    noise = calibrate_noise(options.epsilon, options.delta, alone, OnRecord(records, (*known, *lone)))
-    release = GaussianRelease(noise.noise_multiplier, query.sensitivity, adjacency=adjacency, unit=dataset.unit)
-    columns = len(query.columns)
-    gaussian = GaussianEvent(records, release, f"histograms of {columns} column{'s' * (columns > 1)} for a schema")
-    events = (*lone, gaussian)
-    _check_room(table.schema, events)
-    ledger.check_budgets(events)
-    return FindPlan(
-        options=options, table=table, names=names, query=query, records=records, gaussian=gaussian, events=events,
-        ledger=ledger, before=state,
-    )  # fmt: skip
 
-
-def _check_room(schema: Schema, events: tuple[ReleaseEvent, ...]) -> None:
-    """Raises InputError where what is found might make a schema too large to be read: it would be paid for, and lost."""
-    columns = [Column(column.name, "ignored") if column.wanted else column for column in schema.columns]
-    names = MOST_NAMES if any(column.kind == "category" for column in schema.wanted) else 0
-    size = len(schema_text(schema, columns, events).encode()) + names * NAME_BYTES + len(schema.wanted) * COLUMN_BYTES
-    features = sum(len(column.features) for column in columns) + names + 2 * len(schema.wanted)
-    if size > MAX_BYTES or features > MAX_FEATURES:
-        raise InputError(
-            "`private`: what is found might make a schema too large to be read"
-            f" ({size:,} of {MAX_BYTES:,} bytes, {features:,} of {MAX_FEATURES:,} features); list fewer values, or shorter"
-            " ones, in the draft"
-        )
-
-
-def planned_report(plan: FindPlan) -> PrivacyReport:
-    """What the report would be, were the plan carried out."""
-    return _report(plan, (*plan.before.events, *plan.events))
-
-
-def find(plan: FindPlan, noise: RandomSource | None = None) -> FoundSchema:
-    """Enters the release, makes it, and returns the finished schema.
-
-    Args:
-        plan: as settled.
-        noise: random bits; a cryptographic generator's if None.
-
-    Raises:
-        InputError: the ledger has grown since it was planned; nothing is spent then.
-        BudgetError: a budget set on the records does not allow it.
-
-    Guarantees:
-        The events are on record before the noise is drawn. The schema is a function of the draft and of that release.
-    """
-    plan.ledger.enter(plan.events, plan.before.events)
-    found = find_columns(
-        plan.query,
-        plan.table.codes,
-        plan.names,
-        plan.gaussian.mechanism.noise_std,
-        NAMES_DELTA * plan.options.delta,
-        SecureSource() if noise is None else noise,
-    )
-    by_name, schema = {column.name: column for column in found}, plan.table.schema
-    columns = [by_name.get(column.name, column) for column in schema.columns]
-    ignored = tuple(column.name for column in found if not column.features)
-    features = sum(len(column.features) for column in columns)
-    text = schema_text(schema, columns, plan.events)
-    return FoundSchema(text, ignored, features, _report(plan, plan.ledger.events))
-
-
-def _report(plan: FindPlan, held: tuple[Event, ...]) -> PrivacyReport:
-    dataset, adjacency = plan.table.dataset, cast(Adjacency, plan.options.adjacency)
-    notes = [*public_input_notes(dataset), *unit_notes(dataset), *relation_notes(dataset, adjacency)]
-    return report(touching(held, plan.records), plan.options.delta, adjacency, notes, unit=dataset.unit, held=held)
+    def _report(self, account: Account) -> PrivacyReport:
+        notes = [*public_input_notes(self.table.dataset), *unit_notes(self.table.dataset)]
+        adjacency = cast(Adjacency, self.options.adjacency)
+        return statement(account, self.options.delta, adjacency=adjacency, notes=notes)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,31 +12,23 @@ from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, build
 from dpltm.options.sections import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
-from dpltm.privacy.events import Event, GaussianEvent
-from dpltm.privacy.lineage import (
-    check_never_private,
-    check_not_public,
-    check_test_apart,
-    entered_on,
-    relation_notes,
-    to_enter,
-)
-from dpltm.privacy.mechanisms import Adjacency
-from dpltm.privacy.old_ledger import Ledger
-from dpltm.privacy.parts import touching
-from dpltm.privacy.report import report
-from dpltm.privacy.statement import PrivacyReport
+from dpltm.privacy.account import Account, Planned, check_private
+from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.entry import Entry, Lineage
+from dpltm.privacy.ledger import Book, Ledger
+from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, NoisySgd
+from dpltm.privacy.release import Secret, pay, price
+from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import GenerationConfig, train_dense
-from dpltm.randomness.noise import SecureSource
+from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import Dataset, from_arrays, unscale
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.settle import MAX_NAME
-from dpltm.records.synthetic import release_moments
-from dpltm.records.synthetic_origin import SyntheticOrigin
-from dpltm.stages.checks import LedgerState, check_count, check_delta, check_epsilon, model_spec
-from dpltm.stages.front import feature_events, feature_notes
+from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments
+from dpltm.stages.checks import check_count, check_delta, check_epsilon, model_spec
+from dpltm.stages.front import feature_notes
 from dpltm.stages.inputs import tensors
-from dpltm.stages.moments import check_moments, draw_records, plan_moments
+from dpltm.stages.moments import check_moments, draw_records
 from dpltm.stages.services import Services
 from dpltm.training.evaluation import accuracy
 
@@ -48,26 +40,42 @@ PASSES, BATCH = 20, 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class SynthesisPlan:
-    """A synthesis as settled before it starts; nothing is spent yet.
+class MomentsRelease:
+    """The query for moments of private records, with its price: a ``Release``.
 
     Attributes:
-        options: as they were given.
         dataset: the private records.
-        spec: the network that is scored.
-        lineage: what bounds and categories of the records were found by, where the ledger does not know it yet.
-        event: what will be spent.
-        ledger: that it is entered in.
-        before: the ledger as it was when the plan was made.
+        entry: what will be spent.
+        services: where features come from.
     """
 
-    options: SynthesizeOptions
     dataset: Dataset
-    spec: ModelSpec
-    lineage: tuple[Event, ...]
-    event: GaussianEvent
-    ledger: Ledger
-    before: LedgerState
+    entry: Entry
+    services: Services
+
+    @property
+    def lineage(self) -> Lineage:
+        """Of the records' columns."""
+        return self.dataset.lineage
+
+    @property
+    def mechanism(self) -> GaussianRelease:
+        """Of the query."""
+        return cast(GaussianRelease, self.entry.mechanisms[0])
+
+    def check(self) -> None:
+        """See ``Release``."""
+
+    def draw(self, secret: Secret, at: Any) -> Iterator[Moments]:
+        """Yield the noisy answer. Arguments as ``Release``."""
+        del at
+        yield release_moments(
+            *tensors(self.dataset.train, self.dataset, self.services),
+            self.dataset.classes,
+            noise_multiplier=self.mechanism.noise_multiplier,
+            adjacency=self.mechanism.adjacency,
+            noise=KeyedSource(secret.child("noise")),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,16 +98,23 @@ class SyntheticRecords:
     """Synthetic records, and what they cost.
 
     Attributes:
-        dataset: the records, with what they come from: every stage takes it, and enters that.
+        dataset: the records, with their lineage: every stage takes it.
         privacy: the report on the private records.
         ledger: that holds the release.
+        mechanism: of the release.
         score: of a network trained on them; None where there is no test split.
     """
 
     dataset: Dataset
     privacy: PrivacyReport
     ledger: Ledger = field(repr=False)
+    mechanism: GaussianRelease
     score: Score | None = None
+
+    @property
+    def lineage(self) -> Lineage:
+        """The release that they are post-processing of, with all that it is made of."""
+        return self.dataset.lineage
 
     @property
     def x(self) -> np.ndarray:
@@ -112,18 +127,130 @@ class SyntheticRecords:
         return self.dataset.train.y
 
 
-def plan(dataset: Dataset, options: SynthesizeOptions, ledger: Ledger, services: Services) -> SynthesisPlan:
-    """Settles and refuses everything before anything is spent.
+@dataclass(frozen=True, kw_only=True)
+class Synthesis:
+    """What is asked for, checked; nothing is spent yet.
+
+    Attributes:
+        dataset: the private records.
+        options: how many, and for what epsilon.
+        ledger: that pays.
+        services: told how far it is.
+        spec: the network that is scored.
+    """
+
+    dataset: Dataset
+    options: SynthesizeOptions
+    ledger: Ledger
+    services: Services
+    spec: ModelSpec
+
+    def plan(self, book: Book, known: Entry | None = None) -> MomentsRelease:
+        """Return the release, calibrated to what a ledger leaves of the budget.
+
+        Args:
+            book: of the ledger.
+            known: the entry of a release that goes on; there is none, since it is drawn at once.
+
+        Raises:
+            InputError: records that are public, or declared apart.
+            BudgetError: the ledger leaves too little of the budget.
+        """
+        del known
+        dataset, options, part = self.dataset, self.options, self.ledger.part(self.dataset)
+        account, adjacency = book.account(dataset.lineage), cast(Adjacency, options.adjacency)
+        check_private(account, part)
+        assert options.epsilon is not None
+        self.services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
+        bound = SENSITIVITY * (2.0 if adjacency == "replace-one" else 1.0)
+        draft = NoisySgd(1.0, 1, 1.0, bound, adjacency=adjacency)
+        noise = calibrate_noise(options.epsilon, options.delta, draft, Planned(account, part)).noise_multiplier
+        words = "counts, sums and second moments of norm-bounded records, for synthetic ones"
+        entry = Entry("release", part, (GaussianRelease(noise, bound, adjacency=adjacency),), words, unit=book.unit)
+        return MomentsRelease(dataset=dataset, entry=entry, services=self.services)
+
+    def priced(self) -> tuple[MomentsRelease, PrivacyReport]:
+        """Return what would be released, and what the report would be."""
+        release = self.plan(self.ledger.book)
+        return release, self._report(price(release, self.ledger.book))
+
+    def made(self) -> SyntheticRecords:
+        """Pay for the moments, and return records drawn from them, without a score.
+
+        Raises:
+            InputError, BudgetError: as :meth:`plan`; or the ledger protects records of the test split.
+
+        Guarantees:
+            The release is on record before any noise is drawn. The records are post-processing of it, and of public facts:
+            the bounds, the number of classes and the shape of a record.
+        """
+        dataset, options = self.dataset, self.options
+        self.ledger.exclude(dataset)
+        paid = pay(self.plan, self.ledger)
+        self.services.progress.say(f"releasing moments of {dataset.features} features")
+        drawn, labels = draw_records(next(paid.values), dataset, options.records_out, options.seed)
+        made = from_arrays(
+            unscale(drawn.numpy(), dataset.bounds).reshape(-1, *dataset.row_shape),
+            labels.numpy(),
+            bounds=dataset.bounds,
+            classes=dataset.classes,
+            name=f"synthetic {dataset.name}"[:MAX_NAME],
+            for_training=False,
+        )
+        facts: dict[str, Any] = {"records_origin": "described", "classes_origin": "described"}
+        return SyntheticRecords(
+            dataset=replace(made, synthetic=True, lineage=paid.lineage, **facts),
+            privacy=self._report(paid.account),
+            ledger=self.ledger,
+            mechanism=cast(GaussianRelease, paid.entry.mechanisms[0]),
+        )
+
+    def scored(self, made: SyntheticRecords) -> SyntheticRecords:
+        """Return the records with the score of a network that was trained on them, where there is a test split.
+
+        The training is ordinary: it is post-processing, and nothing but the test split is looked at beside.
+
+        Args:
+            made: the records.
+        """
+        dataset, spec, services = self.dataset, self.spec, self.services
+        if dataset.test is None:
+            return made
+        x, y = tensors(made.dataset.train, made.dataset, services)
+        batch = min(BATCH, len(y))
+        config = GenerationConfig(
+            rounds=1, iterations=max(1, PASSES * len(y) // batch), batch_size=batch, seed=self.options.seed
+        )
+        with services.progress.progress("training on synthetic records", config.iterations) as step:
+            trained = train_dense(spec, x, y, config, lambda done, _: step(done))
+        model = build(spec)
+        model.load_state_dict(trained.predictor or {})
+        found = accuracy(model, *tensors(dataset.test, dataset, services))
+        return replace(made, score=Score(model=spec.text, accuracy=found, records=len(dataset.test)))
+
+    def _report(self, account: Account) -> PrivacyReport:
+        dataset, options = self.dataset, self.options
+        notes = [*public_input_notes(dataset), *unit_notes(dataset), *feature_notes(dataset, options.delta)]
+        notes.append(
+            "the synthetic records are post-processing of what was spent: whatever is made of them costs these records"
+            " nothing more, and using them beside other releases from these records adds up"
+        )
+        if dataset.test is not None:
+            notes.append("accuracy is measured on the test split, which is declared separate from the private records")
+        return statement(account, options.delta, adjacency=cast(Adjacency, options.adjacency), notes=notes)
+
+
+def settle(dataset: Dataset, options: SynthesizeOptions, ledger: Ledger, services: Services) -> Synthesis:
+    """Check what is asked for, before a ledger is looked at.
 
     Args:
         dataset: the private records.
         options: how many, and for what epsilon.
-        ledger: what it holds counts towards the budget.
+        ledger: that pays.
         services: told how far it is.
 
     Raises:
         InputError: options out of range; records that may not be used like that.
-        BudgetError: the ledger leaves too little of the budget.
     """
     check_choices(options)
     if options.epsilon is None:
@@ -132,7 +259,7 @@ def plan(dataset: Dataset, options: SynthesizeOptions, ledger: Ledger, services:
     check_count("records_out", options.records_out)
     if not 0 <= options.seed < 2**63:
         raise InputError(f"`seed`: {options.seed} is not between 0 and 2^63 - 1")
-    if dataset.synthetic is not None:
+    if dataset.synthetic:
         raise InputError(
             f"`dataset`: records of {dataset.name} are synthetic already, and cost nothing more; name the private ones"
         )
@@ -143,117 +270,5 @@ def plan(dataset: Dataset, options: SynthesizeOptions, ledger: Ledger, services:
             f" for at most {MAX_VALUES // dataset.features:,}"
         )
     check_delta(options.delta, dataset)
-    spec, before = model_spec(options.model, dataset), ledger.events
-    adjacency = cast(Adjacency, options.adjacency)
-    records = entered_on(dataset, adjacency, ledger.registry)
-    lineage = to_enter(feature_events(dataset, records, ledger.registry), before)
-    known = (*before, *lineage)
-    check_not_public(known, records, ledger.registry)
-    services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
-    event = plan_moments(options.epsilon, options.delta, adjacency, records, known)
-    check_test_apart(dataset, (*known, event), ledger.registry)
-    check_never_private(before, lineage)
-    ledger.check_budgets((*lineage, event))
-    return SynthesisPlan(
-        options=options,
-        dataset=dataset,
-        spec=spec,
-        lineage=lineage,
-        event=event,
-        ledger=ledger,
-        before=LedgerState(ledger),
-    )
-
-
-def planned_report(plan: SynthesisPlan) -> PrivacyReport:
-    """What the report would be, were the plan carried out."""
-    return _report(plan, (*plan.before.events, *plan.lineage, plan.event))
-
-
-def synthesize(plan: SynthesisPlan, services: Services) -> SyntheticRecords:
-    """Enters the release, makes it, and draws the records from the answer.
-
-    Args:
-        plan: as settled.
-        services: told how far it is.
-
-    Raises:
-        InputError: the ledger has grown since the plan was made.
-
-    Guarantees:
-        The event is on record before any noise is drawn, and so is what bounds and categories were found by. The records are
-        post-processing of these releases, and of public facts: the bounds, the number of classes and the shape of a record.
-    """
-    dataset, options, sigma = plan.dataset, plan.options, plan.event.mechanism.noise_multiplier
-    plan.before.check(plan.ledger)
-    x, y = tensors(dataset.train, dataset, services)
-    plan.ledger.enter((*plan.lineage, plan.event), plan.before.events)  # before the query is asked
-    services.progress.say(f"releasing moments of {dataset.features} features")
-    moments = release_moments(
-        x, y, dataset.classes, noise_multiplier=sigma, adjacency=plan.event.mechanism.adjacency, noise=SecureSource()
-    )
-    drawn, labels = draw_records(moments, dataset, options.records_out, options.seed)
-    made = unscale(drawn.numpy(), dataset.bounds).reshape(-1, *dataset.row_shape)
-    return SyntheticRecords(
-        dataset=_as_dataset(plan, made, labels.numpy()),
-        privacy=_report(plan, plan.ledger.events),
-        ledger=plan.ledger,
-    )
-
-
-def scored(plan: SynthesisPlan, made: SyntheticRecords, services: Services) -> SyntheticRecords:
-    """The records with the score of a network that was trained on them, where there is a test split to score on.
-
-    The training is ordinary: it is post-processing, and nothing but the test split is looked at beside.
-
-    Args:
-        plan: that they were made by.
-        made: the records.
-        services: told how far it is.
-    """
-    dataset, spec = plan.dataset, plan.spec
-    if dataset.test is None:
-        return made
-    x, y = tensors(made.dataset.train, made.dataset, services)
-    batch = min(BATCH, len(y))
-    config = GenerationConfig(
-        rounds=1, iterations=max(1, PASSES * len(y) // batch), batch_size=batch, seed=plan.options.seed
-    )
-    with services.progress.progress("training on synthetic records", config.iterations) as step:
-        trained = train_dense(spec, x, y, config, lambda done, _: step(done))
-    model = build(spec)
-    model.load_state_dict(trained.predictor or {})
-    found = accuracy(model, *tensors(dataset.test, dataset, services))
-    return replace(made, score=Score(model=spec.text, accuracy=found, records=len(dataset.test)))
-
-
-def _as_dataset(plan: SynthesisPlan, x: np.ndarray, y: np.ndarray) -> Dataset:
-    """The records with their public facts, and with what they come from."""
-    dataset, digest = plan.dataset, hashlib.sha256()
-    for part in (x, y):
-        digest.update(f"{part.dtype.name} {part.shape}\n".encode())
-        digest.update(np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<")).tobytes())
-    made = from_arrays(
-        x,
-        y,
-        bounds=dataset.bounds,
-        classes=dataset.classes,
-        name=f"synthetic {dataset.name}"[:MAX_NAME],
-        for_training=False,
-    )
-    origin = SyntheticOrigin(digest.hexdigest(), plan.event, dataset.bounds, dataset.classes, dataset.found)
-    return replace(made, synthetic=origin, found=origin.found, records_origin="described", classes_origin="described")
-
-
-def _report(plan: SynthesisPlan, held: tuple[Event, ...]) -> PrivacyReport:
-    dataset, options = plan.dataset, plan.options
-    notes = [*public_input_notes(dataset), *unit_notes(dataset), *relation_notes(dataset, options.adjacency)]
-    notes += feature_notes(dataset, plan.event.dataset, options.delta, plan.ledger.registry)
-    notes.append(
-        "the synthetic records are post-processing of what was spent: whatever is made of them costs these records nothing"
-        " more, and using them beside other releases from these records adds up"
-    )
-    if dataset.test is not None:
-        notes.append("accuracy is measured on the test split, which is declared separate from the private records")
-    adjacency = plan.event.mechanism.adjacency
-    return report(touching(held, plan.event.dataset), options.delta, adjacency, notes, held=held)
+    spec = model_spec(options.model, dataset)
+    return Synthesis(dataset=dataset, options=options, ledger=ledger, services=services, spec=spec)

@@ -1,12 +1,11 @@
-"""Ticket sets from tickets: for other records, and from a pruned model. Both keep what the tickets depend on.
+"""Ticket sets from tickets: for other records, and from a pruned model. Both keep the lineage of what they are made of.
 
-A mask that goes into another set still tells of the records that it was made from, so provenance, the releases that it was
-made by and every draw behind it go along (privacy-model.md 2).
+A mask that goes into another set still tells of the records that it was made from (docs/privacy-model.md section 2).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol, cast
 
@@ -16,19 +15,18 @@ from dpltm.networks import ModelSpec
 from dpltm.options.features import FeatureOptions
 from dpltm.options.tickets import ImportOptions
 from dpltm.options.transfer import TransferOptions
-from dpltm.privacy.behind import found_behind
-from dpltm.privacy.events import DatasetRef, Event, ProvenanceKind
-from dpltm.privacy.lineage import draws_behind
-from dpltm.privacy.old_ledger import merge
+from dpltm.privacy.account import check_private
+from dpltm.privacy.entry import Entry, Lineage, lineage_of
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Unprotected
 from dpltm.pruning.generation import Tickets
-from dpltm.pruning.ticket_set import Parent, TicketSet, Winner, found_setting, schema_of
+from dpltm.pruning.ticket_set import Parent, ProvenanceKind, TicketSet
 from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget
 from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
 from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes
-from dpltm.records.registry import RecordRegistry
 from dpltm.stages.checks import check_tables
-from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map
+from dpltm.stages.front import FeatureSources, declare_public, take_over_map, with_feature_map
 from dpltm.stages.progress import SILENT, Progress
 
 
@@ -47,54 +45,25 @@ class TransferredSet:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class TransferPlan:
-    """A transfer in which all that can be refused was not, unless the two networks have no layer in common.
-
-    Attributes:
-        tickets: the set that is taken from.
-        body: its tickets, or the one round that is taken.
-        round: that round; None for all.
-        dataset: the other records, with what stands in front of the network.
-        target: the network for them.
-        options: what is taken over.
-        draws: behind what is taken.
-    """
-
-    tickets: TicketSet
-    body: Tickets
-    round: int | None
-    dataset: Dataset
-    target: ModelSpec
-    options: TransferOptions
-    draws: tuple[Event, ...]
-
-
 def check_options(options: TransferOptions) -> None:
     """Raises InputError for an option out of range."""
     if not 0 <= options.seed < 2**62:
         raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
 
 
-def plan_transfer(
-    tickets: TicketSet,
-    dataset: Dataset,
-    options: TransferOptions,
-    *,
-    round: int | None = None,
-    winner: Winner | None = None,
-) -> TransferPlan:
-    """Which network the tickets would be for.
+def transfer(
+    tickets: TicketSet, dataset: Dataset, options: TransferOptions, *, round: int | None = None
+) -> TransferredSet:
+    """Return the same tickets for other records.
 
     Args:
         tickets: a set.
         dataset: the other records, of which only the shape is looked at.
         options: what is taken over.
         round: the ticket that is taken; None for all.
-        winner: of the draws from the set, if there were any.
 
     Raises:
-        InputError: an option out of range, or records that the network cannot take.
+        InputError: an option out of range, records that the network cannot take, or not one layer that can be kept.
         ArtifactError: no such round.
     """
     check_options(options)
@@ -104,40 +73,21 @@ def plan_transfer(
         body = one_round(body, tickets.ticket(round).round)
     target = retarget(body.spec, dataset.input_shape, dataset.features, dataset.classes, dataset.input_tables)
     check_tables(target, dataset, f"{tickets.label}: its network")
-    return TransferPlan(tickets, body, round, dataset, target, options, draws_behind(tickets, winner, round))
-
-
-def transfer(plan: TransferPlan) -> TransferredSet:
-    """The set of the tickets for the other records.
-
-    Raises:
-        InputError: not one layer can be kept.
-    """
-    source, options, dataset = plan.tickets, plan.options, plan.dataset
     mode, fresh = cast(Mode, options.mode), cast(Fresh, options.fresh)
-    made = transfer_tickets(plan.body, plan.target, mode, fresh, options.seed)
-    tickets = replace(
-        source,
+    made = transfer_tickets(body, target, mode, fresh, options.seed)
+    config = {"transfer": {"mode": options.mode, "fresh": options.fresh, "seed": options.seed}}
+    schema = {name: value for name, value in tickets.config.items() if name == "table_schema"}
+    result = TicketSet(
         body=made.tickets,
-        config={
-            "transfer": {"mode": options.mode, "fresh": options.fresh, "seed": options.seed},
-            **schema_of(source),
-            **found_setting(merge((found_behind(source), dataset.found))),
-        },
-        draws=plan.draws,
-        parent=Parent(source.id, source.name, plan.round, f"transfer ({options.mode})"),
-        name=options.name or source.name,
-        feature_map=dataset.feature_map or source.feature_map,
-        label="",
-        path=None,
+        name=options.name or tickets.name,
+        criterion=tickets.criterion,
+        provenance=tickets.provenance,
+        lineage=lineage_of(tickets, dataset),
+        config={**config, **schema},
+        parent=Parent(tickets.id, tickets.name, round, f"transfer ({options.mode})"),
+        feature_map=dataset.feature_map or tickets.feature_map,
     )
-    notes = public_input_notes(dataset)
-    if source.provenance in ("dp", "private"):
-        notes.append(
-            f"the tickets depend on {source.source}, where their cost is entered; whether {dataset.name} holds the same"
-            " people in a form that is not recognised (scaled, rounded, other columns) is yours to know"
-        )
-    return TransferredSet(tickets, made.layers, tuple(notes))
+    return TransferredSet(result, made.layers, tuple(public_input_notes(dataset)))
 
 
 class StatedFront(Protocol):
@@ -148,9 +98,6 @@ class StatedFront(Protocol):
 
     @property
     def network(self) -> ModelSpec | None: ...
-
-    @property
-    def source(self) -> DatasetRef | None: ...
 
     @property
     def has_tensors(self) -> bool: ...
@@ -173,26 +120,10 @@ class StatedOrigin(Protocol):
     def provenance(self) -> ProvenanceKind: ...
 
     @property
-    def source(self) -> DatasetRef | None: ...
-
-    @property
-    def events(self) -> tuple[Event, ...]: ...
-
-    @property
-    def draws(self) -> tuple[Event, ...]: ...
-
-    @property
-    def found(self) -> tuple[Event, ...] | None:
-        """What bounds and categories were found by; None where the file does not say."""
-        ...
+    def lineage(self) -> Lineage: ...
 
     @property
     def front(self) -> StatedFront | None: ...
-
-    @property
-    def complete(self) -> bool:
-        """Whether it says what stands in front; files that dpltm wrote before 0.2 did not."""
-        ...
 
 
 def front_of_import(
@@ -217,17 +148,10 @@ def front_of_import(
     Raises:
         InputError: the map has tensors, and is not named; or another is.
     """
-    notes = []
-    if origin is not None and origin.found is None:
-        notes.append(
-            f"{file} is of a former version, and does not say what bounds and categories of its records were found by; if"
-            " that was a release, it is not counted: export the ticket again"
-        )
-    if origin is None or not origin.complete:
+    if origin is None:
         if options.features is not None:
-            return with_feature_map(dataset, options, sources, progress), notes
+            return with_feature_map(dataset, options, sources, progress), []
         return dataset, [
-            *notes,
             f"{file} does not say what stands in front of its network; records as they are is what is taken: if it is"
             " features, name them with `features`, since what they were made from counts as well",
         ]
@@ -235,12 +159,12 @@ def front_of_import(
     if front is None:
         if options.features is not None:
             raise InputError(f"`features`: the network in {file} takes records as they are; leave it out")
-        return dataset, notes
+        return dataset, []
     if front.has_tensors and options.features is None:
         example = "network:RUN" if front.network is not None else f"{front.text}, with its `public` and `components`"
         raise InputError(
-            f"`features` is missing: the network in {file} stands behind {front.text} features, made from"
-            f" {front.source}, whose tensors the file does not hold; name what they were made by, as `features` {example}"
+            f"`features` is missing: the network in {file} stands behind {front.text} features, whose tensors the file does"
+            f" not hold; name what they were made by, as `features` {example}"
         )
     named = None
     if options.features is not None:
@@ -250,7 +174,7 @@ def front_of_import(
         raise InputError(
             f"`features`: {options.features} is not what the network in {file} stands behind ({front}); name the very same"
         )
-    return take_over_map(dataset, feature_map, None, file), notes
+    return take_over_map(dataset, feature_map, None, file), []
 
 
 def imported_set(
@@ -258,11 +182,11 @@ def imported_set(
     dataset: Dataset,
     origin: StatedOrigin | None,
     options: ImportOptions,
-    registry: RecordRegistry,
+    ledger: Ledger,
     *,
     file: str,
 ) -> TicketSet:
-    """The set of a pruned model.
+    """Return the set of a pruned model.
 
     Args:
         body: its dense network and its ticket.
@@ -270,44 +194,50 @@ def imported_set(
             the options and not the file say so.
         origin: what the file says of itself, if it does.
         options: what is said of it.
-        registry: tells whose records these are.
+        ledger: that the declaration is entered in, where the file says nothing of itself.
         file: where it lies, for messages.
 
     Raises:
         InputError: nobody says what the tickets depend on, or the options say something else than the file.
     """
-    parent, found = None, merge(((origin and origin.found) or (), dataset.found))
-    source: DatasetRef | None
-    events = () if origin is None else origin.events
+    lineage = lineage_of(dataset, dataset.feature_map)
+    parent = None if origin is None else Parent(origin.id, origin.name, None, "export and import")
     if origin is not None:
         if options.provenance not in (None, origin.provenance):
             raise InputError(f"`provenance`: {file} says {origin.provenance} of itself; leave `provenance` out")
-        provenance, source = origin.provenance, origin.source
-        parent = Parent(origin.id, origin.name, None, "export and import")
-    elif options.provenance is None:
-        raise InputError(f"`provenance` is missing: {file} does not say what its masks and weights depend on")
+        provenance, lineage = origin.provenance, lineage | origin.lineage
     else:
-        provenance = cast(ProvenanceKind, options.provenance)
-        free = provenance == "data-free"
-        if dataset.synthetic is not None and not free:
-            if provenance == "private":
-                raise InputError(
-                    f"`provenance`: private is for records of people, and those of {dataset.name} are synthetic: take"
-                    " public, at no cost; the tickets remember the release behind the records"
-                )
-            released = registry.resolve_event(dataset.synthetic.event)
-            provenance, source, events = "dp", released.dataset, (released,)
-        else:
-            source = None if free else registry.reference(dataset, public=provenance == "public")
+        provenance, declared = _declared(dataset, options, ledger, file)
+        lineage |= declared
     return TicketSet(
         body=body,
         name=options.name or PurePath(file).stem,
         criterion="imported",
         provenance=provenance,
-        source=source,
-        config={"imported": PurePath(file).name, **found_setting(found)},
-        events=events,
-        draws=() if origin is None else origin.draws,
+        lineage=lineage,
+        config={"imported": PurePath(file).name, **({"table_schema": dataset.schema} if dataset.schema else {})},
         parent=parent,
         feature_map=dataset.feature_map,
     )
+
+
+def _declared(dataset: Dataset, options: ImportOptions, ledger: Ledger, file: str) -> tuple[ProvenanceKind, Lineage]:
+    """What is said of masks and weights that say nothing of themselves, on record in a ledger."""
+    words = "masks and weights made elsewhere"
+    match options.provenance:
+        case None:
+            raise InputError(f"`provenance` is missing: {file} does not say what its masks and weights depend on")
+        case "data-free":
+            return "data-free", Lineage()
+        case "public":
+            return "dp" if dataset.synthetic else "public", declare_public(ledger, dataset, words)
+        case _:
+            if dataset.synthetic:
+                raise InputError(
+                    f"`provenance`: private is for records of people, and those of {dataset.name} are synthetic: take"
+                    " public, at no cost; the tickets remember the release behind the records"
+                )
+            part = ledger.part(dataset)
+            check_private(ledger.account(), part)
+            made = Entry("release", part, (Unprotected(),), f"{words}, with no mechanism", unit=ledger.unit)
+            return "private", ledger.lineage(*ledger.declare(made))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from dpltm import __version__
@@ -14,19 +14,17 @@ from dpltm.options.train import TrainRequest
 from dpltm.records import Dataset, DatasetCache
 from dpltm.stages.generate_settings import check_options
 from dpltm.stages.generate_training import follow as follow_generation
-from dpltm.stages.head import is_least_squares
 from dpltm.stages.progress import SILENT, Progress
-from dpltm.stages.starting_point import StartingPoint
-from dpltm.stages.train_checks import check_request
-from dpltm.stages.train_ranks import follow
-from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.workbench.generate import generate as generate_alone
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.train import open_records, open_start
+from dpltm.tickets.workbench.train import check_request, open_records, open_start, options_of
 from dpltm.tickets.workbench.train import train as train_alone
 from dpltm.training.launcher import Place, check_alone, launched
+from dpltm.training.least_squares import is_least_squares
 from dpltm.training.ranks import Ranks, environment
+from dpltm.training.start import StartingPoint
+from dpltm.verbs.train import follow
 
 
 def train(
@@ -56,13 +54,12 @@ def train(
     ranks = _joined(place, request, request.device)
     if ranks.first:
         return _leading(lambda: train_alone(request, progress, ranks=ranks))
-    registry = UserRegistry(remember=False)
 
     def opened() -> tuple[StartingPoint, Dataset]:
-        _, start, dataset = open_start(request, registry, SILENT, None)
+        _, start, dataset = open_start(replace(request, dry_run=True))  # rank 0 declares what is public
         return start, open_records(request, start, None) if dataset is None else dataset
 
-    follow(ranks, opened, request, registry, services(SILENT))
+    follow(ranks, opened, options_of(request), services(SILENT))
     return None
 
 

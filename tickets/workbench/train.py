@@ -1,47 +1,37 @@
-"""A training on files: its ticket, its records and its ledger are opened, and the run is kept in a folder."""
+"""``dpltm train``: its ticket, its records and its ledger are opened, and the run is kept in a folder."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
-from dpltm.options.train import TrainRequest
-from dpltm.privacy.events import Event
+from dpltm.options.train import TrainOptions, TrainRequest
+from dpltm.privacy.ledger import Ledger
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
-from dpltm.records.registry import RecordRegistry
-from dpltm.stages import train as stage
+from dpltm.records.units import check_per_unit
 from dpltm.stages.checks import model_spec
 from dpltm.stages.front import take_over_map
-from dpltm.stages.going_on import planned_on
-from dpltm.stages.progress import Progress
-from dpltm.stages.starting_point import StartingPoint, default_network, fresh, from_round
-from dpltm.stages.train_checks import check_request
-from dpltm.stages.train_plan import TrainingPlan
-from dpltm.stages.train_state import resumed
-from dpltm.tickets.audit_files import BYTES
+from dpltm.stages.progress import SILENT, Progress
+from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.curve_files import new_picture
 from dpltm.tickets.files import new_folder
-from dpltm.tickets.identity import UserRegistry
-from dpltm.tickets.journal import begin
-from dpltm.tickets.ledger_file import enrol, open_ledger, remove_ledger
 from dpltm.tickets.published import recorded
 from dpltm.tickets.report_charts import over_steps, write_charts
-from dpltm.tickets.room import check_room
 from dpltm.tickets.run import answer, save_run
-from dpltm.tickets.store import find_set, is_bundled, split_round
-from dpltm.tickets.ticket_set import folder_of, ledger_path
-from dpltm.tickets.winner import drawn_from, load_winner
-from dpltm.tickets.workbench.ledgers import note_all_ledgers
+from dpltm.tickets.store import find_set, split_round
+from dpltm.tickets.winner import load_winner
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.training.least_squares import NO_TICKET, is_least_squares
 from dpltm.training.ranks import Ranks
 from dpltm.training.run import Run
+from dpltm.training.start import StartingPoint, default_network, fresh, from_round
+from dpltm.verbs.train import check_options, facts_of, plan, planned_statement, protected_units, train_start
 
 
 def train(
@@ -51,72 +41,84 @@ def train(
     dataset_cache: DatasetCache | None = None,
     ending: Callable[[dict[str, Any]], None] | None = None,
     ranks: Ranks | None = None,
+    own: bool = False,
 ) -> dict[str, Any]:
-    """Plans, enters the event, trains, writes the run; returns what ``dpltm train`` prints as JSON.
+    """Train, write the run, and return what ``dpltm train`` prints as JSON.
 
     Args:
         request: what ``dpltm train`` was asked for.
         progress: who watches.
         dataset_cache: datasets that were read already; None to read them anew.
-        ending: as :func:`dpltm.tickets.workbench.generate.generate`.
+        ending: called with the answer before the run is in its place.
         ranks: that share the work, of which this is rank 0; None for one process.
+        own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
 
     Raises:
         DpltmError: bad input or too small a budget, before any budget is spent.
     """
     check_request(request)
     picture = picture_of(request)
-    tickets, start, dataset = open_start(request, UserRegistry(remember=not request.dry_run), progress, dataset_cache)
+    tickets, start, dataset = open_start(request, progress, dataset_cache)
+    dataset = open_records(request, start, dataset_cache) if dataset is None else dataset
+    options, ledger = options_of(request), opened_ledger(request, dataset)
     out = Path(request.out) if request.out else _default_out(request, tickets, start)
-    shared = shared_ledger(request.ledger, None if request.dense else tickets)
-    own = Path(f"{out}.ledger.jsonl")  # in sight from the start: whatever ends the run, what it entered stays
     given = services(progress)
+    if request.dry_run:
+        planned = plan(start, dataset, options, ledger, ledger.book, given, own=own)
+        planned.check()
+        return as_flags({"dry_run": True, **facts_of(planned), "privacy": planned_statement(planned).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
-        # read once: what it holds now is what is planned on
-        ledger = open_ledger(
-            own if shared is None else shared,
-            links=shared is None or request.ledger is not None,
-            remember=not request.dry_run,
-        )
-        dataset = open_records(request, start, dataset_cache) if dataset is None else dataset
-        known = planned_on(checkpoints, ledger)
         if request.resume and checkpoints.held is None:
             raise InputError(
                 f"`resume`: what was begun at {out} kept no checkpoint; leave `resume` out to begin again"
             )
-        plan = stage.plan(start, dataset, request, known, given, names_ledger=request.ledger is not None)
-        if checkpoints.held is not None:
-            plan = resumed(plan, checkpoints.held, ledger)
-        elif shared is None and ledger.events:
-            progress.say(f"{own} holds what an earlier attempt spent, and counts")
-        if request.dry_run:
-            report = stage.planned_report(plan)
-            return as_flags({"dry_run": True, **stage.facts(plan), "privacy": report.to_json()})
-        check_room(out, room_for(plan), own if shared is None else shared)
-        checkpoints.begin(room_for(plan))
-        run = stage.train(plan, given, checkpoints, ranks)
+        run = train_start(start, dataset, options, ledger, given, checkpoints=checkpoints, ranks=ranks, own=own)
         run = replace(run, label=str(out), config={**run.config, "options": recorded(request)})
-        checkpoints.give_room()
         with new_folder(out) as folder:
             save_run(folder, run)
-            begin(out)
             if ending is not None:
                 ending(as_flags(answer(run)))
         checkpoints.forget()
-    if shared is None:
-        remove_ledger(own)  # the run holds its copy now
-        enrol(ledger_path(out))
     progress.say(f"wrote {out}")
     said = answer(run)
     if picture is not None:
         said["plot"] = drawn_over_steps(picture, run, progress)
-    if ending is None:  # else it is a stage, or a trial, of something that says what all of it costs
-        said = note_all_ledgers(ledger_path(out) if shared is None else shared, plan.event, said)
     return as_flags(said)
 
 
+def check_request(request: TrainRequest) -> None:
+    """Raise InputError for a request that says too little, or contradicts itself, about what is trained."""
+    check_options(options_of(request))
+    if request.unit_column is None and request.unit == "record":
+        check_per_unit(request.per_unit)
+    if request.ticket is None and not request.dense:
+        raise InputError(
+            "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with `dense`"
+        )
+    if request.ticket is not None and is_least_squares(request):
+        raise InputError(NO_TICKET)
+    if request.ticket is not None and request.model is not None:
+        raise InputError("`model`: the ticket set decides the network; leave `model` out")
+
+
+def options_of(request: TrainRequest) -> TrainOptions:
+    """Return the options of the training alone."""
+    return TrainOptions(**{item.name: getattr(request, item.name) for item in fields(TrainOptions)})
+
+
+def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
+    """Return the ledger that pays: of whoever the records are of.
+
+    Args:
+        request: names it, perhaps.
+        dataset: the records.
+    """
+    unit = protected_units(dataset, request).unit
+    return ledger_of(request.dataset, request.ledger, request.population, unit)
+
+
 def picture_of(request: TrainRequest) -> Path | None:
-    """The file that `plot` names; None for none.
+    """Return the file that `plot` names; None for none.
 
     Raises:
         InputError: what else is written goes there, or what is written there would be in the run.
@@ -130,7 +132,7 @@ def picture_of(request: TrainRequest) -> Path | None:
 
 
 def drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None:
-    """Draws what a run noted over its steps; None where that is nothing.
+    """Draw what a run noted over its steps; None where that is nothing.
 
     Args:
         picture: file to write.
@@ -151,56 +153,41 @@ def drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None:
     return str(picture)
 
 
-def room_for(*plans: TrainingPlan) -> int:
-    """Bytes that the run of any of these plans will take, and some more."""
-    rooms = []
-    for plan in plans:
-        shapes, feature_map = plan.start.spec.shapes(), plan.dataset.feature_map
-        weights = sum(math.prod(shape) for shape in shapes.values())
-        front = 0 if feature_map is None else sum(value.numel() for value in feature_map.tensors.values())
-        rooms.append(5 * weights + 4 * front + BYTES * (plan.options.audit or 0) + 2**20)
-    return max(rooms)
-
-
 def open_start(
-    request: TrainRequest, registry: RecordRegistry, progress: Progress, dataset_cache: DatasetCache | None
+    request: TrainRequest, progress: Progress = SILENT, dataset_cache: DatasetCache | None = None
 ) -> tuple[TicketSet | None, StartingPoint, Dataset | None]:
-    """The set that is named, what is trained, and the records where the network's shape had to be read off them.
+    """Return the set that is named, what is trained, and the records where the network's shape had to be read off them.
 
     Args:
         request: what ``dpltm train`` was asked for.
-        registry: that tells records apart.
         progress: who watches.
         dataset_cache: datasets that were read already.
     """
     if request.ticket is None:
-        dataset = open_features(open_dataset(request, dataset_cache=dataset_cache), request, registry, progress)
+        dataset = open_dataset(request, dataset_cache=dataset_cache)
+        ledger = None if request.dry_run else opened_ledger(request, dataset)
+        dataset = open_features(dataset, request, ledger, progress)
         return None, fresh(model_spec(request.model or default_network(dataset), dataset), request.seed), dataset
     name, number = split_round(request.ticket)
     tickets = find_set(name)
     if request.dense:
         return tickets, from_round(tickets, 0), None
-    drawn: tuple[Event, ...] = ()
-    if number is None or drawn_from(tickets):
-        winner = load_winner(tickets)
-        number = winner.round if number is None else number
-        drawn = winner.behind(number)
-    return tickets, from_round(tickets, number, drawn), None
+    if number is not None:
+        return tickets, from_round(tickets, number), None
+    winner = load_winner(tickets)
+    return tickets, from_round(tickets, winner.round, winner), None
 
 
 def open_records(request: TrainRequest, start: StartingPoint, dataset_cache: DatasetCache | None) -> Dataset:
-    """The records of a ticket, which remembers what stands in front of its network. Arguments as :func:`open_start`."""
+    """Return the records of a ticket, which remembers what stands in front of its network.
+
+    Args:
+        request: what ``dpltm train`` was asked for.
+        start: the ticket.
+        dataset_cache: datasets that were read already.
+    """
     assert start.tickets is not None
     return take_over_map(open_dataset(request, dataset_cache=dataset_cache), None, request, start.tickets.label)
-
-
-def shared_ledger(named: str | None, tickets: TicketSet | None) -> Path | None:
-    """The ledger that outlives the run: the one that was named, or that of the tickets; None for the run's own."""
-    if named is not None:
-        return Path(named)
-    if tickets is None or is_bundled(folder_of(tickets)):
-        return None
-    return ledger_path(folder_of(tickets))
 
 
 def _default_out(request: TrainRequest, tickets: TicketSet | None, start: StartingPoint) -> Path:

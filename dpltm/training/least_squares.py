@@ -23,19 +23,16 @@ from dpltm.errors import InputError
 from dpltm.features.conventions import NORM
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
-from dpltm.privacy.events import GaussianEvent
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
-from dpltm.privacy.parts import OnRecord
+from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
 from dpltm.randomness.noise import RandomSource
 from dpltm.records import Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.units import ABSENT
-from dpltm.stages.budget import NO_FEATURES, centre_release, noise_bits, whole_noise
 from dpltm.stages.front import check_quantities, network_inputs
 from dpltm.stages.services import Services
-from dpltm.stages.starting_point import StartingPoint
 from dpltm.training.descent import TrainingConfig
 from dpltm.training.second_moments import MAX_NOISE, SENSITIVITY, NewtonSteps, edge, release_second_moments
+from dpltm.training.start import StartingPoint
 
 STEPS = 16
 """Newton steps. Eight lose half a point at most at epsilon 0.2 and 1."""
@@ -58,6 +55,8 @@ ROWS = 1000
 
 _SCALE = NORM**2 + 1
 """Squared norm of an input: features of norm 8, and the 1 that the bias multiplies."""
+
+NEEDS_FEATURES = "needs features of a fixed norm; add `features` unit, or a map that suits the records"
 
 NO_TICKET = "`head`: least-squares fits a whole layer, and no ticket; name `dense` without SET"
 
@@ -104,60 +103,52 @@ def settled(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> Tr
         raise InputError(NO_TICKET)
     check_quantities(dataset, "`head` least-squares", "take `head` dp-sgd")
     if dataset.feature_map is None:
-        raise InputError(NO_FEATURES.replace("`centre`: needs", "`head`: least-squares needs"))
+        raise InputError(f"`head`: least-squares {NEEDS_FEATURES}")
     if start.spec.text != "mlp":
         raise InputError(f"`head`: least-squares fits one layer, and no {start.spec.text}; leave `model` out")
     return replace(options, steps=STEPS, batch_size=float(dataset.records))
 
 
 @dataclass(frozen=True)
-class Releases:
-    """What is released before the steps.
+class Before:
+    """What is released before the steps of a training.
 
     Attributes:
         mean: the mean of features; None where they are not centred.
         second: the second moments; None where there are none.
     """
 
-    mean: GaussianEvent | None = None
-    second: GaussianEvent | None = None
+    mean: GaussianRelease | None = None
+    second: GaussianRelease | None = None
 
     @property
-    def events(self) -> tuple[GaussianEvent, ...]:
+    def mechanisms(self) -> tuple[GaussianRelease, ...]:
         """Those that there are, in the order in which they are made."""
-        return tuple(event for event in (self.mean, self.second) if event is not None)
+        return tuple(each for each in (self.mean, self.second) if each is not None)
 
 
-def releases(options: TrainOptions, dataset: Dataset, draft: NoisySgd, before: OnRecord) -> Releases:
-    """What is released before the steps of a training; of other heads, the centre alone.
+def releases(dataset: Dataset, draft: NoisySgd, whole: float, bits: Bits) -> Before:
+    """Return what is released before the Newton steps.
 
     Args:
-        options: as they were asked for.
         dataset: with its feature map.
         draft: the training, with any noise.
-        before: what is on record for its records, or will be before the release.
-
-    Raises:
-        DpltmError: there is no budget to take a part of.
+        whole: noise multiplier of one release that would spend all the budget.
+        bits: that noise is made of.
     """
-    if not is_least_squares(options):
-        return Releases(centre_release(options, dataset, draft, before))
-    whole, twice = whole_noise(options, draft, before), 2.0 if draft.adjacency == "replace-one" else 1.0
-    bits = noise_bits(options)
+    twice = 2.0 if draft.adjacency == "replace-one" else 1.0
 
-    def release(share: float, sensitivity: float, what: str) -> GaussianEvent:
-        of = GaussianRelease(whole / math.sqrt(share), sensitivity * twice, adjacency=draft.adjacency, unit=draft.unit)
-        return GaussianEvent(before.dataset, of, what, bits)
+    def release(share: float, sensitivity: float) -> GaussianRelease:
+        return GaussianRelease(whole / math.sqrt(share), sensitivity * twice, adjacency=draft.adjacency, bits=bits)
 
-    mean = release(MEAN_SHARE, NORM, "mean of features")
-    second = release(SECOND_SHARE, SENSITIVITY, "second moments of centred features")
-    inputs, std = dataset.features + 1, second.mechanism.noise_std
+    mean, second = release(MEAN_SHARE, NORM), release(SECOND_SHARE, SENSITIVITY)
+    inputs, std = dataset.features + 1, second.noise_std
     # All of it is public: the rule looks at no record.
     measurable = std <= MAX_NOISE and REACH * edge(inputs, std) <= dataset.records
-    return Releases(mean, second if measurable and inputs <= MOST_INPUTS else None)
+    return Before(mean, second if measurable and inputs <= MOST_INPUTS else None)
 
 
-def for_steps(options: TrainOptions, made: Releases) -> TrainOptions:
+def for_steps(options: TrainOptions, made: Before) -> TrainOptions:
     """The options that the noise of the steps is settled by: a stated noise multiplier is that of the whole.
 
     Guarantees:
@@ -188,42 +179,44 @@ def shrunk(centre: torch.Tensor, noise_std: float, records: int) -> torch.Tensor
     return centre * max(0.0, 1 - noise / power) if power > 0 else centre
 
 
-def second_moments(event: GaussianEvent, dataset: Dataset, services: Services, noise: RandomSource) -> torch.Tensor:
-    """Makes the release; its event is on record already.
+def second_moments(
+    release: GaussianRelease, dataset: Dataset, services: Services, noise: RandomSource
+) -> torch.Tensor:
+    """Make the release, which is on record already.
 
     Args:
-        event: that pays for it.
+        release: that is paid for.
         dataset: with its map, centred.
         services: where features come from.
         noise: random bits.
     """
-    return release_second_moments(_inputs(dataset, services), dataset.features + 1, event.mechanism.noise_std, noise)
+    return release_second_moments(_inputs(dataset, services), dataset.features + 1, release.noise_std, noise)
 
 
 def newton(
-    start: StartingPoint, dataset: Dataset, event: GaussianEvent | None, second: torch.Tensor | None
+    start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, second: torch.Tensor | None
 ) -> NewtonSteps:
     """The steps for released second moments, or for none.
 
     Args:
         start: whose one layer takes them.
         dataset: its public number of records counts.
-        event: of the release.
+        release: that it came from.
         second: what was released.
     """
-    noise_std = 0.0 if event is None else event.mechanism.noise_std
+    noise_std = 0.0 if release is None else release.noise_std
     return NewtonSteps(list(start.model.parameters()), second, noise_std, _SCALE / dataset.records)
 
 
-def head_facts(options: TrainOptions, second: GaussianEvent | None) -> dict[str, Any]:
+def head_facts(options: TrainOptions, second: GaussianRelease | None) -> dict[str, Any]:
     """What is said of the head, where it is not the usual one."""
     if not is_least_squares(options):
         return {}
-    told = None if second is None else {"noise_multiplier": second.mechanism.noise_multiplier}
+    told = None if second is None else {"noise_multiplier": second.noise_multiplier}
     return {"head": options.head, "optimizer": "newton", "second_moments": told}
 
 
-def releases_note(second: GaussianEvent | None, dataset: Dataset) -> str:
+def releases_note(second: GaussianRelease | None, dataset: Dataset) -> str:
     """What the budget went to.
 
     Args:

@@ -8,19 +8,18 @@ from torch import nn
 
 from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, build
+from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
-from dpltm.privacy.events import Event
-from dpltm.privacy.lineage import draws_from
+from dpltm.privacy.entry import Lineage, lineage_of
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset
-from dpltm.records.registry import RecordRegistry
 from dpltm.stages.checks import model_spec
 
 DEFAULT_NETWORK = "mlp:300,100"
 
 
 def default_network(dataset: Dataset) -> str:
-    """What is trained where nobody names a network: behind features, which tell classes apart, one layer."""
+    """Return what is trained where nobody names a network: behind features, which tell classes apart, one layer."""
     return DEFAULT_NETWORK if dataset.feature_map is None else "mlp"
 
 
@@ -33,7 +32,7 @@ class StartingPoint:
         model: holding its starting weights.
         mask: live coordinates.
         tickets, round: where it comes from; None for a dense network of no set.
-        drawn: what the draw of this very round entered, if it was drawn.
+        lineage: of the ticket, with the draws that its set was marked by.
     """
 
     spec: ModelSpec
@@ -41,42 +40,31 @@ class StartingPoint:
     mask: Mask
     tickets: TicketSet | None = None
     round: int | None = None
-    drawn: tuple[Event, ...] = ()
+    lineage: Lineage = Lineage()
 
 
-def from_round(tickets: TicketSet, round: int, drawn: tuple[Event, ...] = ()) -> StartingPoint:
-    """One ticket of a set.
+def from_round(tickets: TicketSet, round: int, winner: Winner | None = None) -> StartingPoint:
+    """Return one ticket of a set.
 
     Args:
         tickets: the set.
         round: of the ticket; 0 is the whole network with the set's starting weights.
-        drawn: the draws that taking this round depends on.
+        winner: that was drawn from the set, if it is known: whatever is taken after a draw carries it.
     """
     ticket = tickets.ticket(round)
     model = build(tickets.body.spec)
     model.load_state_dict(tickets.body.theta0)
-    return StartingPoint(tickets.body.spec, model, ticket.mask, tickets, round, drawn)
+    return StartingPoint(tickets.body.spec, model, ticket.mask, tickets, round, lineage_of(tickets, winner))
 
 
-def from_winner(winner: Winner, round: int | None = None, registry: RecordRegistry | None = None) -> StartingPoint:
-    """The ticket that won, or another round of the same set: draws that the choice depends on come with it.
-
-    Args:
-        winner: with its set.
-        round: another round than the one that won; it may have won a draw that the winner does not know of.
-        registry: that remembers draws, as in :func:`starting_point`.
-
-    Raises:
-        InputError: the winner does not hold its set.
-    """
-    if winner.tickets is None:
-        raise InputError("`ticket`: a winner without its ticket set; take the one that select returned")
-    chosen = winner.round if round is None else round
-    return from_round(winner.tickets, chosen, draws_from(winner.tickets, winner, chosen, registry))
+def weights_id(start: StartingPoint) -> str:
+    """Return a digest of weights and mask as they are now."""
+    weights = {f"weights/{name}": value.cpu().numpy() for name, value in start.model.state_dict().items()}
+    return content_id(weights | {f"mask/{name}": value.numpy() for name, value in start.mask.items()})
 
 
 def fresh(spec: ModelSpec, seed: int) -> StartingPoint:
-    """A dense network with weights drawn from ``seed`` alone."""
+    """Return a dense network with weights drawn from ``seed`` alone."""
     model = build(spec, seed)
     return StartingPoint(spec, model, Mask.dense(model))
 
@@ -88,9 +76,8 @@ def starting_point(
     round: int | None = None,
     dense: bool = False,
     seed: int = 0,
-    registry: RecordRegistry | None = None,
 ) -> StartingPoint:
-    """What a training of ``ticket`` starts from.
+    """Return what a training of ``ticket`` starts from.
 
     Args:
         ticket: a winner, a ticket set, or the name of a network, such as ``mlp:300,100``, which is trained whole.
@@ -98,7 +85,6 @@ def starting_point(
         round: of a set, the ticket to take; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
         seed: of the starting weights, where a network is named.
-        registry: of the ledger that the training is entered in, which remembers draws; None for that of the set's ledger.
 
     Raises:
         InputError: ``round`` and ``dense`` do not suit the ticket, or there is no such network.
@@ -110,13 +96,12 @@ def starting_point(
         return fresh(model_spec(ticket, dataset), seed)
     if dense and round is not None:
         raise InputError("`round`, `dense`: the whole network is no ticket; give one of them")
-    if isinstance(ticket, Winner) and not dense:
-        return from_winner(ticket, round, registry)
-    tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
-    if tickets is None:
+    winner = ticket if isinstance(ticket, Winner) else None
+    tickets = winner.tickets if winner is not None else ticket
+    if not isinstance(tickets, TicketSet):
         raise InputError("`ticket`: a winner without its ticket set; take the one that select returned")
     if dense:
-        return from_round(tickets, 0)
-    if round is None:
+        return from_round(tickets, 0, winner)
+    if round is None and winner is None:
         raise InputError("`round` is missing: say which ticket of the set, or train the winner that select returned")
-    return from_round(tickets, round, draws_from(tickets, None, round, registry))
+    return from_round(tickets, winner.round if round is None and winner is not None else round or 0, winner)
