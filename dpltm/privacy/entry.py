@@ -265,6 +265,10 @@ class Lineage:
         return tuple(entry for entry in self.entries if entry.paid)
 
 
+NO_LINEAGE = Lineage()
+"""Of what depends on no records that anybody has to be told of."""
+
+
 def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
     """Return the entries of all groups, each id once, in order of first appearance.
 

@@ -16,9 +16,8 @@ from dpltm.networks.masks import Mask
 from dpltm.options.arguments import Arguments
 from dpltm.options.loop import LoopOptions
 from dpltm.options.sections import check_required
-from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
-from dpltm.privacy.old_ledger import Ledger
 from dpltm.randomness.noise import RandomSource, SecureSource
 from dpltm.stages.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.training.descent import TrainingConfig
@@ -31,9 +30,7 @@ class LoopSettings(LoopOptions):
 
     Attributes:
         filter: what every record's gradient goes through.
-        mask: live coordinates; None for all. Nothing is entered for it, since a mask does not say what it was made from. If
-            private records decided it, by a draw or by a mechanism, train on the ledger that holds their events; if they
-            did so with no mechanism, there is no guarantee (privacy-model.md 2).
+        mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
         prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
         sampling, noise: random bits; anything but the default is for tests.
     """
@@ -108,7 +105,6 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "model": (lambda value: isinstance(value, nn.Module), "a torch.nn.Module"),
     "loss": (callable, "a function of outputs and labels"),
     "ledger": (lambda value: isinstance(value, Ledger), "a dpltm.Ledger"),
-    "dataset": (lambda value: isinstance(value, DatasetRef), "a DatasetRef; leave it out if these records have none"),
     "filter": (lambda value: hasattr(type(value), "certified_bound"), "a filter of dpltm.filters.make_filter"),
     "mask": (lambda value: isinstance(value, Mask), "a dpltm.networks.masks.Mask"),
     "prepare": (callable, "a function of rows"),

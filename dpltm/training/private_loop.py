@@ -6,17 +6,19 @@
         optimizer.step()
     print(private.report().certified.epsilon)
 
-One object draws the samples, bounds and sums the gradients, adds the noise and enters the event that pays for it, all from
+One object draws the samples, bounds and sums the gradients, adds the noise and enters what pays for it, all from
 the same rate, bound and number of steps: they cannot disagree.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 from torch import Tensor, nn
@@ -27,33 +29,27 @@ from dpltm.audit.plant import plant
 from dpltm.errors import BudgetError, InputError
 from dpltm.gradients import Loss
 from dpltm.networks.masks import Mask
+from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import UNKNOWN_RECORDS, DatasetRef, NoiseBits, ProvenanceEvent, TrainingEvent
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
 from dpltm.privacy.figures import figure
-from dpltm.privacy.lineage import check_not_public, check_rows_not_public
-from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.privacy.old_ledger import Ledger
-from dpltm.privacy.parts import OnRecord, total_epsilon, touching
-from dpltm.privacy.report import report
-from dpltm.privacy.statement import PrivacyReport
+from dpltm.privacy.ledger import Ledger, Moved, of_process
+from dpltm.privacy.mechanisms import NoisySgd, Unprotected
+from dpltm.privacy.release import Secret
+from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
 from dpltm.records.items import gives_items, read_items
-from dpltm.records.rows import Rows
 from dpltm.training.descent import NoisyGradients
 from dpltm.training.loop_settings import LoopSettings, agree, check_type
 from dpltm.training.movement import FIRST_STEPS, Movement, unmoved_note
 from dpltm.training.ranks import Ranks, in_turn
-from dpltm.training.sensitivity import nominal_sensitivity, sensitivity
+from dpltm.training.sensitivity import nominal_sensitivity, nominal_source, sensitivity
 
 if TYPE_CHECKING:
     from dpltm.audit.findings import Findings
 
 COUNTED_NOTE = "the number of records was counted and is treated as public; say records=... to keep it private"
-MASK_NOTE = (
-    "the mask is taken as it is: what it depends on counts here only as far as this ledger holds it, and one made from"
-    " private records with no mechanism has no guarantee"
-)
 
 
 class Step:
@@ -73,17 +69,6 @@ class Step:
             InputError: the step, or a copy of it, has had its gradient, or is over.
         """
         self._loop._take(self.number)
-
-
-def _check_private(ledger: Ledger, dataset: DatasetRef, x: Tensor | np.ndarray, y: Tensor | np.ndarray) -> None:
-    """Raises InputError for records that the ledger has down as public, by their reference or by what they hold."""
-    if not any(isinstance(event, ProvenanceEvent) and event.provenance == "public" for event in ledger.events):
-        return  # and the records are left alone
-    check_not_public(ledger.events, dataset, ledger.registry)
-    features, labels = (
-        values.detach().cpu().float().numpy() if isinstance(values, Tensor) else values for values in (x, y)
-    )
-    check_rows_not_public(ledger.events, Rows(features, labels), ledger.registry)
 
 
 def _rows_of(name: str, values: object) -> Tensor | np.ndarray:
@@ -107,21 +92,20 @@ class PrivateLoop:
         x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private. Or a dataset of PyTorch
             with random access, which is read once (``dpltm.records.items``).
         y: labels ``(n, ...)``; private. None beside a dataset.
-        ledger: where the event is entered when the loop begins; None for one of its own.
-        dataset: which records these are, so that a shared ledger can tell them from others, as
-            ``ledger.registry.reference(dpltm.records.from_arrays(x, y, ...))`` gives it; by default they may be any.
+        ledger: that pays when the loop begins; by default the one of this process.
+        lineage: of mask and weights, where these depend on records: that of the tickets they are from. A mask without one
+            must be declared: ``provenance`` ``data-free`` or ``public``, or ``private``, which certifies nothing.
         settings: fields of ``LoopOptions`` (``dpltm.options.loop``) and of :class:`LoopSettings`; ``batch_size``,
             ``steps``, ``delta``, and ``epsilon`` or ``noise_multiplier`` are needed.
 
     Raises:
         InputError: anything that cannot be trained privately as it stands, before budget is spent or a record is read for
-            anything but its shape and whether the ledger has it down as public; later only where the model or the loss
-            fails on a record.
+            anything but its shape; later only where the model or the loss fails on a record.
         BudgetError: epsilon is not above what the ledger already holds.
 
     In a program that ``torchrun`` started and that has joined its process group, every rank makes the same loop: of the same
     model, records and settings, or all are refused. The ranks share the work of each step, and get the same gradient. Rank 0
-    alone draws, adds noise, and enters the event, in its ledger.
+    alone draws, adds noise, and pays, in its ledger.
 
     After the first ten steps the loop looks at whether the weights move. If none does, it stops: then the optimizer has
     other parameters than the model (``dpltm.training.movement``). If some do not, the report says so.
@@ -151,13 +135,16 @@ class PrivateLoop:
         y: Tensor | np.ndarray | None = None,
         *,
         ledger: Ledger | None = None,
-        dataset: DatasetRef = UNKNOWN_RECORDS,
+        lineage: Lineage | None = None,
+        provenance: str | None = None,
         **settings: Any,
     ) -> None:
-        self.ledger = Ledger() if ledger is None else ledger
-        for name, value in (("model", model), ("loss", loss), ("ledger", self.ledger), ("dataset", dataset)):
+        self.ledger = of_process() if ledger is None else ledger
+        for name, value in (("model", model), ("loss", loss), ("ledger", self.ledger)):
             check_type(name, value)
         given = LoopSettings.of(settings)
+        self.lineage = NO_LINEAGE if lineage is None else lineage
+        self._exposed = check_declared_mask(given.mask, lineage, provenance)
         if gives_items(x):
             x, y = read_items(x, y)
         x, y = _rows_of("x", x), _rows_of("y", y)
@@ -171,7 +158,6 @@ class PrivateLoop:
                 "model: it is wrapped or cut up by torch.distributed; give the whole model, and the loop shares its work"
             )
         source = Records(x, y, dtype=like.dtype, device=like.device, prepare=given.prepare)
-        _check_private(self.ledger, dataset, x, y)
         rate = given.batch_size / count
         whole = Mask.dense(model) if given.mask is None else given.mask
         self._ranks = ranks = Ranks.of_program()
@@ -187,22 +173,23 @@ class PrivateLoop:
             given.steps,
             given.noise_multiplier or 0.0,
             sensitivity(given.filter, live, given.adjacency, given.microbatch),
-            nominal_sensitivity(given.filter, live, given.adjacency, microbatch=given.microbatch),
+            claim := nominal_sensitivity(given.filter, live, given.adjacency, microbatch=given.microbatch),
+            "" if claim is None else nominal_source(given.filter, given.microbatch),
             adjacency=given.adjacency,
+            bits="fast" if isinstance(given.noise, FastSource) else "secure",
         )
-        bits: NoiseBits = "fast" if isinstance(given.noise, FastSource) else "secure"
-        event = TrainingEvent(dataset, mechanism, self._gradients.config.filtered, live, bits)
-        self.event = event = self._settled(event, given)
-        self._gradients.noise_std = event.mechanism.noise_std
-        check_canaries(given.audit, live, event.mechanism.noise_multiplier)
+        self._words = f"a loop, {self._gradients.config.filtered}, {live:,} live weights"
+        self.entry = self._settled(mechanism, given)
+        self._gradients.noise_std = self.mechanism.noise_std
+        check_canaries(given.audit, live, self.mechanism.noise_multiplier)
         if self._first:
             plant(self._gradients, given.audit, given.adjacency, given.sampling)
         self.delta, self._budget = given.delta, given.epsilon
         self._notes = [
             *([COUNTED_NOTE] if given.records is None else []),
-            *([MASK_NOTE] if given.mask is not None else []),
         ]
         self._begun, self._due = False, 0
+        self._process, self._lock = os.getpid(), threading.RLock()
         self._watched = model, whole
         self._movement: Movement | None = None
 
@@ -210,74 +197,89 @@ class PrivateLoop:
     def _first(self) -> bool:
         return self._ranks is None or self._ranks.first
 
-    def _settled(self, event: TrainingEvent, given: LoopSettings) -> TrainingEvent:
-        """The event with its noise, by the ledger of rank 0."""
+    @property
+    def mechanism(self) -> NoisySgd:
+        """Its noisy steps."""
+        (steps,) = self.entry.of(NoisySgd)
+        return cast(NoisySgd, steps)
 
-        def settle() -> TrainingEvent:
+    def _draft(self, mechanism: NoisySgd) -> Entry:
+        exposed = (Unprotected(),) if self._exposed else ()
+        return Entry("release", Part("arrays"), (mechanism, *exposed), self._words, unit=self.ledger.unit)
+
+    def _settled(self, mechanism: NoisySgd, given: LoopSettings) -> Entry:
+        """The draft with its noise, by the ledger of rank 0."""
+
+        def settle() -> Entry:
             if not self._first:
-                return event
-            mechanism, before = event.mechanism, self.ledger.touching(event.dataset)
+                return self._draft(mechanism)
+            account, made = self.ledger.account(self.lineage), mechanism
             if given.epsilon is not None:
-                mechanism = calibrate_noise(given.epsilon, given.delta, mechanism, OnRecord(event.dataset, before))
-            made = replace(event, mechanism=mechanism)
-            total_epsilon((*before, made), given.delta, unit=mechanism.unit)  # refuses what the accountant cannot take
-            self.ledger.check_budgets((made,))
-            return made
+                made = calibrate_noise(given.epsilon, given.delta, made, Planned(account))
+            drafts = (self._draft(made),)
+            (account + drafts).epsilon(given.delta)  # refuses what the accountant cannot take
+            account.check_budget(drafts)
+            return drafts[0]
 
         if self._ranks is None:
             return settle()
-        multiplier = self._ranks.tell(self._ranks.together(settle).mechanism.noise_multiplier)
-        return replace(event, mechanism=replace(event.mechanism, noise_multiplier=multiplier))
+        multiplier = self._ranks.tell(self._ranks.together(settle).of(NoisySgd)[0].noise_multiplier)
+        return self._draft(replace(mechanism, noise_multiplier=multiplier))
 
     def __len__(self) -> int:
-        return self.event.mechanism.steps
+        return self.mechanism.steps
 
     def __iter__(self) -> Iterator[Step]:
-        """Enters the event, then yields the steps, one after the other.
+        """Pay, then yield the steps, one after the other.
 
         Raises:
-            InputError: the loop has run, and another costs another event; the records were declared public since; or another
-                thread enters something meanwhile.
+            InputError: the loop has run, and another costs another release; or it is another process's.
             BudgetError: the ledger has come to hold more since, and both exceed the budget.
         """
-        if self._begun:
-            raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
-        if self._ranks is None:
-            self._enter()
-        else:
-            self._ranks.together(self._enter if self._first else lambda: None)
-        self._begun = True
+        with self._lock:
+            if self._begun:
+                raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
+            check_process(self._process)
+            if self._ranks is None:
+                self._enter()
+            else:
+                self._ranks.together(self._enter if self._first else lambda: None)
+            self._begun = True
         return self._steps()
 
     def _enter(self) -> None:
-        before = self.ledger.events
-        check_not_public(before, self.event.dataset, self.ledger.registry)
-        if self._budget is not None:  # the ledger may hold more than when the noise was calibrated
-            events = touching((*before, self.event), self.event.dataset)
-            total = total_epsilon(events, self.delta, unit=self.event.mechanism.unit)
-            if total > self._budget:
-                raise BudgetError(
-                    f"epsilon: with what the ledger holds by now this comes to {figure(total)}, above the budget of"
-                    f" {self._budget:g}; make the loop anew"
-                )
-        self.ledger.enter((self.event,), before)
+        while not self.entry.id:
+            book = self.ledger.book
+            account, drafts = book.account(self.lineage), (self.entry,)
+            check_private(account, self.entry.part)
+            if self._budget is not None:  # the ledger may hold more than when the noise was calibrated
+                total = (account + drafts).epsilon(self.delta)
+                if total > self._budget:
+                    raise BudgetError(
+                        f"epsilon: with what the ledger holds by now this comes to {figure(total)}, above the budget of"
+                        f" {self._budget:g}; make the loop anew"
+                    )
+            with contextlib.suppress(Moved):
+                self.entry = self.ledger.enter(self.entry, Secret().id, book.head)
 
     def _steps(self) -> Iterator[Step]:
-        for number in range(1, self.event.mechanism.steps + 1):
+        for number in range(1, self.mechanism.steps + 1):
             self._due = number
             yield Step(self, number)
             self._due = 0
 
     def _take(self, number: int) -> None:
         """The gradient of a step, once: it is the loop that knows whether a step had it, whoever copies the step."""
-        if number != self._due:
-            raise InputError(f"step {number}: its one gradient was taken, or the loop has moved on; call it once")
-        if number == FIRST_STEPS + 1:
-            self._look()
-        self._due = 0
-        self._gradients.backward()
-        if number == 1:  # pruned weights are zero from here on
-            self._movement = Movement(*self._watched)
+        with self._lock:  # threads take their steps one after the other
+            check_process(self._process)
+            if number != self._due:
+                raise InputError(f"step {number}: its one gradient was taken, or the loop has moved on; call it once")
+            if number == FIRST_STEPS + 1:
+                self._look()
+            self._due = 0
+            self._gradients.backward()
+            if number == 1:  # pruned weights are zero from here on
+                self._movement = Movement(*self._watched)
 
     def _look(self) -> None:
         """Looks, once, at whether the weights move; later a copy of them would only take room.
@@ -307,22 +309,52 @@ class PrivateLoop:
             raise InputError("`audit`: this loop has no canaries to look for; make another one with audit=1000")
         if not self._begun:
             raise InputError("`audit`: the loop has not run yet; audit it after its last step")
-        return examine(observations, self.event, self.delta, confidence)
+        return examine(observations, self.mechanism, self.delta, confidence)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Raises InputError: a copy, also of what holds the loop, would run on the one event that was paid for."""
+        """Raises InputError: a copy, also of what holds the loop, would run on the one release that was paid for."""
         raise InputError("`PrivateLoop`: it cannot be copied, since it runs once; make another one")
 
+    @property
+    def account(self) -> Account:
+        """Everything that counts with the loop; before it runs, with what is planned."""
+        known = self.ledger.account(self.lineage)
+        drafts = () if self._begun and self._first else (self.entry,)
+        return known + drafts
+
     def report(self) -> PrivacyReport:
-        """Certified and nominal epsilon of everything in the ledger on these records; of the plan, before the loop runs.
+        """Return certified and nominal epsilon of everything that counts with the loop; before it runs, of the plan.
 
         On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
         """
-        events = self.ledger.touching(self.event.dataset)
-        return report(
-            events if self._begun and self._first else (*events, self.event),
-            self.delta,
-            self.event.mechanism.adjacency,
-            self._notes,
-            unit=self.event.mechanism.unit,
+        return statement(self.account, self.delta, adjacency=self.mechanism.adjacency, notes=self._notes)
+
+
+def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:
+    """Return whether a mask was made from private records with no mechanism, as its maker declares.
+
+    Args:
+        mask: that was handed in; None for none.
+        lineage: that came with it.
+        provenance: that was declared in its place.
+
+    Raises:
+        InputError: neither was given.
+    """
+    if provenance not in (None, "data-free", "public", "private"):
+        raise InputError("provenance", provenance, "data-free, public or private")
+    if mask is not None and lineage is None and provenance is None:
+        raise InputError(
+            "`mask`: it does not say what it was made from; pass `lineage` (tickets.lineage), or declare `provenance`"
+            " data-free, public or private"
+        )
+    return provenance == "private"
+
+
+def check_process(process: int) -> None:
+    """Raise InputError in another process than the one that a loop, or a source, was made in."""
+    if process != os.getpid():
+        raise InputError(
+            "PrivateLoop: it was made in another process, where it may run as well, and two would share one payment; make it"
+            " in this one"
         )

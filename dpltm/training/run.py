@@ -13,7 +13,7 @@ from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import ModelSpec
 from dpltm.networks.masks import Mask
-from dpltm.privacy.entry import Entry, Lineage
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Run:
     metrics: tuple[Mapping[str, Any], ...] = ()
     privacy: PrivacyReport | None = field(default=None, compare=False)
     ledger: Ledger | None = field(default=None, compare=False, repr=False)
-    lineage: Lineage = field(default=Lineage(), compare=False, repr=False)
+    lineage: Lineage = field(default=NO_LINEAGE, compare=False, repr=False)
     seconds: float = field(default=0.0, compare=False)
     observations: Observations | None = field(default=None, compare=False, repr=False)
     label: str = field(default="the run", compare=False)

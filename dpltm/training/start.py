@@ -10,7 +10,7 @@ from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
-from dpltm.privacy.entry import Lineage, lineage_of
+from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_of
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset
 from dpltm.stages.checks import model_spec
@@ -40,7 +40,7 @@ class StartingPoint:
     mask: Mask
     tickets: TicketSet | None = None
     round: int | None = None
-    lineage: Lineage = Lineage()
+    lineage: Lineage = NO_LINEAGE
 
 
 def from_round(tickets: TicketSet, round: int, winner: Winner | None = None) -> StartingPoint:

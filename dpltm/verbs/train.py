@@ -510,7 +510,7 @@ class Training:
             _call(self.ranks, self)
 
     def draw(self, secret: Secret | None, at: Checkpoint | None) -> Iterator[Drawn]:
-        """Train, and yield every figure that is noted on the way. Arguments as :meth:`Release.draw`."""
+        """Train, and yield where it came to. Arguments as :meth:`Release.draw`."""
         return _drawn(self, secret, at)
 
 
@@ -669,10 +669,9 @@ def train_start(
     training = replace(training, entry=paid.entry)
     if checkpoints.held is not None and "secret" not in checkpoints.held.state:
         services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
-    drawn = Drawn()
-    for drawn in paid.values:
-        pass
-    assert drawn.dataset is not None and drawn.descent is not None
+    (drawn,) = paid.values  # which trains
+    assert drawn.dataset is not None
+    assert drawn.descent is not None
     diverged = has_diverged(training.start.model, training.start.spec)
     taken = drawn.metrics[-1]["step"]
     account = replace(ledger.book, entries=()).account(paid.lineage) if own else paid.account
@@ -853,7 +852,7 @@ class Sources:
 
 
 def _drawn(training: Training, secret: Secret | None, at: Checkpoint | None) -> Iterator[Drawn]:
-    """Releases the mean and the moments, takes the noisy steps, and yields at every figure that is noted."""
+    """Releases the mean and the moments, and takes the noisy steps."""
     options, services, ranks, made = training.options, training.services, training.ranks, training.before_steps
     if at is None:
         assert secret is not None

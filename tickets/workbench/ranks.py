@@ -82,9 +82,8 @@ def generate(
     ranks = _joined(place, request, "cpu")
     if ranks.first:
         return _leading(lambda: generate_alone(request, progress, ranks=ranks))
-    registry = UserRegistry(remember=False)
     follow_generation(
-        ranks, lambda: open_features(open_dataset(request), request, registry, SILENT), request, services(SILENT)
+        ranks, lambda: open_features(open_dataset(request), request, None, SILENT), request, services(SILENT)
     )
     return None
 
