@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_tickets
 from dpltm.privacy.describe import describe
-from dpltm.privacy.event_json import from_json, ref_from_json
+from dpltm.privacy.entry import lineage_from_json
 from dpltm.privacy.figures import percent
 from dpltm.registry import Deferred
 from dpltm.tickets.card import MEANING, front
@@ -34,8 +34,8 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
 def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
     """What a set says of itself, and its tickets or the layers of one."""
     pairs = {key: body[key] for key in ("name", "model", "features", "classes", "criterion", "provenance")}
-    if body["source"] is not None:
-        pairs["made from"] = f"{ref_from_json(body['source'])}, id {body['source']['id'][:12]}"
+    if body["made_from"]:
+        pairs["depends on"] = ", ".join(body["made_from"])
     if body["parent"] is not None:
         pairs["parent"] = f"{body['parent']['name']} ({body['parent']['id'][:12]}), by {body['parent']['how']}"
     if body["feature_map"] is not None:
@@ -43,8 +43,8 @@ def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
     show_pairs(rich, body["ticket_set"], pairs)
     rich.print(f"id {body['id']}")
     rich.print(f"{body['provenance']}: {MEANING[body['provenance']]}")
-    for event in (*body["events"], *body["draws"]):
-        rich.print(f"- spent: {describe(from_json(event))}", style="dim")
+    for entry in lineage_from_json(body["lineage"]).entries:
+        rich.print(f"- {describe(entry)}", style="dim")
     if "layers" in body:
         table = Table("parameter", "shape", "live", "density")
         for row in body["layers"]:
@@ -105,8 +105,8 @@ verify_command = answering(
     Deferred("dpltm.tickets.workbench.tickets:verify_set"), _show_problems, lambda body: not body["ok"]
 )
 export_command = answering(Deferred("dpltm.tickets.workbench.tickets:export_set"), show_written)
-push_command = answering(Deferred("dpltm.tickets.workbench.sharing:push_set"), show_pushed)
-pull_command = answering(Deferred("dpltm.tickets.workbench.sharing:pull_set"), show_set)
-import_command = answering(Deferred("dpltm.tickets.workbench.transfer:import_set"), show_set)
-compact_command = answering(Deferred("dpltm.tickets.workbench.transfer:compact"), show_compact)
-transfer_command = answering(Deferred("dpltm.tickets.workbench.transfer:transfer"), show_transfer)
+push_command = answering(Deferred("dpltm.tickets.workbench.tickets:push_set"), show_pushed)
+pull_command = answering(Deferred("dpltm.tickets.workbench.tickets:pull_set"), show_set)
+import_command = answering(Deferred("dpltm.tickets.workbench.tickets:import_set"), show_set)
+compact_command = answering(Deferred("dpltm.tickets.workbench.tickets:compact"), show_compact)
+transfer_command = answering(Deferred("dpltm.tickets.workbench.tickets:transfer"), show_transfer)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import DataOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
 from dpltm.options.features import FeatureOptions
 from dpltm.pruning import CRITERIA, SCOPES, Criterion
 
@@ -91,7 +91,7 @@ class ContentOptions:
     """The set: what it holds and shows."""
 
     no_predictors: bool = option(False, "Leave out the trained networks that select scores: a third of the size.")
-    reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as non-private.")
+    reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as unprotected.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +120,11 @@ class GenerateOptions(
 
 @dataclass(frozen=True, kw_only=True)
 class SetFolderOptions:
-    """Output and ledger: where the set and its ledger go."""
+    """Output and ledger: where the set goes, and which account pays."""
 
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="DIR/ledger.jsonl")
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
     dry_run: bool = option(False, "Check everything and print what would be done.")
     fresh: bool = option(
         False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."

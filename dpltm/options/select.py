@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import DataOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class GuaranteeOptions:
 
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
     delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
-    reveal: bool = option(False, "Print scores and probabilities; entered in the ledger as non-private.")
+    reveal: bool = option(False, "Print scores and probabilities; entered in the ledger as unprotected.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,8 @@ class SelectOptions(GuaranteeOptions, RuleOptions, ScoreOptions):
 class EntryOptions:
     """Output and ledger: where the draw is entered."""
 
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="SET/ledger.jsonl")
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
     dry_run: bool = option(False, "Check everything and print what would be spent.")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import DataOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
 from dpltm.options.features import FeatureOptions
 
 
@@ -42,7 +42,7 @@ class ShowRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest:
-    """Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its ledger.
+    """Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.
 
     The exit code is 0 if all is well and 1 if not. A set is no signature: who can rewrite all of it can make it fit.
 
@@ -57,7 +57,7 @@ class VerifyRequest:
 class ExportRequest:
     """Writes a ticket set for somebody else, or one ticket for other tools.
 
-    A set leaves its ledger and its selection behind, and so it does predictors and accuracies that private records made
+    A set leaves its winner behind, and so it does predictors and accuracies that private records made
     with no mechanism; masks that they made need `yes`. A ticket becomes its masked starting weights (state-dict, onnx) or
     weights and masks (torch-prune).
 
@@ -82,7 +82,7 @@ class ExportRequest:
 class PushRequest:
     """Puts a ticket set on the Hugging Face Hub, or into a folder, for somebody else.
 
-    What goes is what `export` writes: no ledger, selection or draw, and nothing that private records made with no mechanism
+    What goes is what `export` writes: no ledger or winner, and nothing that private records made with no mechanism
     but masks, which need `yes`. The answer has the digest that whoever pulls the set can ask for.
 
     Examples:
@@ -155,6 +155,8 @@ class ImportRequest(ImportOptions, FeatureOptions, DataOptions):
 
     file: str | None = option(None, "Safetensors file.", metavar="FILE", argument=True, required=True)
     out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,27 +1,48 @@
-"""``dpltm tickets ls``, ``show``, ``verify`` and ``export``: ticket sets as things to look at and to hand on."""
+"""``dpltm tickets``: ticket sets as things to look at, to hand on, and to make others of."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
-from dpltm.options.tickets import ExportRequest, ListRequest, ShowRequest, VerifyRequest
-from dpltm.privacy.event_json import ref_to_json, to_json
-from dpltm.privacy.lineage import draws_behind
+from dpltm.options.tickets import (
+    CompactRequest,
+    ExportRequest,
+    ImportRequest,
+    ListRequest,
+    PullRequest,
+    PushRequest,
+    ShowRequest,
+    VerifyRequest,
+)
+from dpltm.options.transfer import TransferRequest
+from dpltm.privacy.entry import to_json
 from dpltm.pruning.generation import Ticket
 from dpltm.pruning.ticket_set import TicketSet
+from dpltm.records import DatasetCache
+from dpltm.records.notes import bounds_notes
+from dpltm.stages.checks import model_spec
 from dpltm.stages.columns import columns_read
 from dpltm.stages.progress import Progress
 from dpltm.tickets import export
+from dpltm.tickets.accounts import ledger_of
+from dpltm.tickets.card import sources
+from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.curve_files import new_picture
 from dpltm.tickets.feature_files import map_json
-from dpltm.tickets.origin import origin_of
+from dpltm.tickets.files import check_free
+from dpltm.tickets.remote import destination_of, place_of
 from dpltm.tickets.report_charts import against_density, write_charts
+from dpltm.tickets.run import load_run
+from dpltm.tickets.sharing import pull, push
 from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
-from dpltm.tickets.ticket_set import ticket_rows
-from dpltm.tickets.winner import last_winner
+from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
+from dpltm.tickets.workbench.opening import feature_sources
+from dpltm.tickets.workbench.records import open_dataset
+from dpltm.verbs import transfer as verb
 
 
 def list_sets(request: ListRequest, progress: Progress) -> dict[str, Any]:
@@ -115,7 +136,7 @@ def _export_ticket(tickets: TicketSet, number: int, request: ExportRequest, path
     if values is None:
         name = split_round(request.set or "")[0]
         raise InputError(f"`predictor`: {name} has none; leave it out for the starting weights")
-    origin = replace(origin_of(tickets), draws=draws_behind(tickets, last_winner(tickets), number))
+    origin = export.Origin.of(tickets)
     if request.to == "onnx":
         export.export_onnx(tickets.body.spec, values, ticket.mask, path, origin)
     else:
@@ -134,9 +155,8 @@ def set_facts(name: str, tickets: TicketSet) -> dict[str, Any]:
         "classes": tickets.body.spec.classes,
         "criterion": tickets.criterion,
         "provenance": tickets.provenance,
-        "source": None if tickets.source is None else ref_to_json(tickets.source),
-        "events": [to_json(event) for event in tickets.events],
-        "draws": [to_json(event) for event in tickets.draws],
+        "made_from": sources(tickets.lineage),
+        "lineage": to_json(tickets.lineage),
         "parent": None if tickets.parent is None else asdict(tickets.parent),
         "predictors": tickets.is_scored,
         "feature_map": map_json(tickets.feature_map),
@@ -154,3 +174,141 @@ def _layers(ticket: Ticket) -> list[dict[str, Any]]:
         }
         for name, value in ticket.mask.items()
     ]
+
+
+def push_set(request: PushRequest, progress: Progress) -> dict[str, Any]:
+    """Puts a copy of a set where others can take it."""
+    name, number = split_round(request.set or "")
+    if number is not None:
+        raise InputError("SET@ROUND: push takes the whole set; leave @ROUND out")
+    place = destination_of(request.dest or "", public=request.public)
+    tickets = find_set(name)
+    export.check_shareable(tickets, label=name, whole=True, predictor=False, consent=request.yes)
+    progress.say(f"pushing {name} to {place.name}")
+    digest = push(tickets, place, predictors=not request.no_predictors)
+    return as_flags(
+        {
+            "ticket_set": name,
+            "id": tickets.id,
+            "digest": digest,
+            "pushed": place.name,
+            "notes": export.sharing_notes(tickets, whole=True),
+        }
+    )
+
+
+def pull_set(request: PullRequest, progress: Progress) -> dict[str, Any]:
+    """Takes a set from elsewhere into a folder."""
+    if request.digest is not None and not re.fullmatch("[0-9a-f]{64}", request.digest):
+        raise InputError("`digest`: not a SHA-256; give the 64 hexadecimal digits that dpltm tickets push printed")
+    source = request.source or ""
+    place = place_of(source, "SOURCE")
+    out = Path(request.out) if request.out else _named_after(source)
+    progress.say(f"pulling {place.name}")
+    tickets, digest = pull(place, out, request.digest)
+    facts = set_facts(str(out), tickets)
+    return as_flags(
+        {
+            **facts,
+            "digest": digest,
+            "pulled": place.name,
+            "tickets": ticket_rows(tickets.body),
+            "notes": _notes(tickets, request.digest),
+        }
+    )
+
+
+def _named_after(source: str) -> Path:
+    """``NAME.tickets`` in this folder, after the last part of an address.
+
+    Raises:
+        InputError: that is no name for a folder.
+    """
+    last = source.rstrip("/").rpartition("/")[2].partition("@")[0]
+    if not re.fullmatch(r"\w[\w.-]{0,99}", last, flags=re.ASCII):
+        raise InputError(f"`out` is missing: {source:.100} ends in no name for a folder; give one")
+    return Path(last if last.endswith(".tickets") else f"{last}.tickets")
+
+
+def _notes(tickets: TicketSet, digest: str | None) -> list[str]:
+    """What whoever takes a set over should know."""
+    notes = []
+    if digest is None:
+        notes.append(
+            "it fits together, and whoever made it could have written anything; `digest` asks for a known set"
+        )
+    if tickets.provenance == "private":
+        notes.append("made from private records with no mechanism: nothing is certified for those")
+    return notes
+
+
+def transfer(
+    request: TransferRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None
+) -> dict[str, Any]:
+    """Writes tickets for other records.
+
+    Args:
+        request: what ``dpltm transfer`` was asked for.
+        progress: not told anything.
+        dataset_cache: datasets that were read already; None to read them anew.
+
+    Returns:
+        The answer of ``dpltm transfer``.
+
+    Raises:
+        DpltmError: bad input, before anything is written.
+    """
+    del progress
+    out = Path(request.out or "")
+    check_free(out)
+    name, number = split_round(request.set or "")
+    verb.check_options(request)
+    made = verb.transfer(find_set(name), open_dataset(request, dataset_cache=dataset_cache), request, round=number)
+    saved = save_ticket_set(out, made.tickets)
+    return as_flags(
+        {
+            "ticket_set": str(out),
+            "id": saved.id,
+            "model": saved.body.spec.text,
+            "mode": request.mode,
+            "provenance": saved.provenance,
+            "layers": [asdict(layer) for layer in made.layers],
+            "tickets": ticket_rows(saved.body),
+            "notes": list(made.notes),
+        }
+    )
+
+
+def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
+    """Writes the set of a pruned model."""
+    file, out = Path(request.file or ""), Path(request.out or "")
+    check_free(out)
+    origin, ledger = export.read_origin(file), ledger_of(request.dataset, request.ledger, request.population)
+    dataset, notes = verb.front_of_import(
+        open_dataset(request), origin, request, feature_sources(ledger), file=file.name, progress=progress
+    )
+    notes = [*bounds_notes(dataset), *notes]
+    body = export.import_torch_prune(file, model_spec(request.model, dataset))
+    saved = save_ticket_set(out, verb.imported_set(body, dataset, origin, request, ledger, file=str(file)))
+    return as_flags({**set_facts(str(out), saved), "tickets": ticket_rows(saved.body), "notes": notes})
+
+
+def compact(request: CompactRequest, progress: Progress) -> dict[str, Any]:
+    """Writes a ticket, or a run, without the units that its mask leaves without use."""
+    del progress
+    out, text = Path(request.out or ""), request.artifact or ""
+    check_free(out)
+    if (Path(text) / "config.json").exists():
+        shrunk = compact_run(load_run(Path(text)), out)
+    else:
+        name, number = split_round(text)
+        tickets = find_set(name)
+        if number is None:
+            raise InputError(f"SET@ROUND: a compact network is that of one ticket; write {name}@ROUND")
+        shrunk = compact_set(tickets, number, out)
+    return {
+        "written": str(out),
+        "model": {"before": shrunk.before.text, "after": shrunk.after.text},
+        "parameters": {"before": shrunk.parameters[0], "after": shrunk.parameters[1]},
+        "live": {"before": shrunk.live[0], "after": shrunk.live[1]},
+    }
