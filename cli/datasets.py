@@ -32,6 +32,18 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
         rich.print(written or body["schema"], soft_wrap=True, markup=False)
 
 
+def show_overlap(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Rows that two files share, a line for each two splits."""
+    table = Table(body["first"], body["second"], "records", "shared", "rows of the first", "rows of the second")
+    for pair in body["splits"]:
+        texts = (", ".join(map(str, pair[key])) for key in ("records", "first_rows", "second_rows"))
+        records, first, second = texts
+        table.add_row(pair["first"], pair["second"], records, f"{pair['shared']:,}", first, second)
+    rich.print(table)
+    show_notes(rich, body)
+
+
+overlap_command = answering(Deferred("dpltm.tickets.workbench.datasets:overlap"), show_overlap)
 schema_command = answering(
     Deferred("dpltm.tickets.workbench.datasets:schema"), show_schema, lambda body: body.get("features") == 0
 )

@@ -256,6 +256,7 @@ COMMANDS = [
                 "Draft the public schema of a table, or find under DP what is private in a draft.",
                 "datasets:SchemaRequest",
             ),
+            Later("overlap", "Rows that two files share, for the eyes of their owner.", "datasets:OverlapRequest"),
         ],
     ),
 ]

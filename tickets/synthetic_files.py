@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dpltm.errors import ArtifactError
-from dpltm.records.synthetic_origin import ARRAY
+from dpltm.records.files import LINEAGE, lineage_array
 from dpltm.stages.synthesize import SyntheticRecords
 from dpltm.tickets.files import new_file
 
@@ -29,8 +29,13 @@ def write_synthetic(path: Path, made: SyntheticRecords) -> None:
         ArtifactError: ``path`` is no ``.npz``, exists or cannot be written.
     """
     check_name(path)
-    origin = made.dataset.synthetic
-    assert origin is not None  # the stage made them
-    arrays = {"x_train": made.x, "y_train": made.y, ARRAY: origin.to_array()}
+    dataset = made.dataset
+    arrays = {
+        "x_train": made.x,
+        "y_train": made.y,
+        LINEAGE: lineage_array(made.lineage),
+        "bounds": np.array(dataset.bounds, dtype=np.float64),
+        "classes": np.array(dataset.classes),
+    }
     with new_file(path) as staging, staging.open("wb") as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]

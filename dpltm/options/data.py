@@ -43,7 +43,8 @@ class DataOptions:
         metavar="FILE|FRACTION",
     )
     rows_coincide: bool = option(
-        False, "Records of different people may well be equal, so a test record that is a training record too is no fault."
+        False,
+        "Records of different people may well be equal, so a test record that is a training record too is no fault.",
     )
     words: int | None = option(
         None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import DataOptions, PersonOptions
+from dpltm.options.data import DataOptions, LedgerOptions, PersonOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,21 +34,21 @@ class FindOptions:
     """Private parts of a draft: what finding them may spend, and against which neighbours."""
 
     epsilon: float | None = option(
-        None, "With `private`: the ledger's certified epsilon afterwards, such as 0.2.", metavar="E"
+        None, "With `private`: the certified epsilon of the ledger afterwards, such as 0.2.", metavar="E"
     )
     delta: float = option(1e-5, "Delta of the guarantee; a hundredth of it is for names of categories.", metavar="D")
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemaRequest(FindOptions, PersonOptions):
+class SchemaRequest(FindOptions, LedgerOptions, PersonOptions):
     """Draft the public schema of a table, or find under DP what is private in a draft.
 
     A draft comes from names and types of the columns alone: bounds and categories are public inputs, so they may not be read
     off private records. What `from_public` reads off the values is for records that are declared public, whole.
 
     Where nobody knows them, write bounds = "private" or values = "private" in the draft. `private` then finds them by noisy
-    histograms for `epsilon`, and writes a finished schema. Whatever uses that schema has the release in its ledger.
+    histograms for `epsilon`, and writes a finished schema. Whatever uses that schema carries the release.
 
     Examples:
         # names and types alone: fill in bounds and categories
@@ -69,6 +69,21 @@ class SchemaRequest(FindOptions, PersonOptions):
     records: int | None = option(None, "With `private`: public number of records.", metavar="N")
     subset: str | None = option(None, "With `private`: part of the records, as in train.", metavar="FRACTION|A:B")
     test: str | None = option(None, "With `private`: part that train holds out, such as 0.2.", metavar="FRACTION")
-    ledger: str | None = option(None, "With `private`: ledger file.", metavar="FILE", shown="OUT.ledger.jsonl")
     dry_run: bool = option(False, "With `private`: check everything and print the epsilon that it would spend.")
     out: str | None = option(None, "File to write, in place of the terminal.", metavar="FILE.toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlapRequest:
+    """Rows that two files share, whatever their labels: for the eyes of their owner.
+
+    The answer is read off private records without any protection. Nothing is written, and no account knows of it.
+
+    Examples:
+        dpltm datasets overlap train.csv test.csv --label y
+    """
+
+    first: str | None = option(None, "Name or path.", metavar="NAME|FILE", argument=True, required=True)
+    second: str | None = option(None, "Name or path.", metavar="NAME|FILE", argument=True, required=True)
+    label: str | None = option(None, "Label column of tables.", metavar="COLUMN")
+    schema: str | None = option(None, "Public schema of tables with words, dates or holes.", metavar="FILE.toml")

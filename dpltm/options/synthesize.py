@@ -6,22 +6,18 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import DataOptions
+from dpltm.options.data import DataOptions, LedgerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticBudgetOptions:
-    """Budget: what the release may spend, and whom it protects."""
+class SynthesizeOptions:
+    """How many synthetic records are made, and what that may spend."""
 
-    epsilon: float | None = option(None, "Budget: the ledger's certified epsilon afterwards.", metavar="E")
+    epsilon: float | None = option(
+        None, "Budget: the certified epsilon of everything in the ledger afterwards.", metavar="E"
+    )
     delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", metavar="D")
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SyntheticRecordsOptions:
-    """Synthetic records: how many, and what they are scored by."""
-
     records_out: int = option(20_000, "How many synthetic records; public, and free to choose.", metavar="N")
     model: str = option(
         "mlp:300,100", "Network that is trained on them and scored on the test split.", metavar=network_metavar()
@@ -30,21 +26,7 @@ class SyntheticRecordsOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SynthesizeOptions(SyntheticRecordsOptions, SyntheticBudgetOptions):
-    """How many synthetic records are made, and what that may spend."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SyntheticFileOptions:
-    """Output and ledger: where the records and the ledger go."""
-
-    out: str | None = option(None, "File to write.", metavar="FILE.npz", shown="NAME-synthetic.npz")
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="OUT.ledger.jsonl")
-    dry_run: bool = option(False, "Check everything and print what would be done.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SynthesizeRequest(SyntheticFileOptions, SynthesizeOptions, DataOptions):
+class SynthesizeRequest(SynthesizeOptions, LedgerOptions, DataOptions):
     """Synthetic records under differential privacy, as a dataset that every command reads.
 
     One Gaussian query asks `dataset` for class counts, class sums and second moments of norm-bounded records; the synthetic
@@ -56,3 +38,6 @@ class SynthesizeRequest(SyntheticFileOptions, SynthesizeOptions, DataOptions):
         # what it would cost, and nothing else
         dpltm synthesize --dataset mnist --epsilon 0.2 --dry-run
     """
+
+    out: str | None = option(None, "File to write.", metavar="FILE.npz", shown="NAME-synthetic.npz")
+    dry_run: bool = option(False, "Check everything and print what would be done.")

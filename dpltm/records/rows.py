@@ -116,8 +116,10 @@ class Rows:
         """Return the places of records here whose features ``other`` has as well, whatever the labels.
 
         Args:
-            other: records with the same features.
+            other: records with the same features; those with others share none.
         """
+        if sorted(self.columns or ()) != sorted(other.columns or ()):
+            return np.empty(0, dtype=np.int64)
         theirs = {hashlib.blake2b(row, digest_size=16).digest() for row in other._features()}
         ours = (hashlib.blake2b(row, digest_size=16).digest() in theirs for row in self._features())
         return np.flatnonzero(np.fromiter(ours, dtype=bool, count=len(self)))
@@ -131,9 +133,10 @@ class Rows:
         return np.array(sorted(range(len(names)), key=names.__getitem__)), sorted(names)
 
     def _features(self) -> Iterator[bytes]:
-        """The bytes of each record without its label."""
+        """The bytes of each record without its label; columns in the order of their names."""
         if self.ragged is None:
-            yield from (row.tobytes() for rows in self._chunks() for row in rows)
+            order = slice(None) if self.columns is None else np.argsort(self.columns)
+            yield from (row.tobytes() for rows in self._chunks() for row in rows[:, order])
             return
         values, offsets = self.ragged
         for start, stop in itertools.pairwise(offsets):

@@ -29,7 +29,7 @@ NAMES_DELTA = 0.01
 """Part of delta for names of categories that one record alone has: ten times more would lower their threshold by 8 %."""
 
 NAME_BYTES, COLUMN_BYTES, ENTRY_BYTES = 2 * LONGEST_NAME + 4, 200, 1000
-"""Most that a found name, each of its bytes escaped, adds to the text of a schema; the rest of a found column; what a ledger adds to an entry."""
+"""Most that a found name, each byte escaped, adds to the text of a schema; the rest of a found column; and of an entry."""
 
 LEAST = 1e-9
 """Epsilon of that release, which is (0, delta)-DP: the least that accountants count."""
@@ -57,6 +57,11 @@ class ColumnsRelease:
     def lineage(self) -> Lineage:
         """Of the draft."""
         return self.table.schema.lineage
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(column.name for column in self.query.columns)
 
     @property
     def mechanism(self) -> GaussianRelease:
@@ -95,6 +100,7 @@ class FoundSchema:
 
     Attributes:
         text: TOML.
+        columns: of which something was to be found.
         ignored: columns in which nothing stood out of the noise.
         features: how many it makes; of none, nothing can be learned by it.
         privacy: the report on the records.
@@ -102,6 +108,7 @@ class FoundSchema:
     """
 
     text: str
+    columns: tuple[str, ...]
     ignored: tuple[str, ...]
     features: int
     privacy: PrivacyReport
@@ -178,6 +185,7 @@ class Search:
         columns = [by_name.get(column.name, column) for column in schema.columns]
         return FoundSchema(
             schema_text(schema, columns, paid.lineage),
+            tuple(column.name for column in schema.wanted),
             tuple(column.name for column in found if not column.features),
             sum(len(column.features) for column in columns),
             self._report(paid.account),

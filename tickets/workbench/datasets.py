@@ -1,27 +1,24 @@
-"""``dpltm datasets``: what data is at hand, and the public facts about some."""
+"""``dpltm datasets``: what data is at hand, public facts about some, schemas of tables, and rows that two files share."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from dpltm.errors import InputError, as_flags
-from dpltm.options.datasets import InfoRequest, ListRequest, SchemaRequest
-from dpltm.privacy.behind import READ_OFF
-from dpltm.privacy.events import Event, ProvenanceEvent
-from dpltm.records import Description, catalogue, data_home
+from dpltm.errors import DataError, InputError, as_flags
+from dpltm.options.datasets import InfoRequest, ListRequest, OverlapRequest, SchemaRequest
+from dpltm.records import Description, Rows, catalogue, data_home, load
 from dpltm.records.files import TABLES, reading
 from dpltm.records.notes import bounds_notes
+from dpltm.records.private_columns import Coder
 from dpltm.records.rating_sets import at_hand
+from dpltm.records.schema import read_schema
 from dpltm.records.schema_draft import draft, public_records
-from dpltm.registry import Deferred
+from dpltm.records.unfinished import load_unfinished
 from dpltm.stages.progress import Progress
+from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.identity import UserRegistry
 from dpltm.tickets.workbench.records import open_dataset
-
-_FIND = Deferred("dpltm.tickets.workbench.find_schema:find")
-"""What drafts need none of."""
 
 
 def list_datasets(request: ListRequest, progress: Progress) -> dict[str, Any]:
@@ -76,20 +73,132 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         check_free(out)
         check_writable(out)
     if request.private is not None:
-        found: dict[str, Any] = _FIND(request, path, out, progress)
-        return found
-    for name in ("epsilon", "unit_column", "records", "subset", "test", "ledger", "dry_run"):
+        return find(request, path, out, progress)
+    private = ("epsilon", "unit_column", "records", "subset", "test", "dry_run")
+    for name in (*private, *(() if request.from_public else ("ledger", "population"))):
         if getattr(request, name) not in (None, False):
             raise InputError(f"`{name}`: goes with `private`, the draft whose private parts are to be found; add it")
     with reading(path, "") as kind:
         if kind not in TABLES:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
-        header, events = not request.no_header, list[Event]()
+        header, lineage = not request.no_header, None
         if request.from_public:
-            records = UserRegistry().reference(public_records(path, request.label, header), public=True)
-            events.append(ProvenanceEvent(records, "public", READ_OFF))
-        text = draft(path, request.label, header, request.from_public, events)
+            from dpltm.stages.front import declare_public  # with torch, which other drafts need none of
+
+            records = public_records(path, request.label, header)
+            ledger = ledger_of(request.file, request.ledger, request.population)
+            lineage = declare_public(ledger, records, "kinds, bounds and categories of columns, for a schema")
+        text = draft(path, request.label, header, request.from_public, lineage)
     if out is not None:
         with new_file(out) as staging:
             staging.write_text(text, encoding="utf-8")
     return {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out)}
+
+
+NO_FEATURES = (
+    "nothing stands out of the noise in any column, and the draft has no other features, so nothing can be trained by this"
+    " schema: raise `epsilon`, write public bounds and values, or ask for fewer columns"
+)
+"""Said of a schema that was paid for in vain."""
+
+
+def find(request: SchemaRequest, path: Path, out: Path | None, progress: Progress) -> dict[str, Any]:
+    """The answer of the command: the release is in the ledger before it is made.
+
+    Args:
+        request: what it was asked for.
+        path: of the table.
+        out: what is written, known to be free; None in a dry run.
+        progress: who watches.
+
+    Raises:
+        DpltmError: bad input or too small a budget, before anything is spent.
+    """
+    drafted = Path(request.private or "")
+    for name in ("label", "no_header", "from_public"):
+        if getattr(request, name):
+            raise InputError(f"`{name}`: is for a first draft; leave it out, since {drafted} says it")
+    if out is None and not request.dry_run:
+        raise InputError(
+            "`out` is missing: what is found is written once, and finding it again costs again; name a file"
+        )
+    coder, schema = Coder(), read_schema(drafted, "`private`")
+    table = load_unfinished(
+        path,
+        schema,
+        coder,
+        units=request.unit_column,
+        subset=request.subset,
+        records=request.records,
+        test=request.test,
+    )
+    from dpltm.stages.schema import Search  # with torch, which drafts need none of
+
+    own, unit = ledger_path(request.file, request.ledger), table.dataset.unit
+    asked = Search(
+        table=table,
+        names=coder.names,
+        options=request,
+        ledger=ledger_of(request.file, request.ledger, request.population, unit),
+        progress=progress,
+    )
+    if request.dry_run or out is None:
+        release, privacy = asked.priced()
+        return as_flags({"dry_run": True, **_facts(path, release), "privacy": privacy.to_json()})
+    found = asked.found()
+    with new_file(out) as staging:
+        staging.write_text(found.text, encoding="utf-8")
+    made: dict[str, Any] = {"ignored": list(found.ignored), "features": found.features}
+    if not found.features:
+        made["notes"] = [NO_FEATURES]
+    made |= {"schema": found.text.rstrip("\n"), "out": str(out), "ledger": str(own)}
+    return as_flags({**_facts(path, found), **made, "privacy": found.privacy.to_json()})
+
+
+def _facts(path: Path, release: Any) -> dict[str, Any]:
+    mechanism = release.mechanism
+    return {
+        "file": str(path),
+        "columns": list(release.columns),
+        "noise_multiplier": mechanism.noise_multiplier,
+        "noise_std": mechanism.noise_std,
+    }
+
+
+OWN_EYES = "this was read off the records with no protection: keep it to yourself, as you keep them"
+"""Said of shared rows."""
+
+SHOWN = 10
+"""Rows that are named of those that two files share."""
+
+
+def overlap(request: OverlapRequest, progress: Progress) -> dict[str, Any]:
+    """Rows that two files share, whatever their labels, for their owner's eyes: a look that no account knows of."""
+    del progress
+    one, other = (_splits(str(name), request) for name in (request.first, request.second))
+    pairs = [
+        {
+            "first": name,
+            "second": second,
+            "records": [len(rows), len(others)],
+            "shared": len(here := rows.shared(others)),
+            "first_rows": here[:SHOWN].tolist(),
+            "second_rows": others.shared(rows)[:SHOWN].tolist(),
+        }
+        for name, rows in one.items()
+        for second, others in other.items()
+    ]
+    return {"first": request.first, "second": request.second, "splits": pairs, "notes": [OWN_EYES]}
+
+
+def _splits(name: str, request: OverlapRequest) -> dict[str, Rows]:
+    """The records of a file, by split. Bounds scale what a network gets; of rows as they were read they say nothing."""
+    asked: dict[str, Any] = {"label": request.label, "schema": request.schema, "rows_coincide": True}
+    try:
+        dataset = load(name, bounds=None if request.schema else (0.0, 1.0), for_training=False, **asked)
+    except DataError as refusal:
+        try:
+            dataset = load(name, for_training=False, **asked)  # texts, and ratings, have none
+        except DataError:
+            raise refusal from None
+    return {"train": dataset.rows, **({} if dataset.test_rows is None else {"test": dataset.test_rows})}

@@ -61,6 +61,7 @@ def open_dataset(
         items=request.items,
         units=getattr(request, "unit_column", None),
         schema=schema if request.schema is None else request.schema,
+        rows_coincide=request.rows_coincide,
         for_training=for_training,
         dataset_cache=dataset_cache,
     )

@@ -8,11 +8,11 @@ from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.options.synthesize import SynthesizeRequest
-from dpltm.stages import synthesize as stage
+from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.stages.progress import Progress
+from dpltm.stages.synthesize import Synthesis, settle
+from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.files import check_free, check_writable
-from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.room import SMALL, check_room
 from dpltm.tickets.synthetic_files import check_name, write_synthetic
 from dpltm.tickets.workbench.opening import free_name, services
 from dpltm.tickets.workbench.records import open_dataset
@@ -33,25 +33,25 @@ def synthesize(request: SynthesizeRequest, progress: Progress) -> dict[str, Any]
     check_name(out)
     check_free(out)
     check_writable(out)
-    path = Path(request.ledger or f"{out}.ledger.jsonl")
+    path = ledger_path(request.dataset, request.ledger)
     if path.absolute() == out.absolute():
         raise InputError("`ledger`: the records go there; name another file")
-    ledger, given = open_ledger(path, remember=not request.dry_run), services(progress)
-    plan = stage.plan(dataset, request, ledger, given)
+    ledger = ledger_of(request.dataset, request.ledger, request.population)
+    asked = settle(dataset, request, ledger, services(progress))
     if request.dry_run:
-        return as_flags({"dry_run": True, **_facts(plan, out, path), "privacy": stage.planned_report(plan).to_json()})
-    check_room(out, request.records_out * (4 * dataset.features + 8) + SMALL, path)
-    made = stage.synthesize(plan, given)
+        release, privacy = asked.priced()
+        return as_flags({"dry_run": True, **_facts(asked, release.mechanism, out, path), "privacy": privacy.to_json()})
+    made = asked.made()
     write_synthetic(out, made)  # before it is scored: what was paid for is not lost with that
-    made = stage.scored(plan, made, given)
+    made = asked.scored(made)
     progress.say(f"wrote {out}")
     score = None if made.score is None else asdict(made.score)
-    return as_flags({**_facts(plan, out, path), "score": score, "privacy": made.privacy.to_json()})
+    return as_flags({**_facts(asked, made.mechanism, out, path), "score": score, "privacy": made.privacy.to_json()})
 
 
-def _facts(plan: stage.SynthesisPlan, out: Path, ledger: Path) -> dict[str, Any]:
+def _facts(asked: Synthesis, mechanism: GaussianRelease, out: Path, ledger: Path) -> dict[str, Any]:
     """What answers say of a synthesis beside what it cost."""
-    dataset, options = plan.dataset, plan.options
+    dataset, options = asked.dataset, asked.options
     return {
         "synthetic": str(out),
         "source": dataset.name,
@@ -59,7 +59,7 @@ def _facts(plan: stage.SynthesisPlan, out: Path, ledger: Path) -> dict[str, Any]
         "shape": list(dataset.row_shape),
         "classes": dataset.classes,
         "bounds": list(dataset.bounds),
-        "noise_multiplier": plan.event.mechanism.noise_multiplier,
-        "sensitivity": plan.event.mechanism.sensitivity,
+        "noise_multiplier": mechanism.noise_multiplier,
+        "sensitivity": mechanism.sensitivity,
         "ledger": str(ledger),
     }
