@@ -241,14 +241,14 @@ def generate(
     if plan.provenance == "data-free":
         body, lineage = without_data(plan.spec, plan.config), plan.lineage
     elif plan.under_dp:
-        lineage = plan.lineage | declare_test(plan.dataset, ledger, plan.lineage)
+        ledger.exclude(plan.dataset)  # before anything is measured on its test split
         map_id = None if plan.dataset.feature_map is None else plan.dataset.feature_map.id
         if ranks is not None:
             ranks.together(lambda: None)
             ranks.agree(*_shared(plan.spec, plan.config, plan.dataset))
         kept = Kept(checkpoints, {"model": plan.spec.text, "features": map_id})
         given = {"services": services, "checkpoints": checkpoints, "kept": kept, "ranks": ranks}
-        paid = pay(lambda book, known: replace(plan, lineage=lineage).release(book, known, **given), ledger, kept)
+        paid = pay(lambda book, known: plan.release(book, known, **given), ledger, kept)
         body, lineage = next(paid.values), paid.lineage
     else:
         body, lineage = _with_no_mechanism(plan, services, checkpoints)
@@ -274,28 +274,6 @@ def planned_report(plan: GenerationPlan) -> PrivacyReport:
     return statement(plan.ledger.account(plan.lineage) + drafts, plan.options.delta, notes=_input_notes(plan))
 
 
-def declare_test(dataset: Dataset, ledger: Ledger, lineage: Lineage) -> Lineage:
-    """Declare a test split apart from the people that are protected, before anything is measured on it.
-
-    Args:
-        dataset: with its test split, if any.
-        ledger: of the private records.
-        lineage: of what is measured.
-
-    Returns:
-        The declaration; nothing where a publication keeps the split apart, or there is none.
-
-    Raises:
-        InputError: a release was made from records of it.
-    """
-    if dataset.test is None or dataset.synthetic or dataset.tested().published_id() is not None:
-        return Lineage()
-    part = ledger.part(dataset.tested())
-    check_declared(ledger.account(lineage), part, "excluded")
-    known = [entry for entry in ledger.entries if entry.kind == "excluded" and entry.part == part]
-    return ledger.lineage(*(known[:1] or ledger.declare(Entry("excluded", part, words="test split"))))
-
-
 def _with_no_mechanism(plan: GenerationPlan, services: Services, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:
     """Tickets by ordinary training on the records, and their lineage, which is on record before."""
     dataset, config, ledger, held = plan.dataset, plan.config, plan.ledger, checkpoints.held
@@ -309,7 +287,7 @@ def _with_no_mechanism(plan: GenerationPlan, services: Services, checkpoints: Ch
         before = [] if held is None else [each for each in ledger.entries if each.id in held.state["entries"]]
         entered = tuple(before) if len(before) == len(plan.entries) else ledger.declare(*plan.entries)
         lineage |= ledger.lineage(*entered)
-        lineage |= declare_test(dataset, ledger, lineage)
+        ledger.exclude(dataset)
     x, y = inputs(dataset.train, dataset, services)
     evaluation = (x, y) if dataset.test is None else inputs(dataset.test, dataset, services)
     unprotected = "epsilon inf: no mechanism protects the records"
