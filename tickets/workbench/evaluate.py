@@ -9,13 +9,13 @@ from dpltm.errors import as_flags
 from dpltm.options.evaluate import EvaluateRequest
 from dpltm.privacy.statement import json_figure
 from dpltm.records.files import TABLES
-from dpltm.stages import evaluate as stage
 from dpltm.stages.progress import Progress
-from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.as_in_training import as_in_training, schema_of
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.verbs.evaluate import evaluate as measure
 
 
 def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
@@ -24,8 +24,8 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     run = load_run(path)
     asked, schema = as_in_training(run, request), schema_of(run)
     dataset = open_dataset(asked, schema=schema if Path(asked.dataset or "").suffix.lower() in TABLES else None)
-    ledger = open_ledger(path / "ledger.jsonl", remember=False)
-    done = stage.evaluate(run, dataset, ledger, services(progress))
+    ledger = ledger_of(asked.dataset, asked.ledger, asked.population, str(run.config.get("unit", "record")))
+    done = measure(run, dataset, ledger, services(progress))
     return as_flags(
         {
             "run": str(path),

@@ -1,0 +1,104 @@
+"""Accuracy of a run's network on records that were held out: nothing is spent, where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.errors import InputError
+from dpltm.privacy.account import check_declared
+from dpltm.privacy.ledger import Ledger, of_process
+from dpltm.records import Dataset, by_user
+from dpltm.records.notes import bounds_notes, run_bounds_notes
+from dpltm.stages.checks import check_tables
+from dpltm.stages.front import take_over_map
+from dpltm.stages.inputs import inputs
+from dpltm.stages.services import Services
+from dpltm.training.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error
+from dpltm.training.run import Run
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a network gets right.
+
+    Attributes:
+        dataset: name of the records.
+        records: how many.
+        accuracy: fraction right.
+        rmse: of the expected rating, where they are ratings; infinite for a network that diverged.
+        notes: what was assumed, or could not be checked.
+    """
+
+    dataset: str
+    records: int
+    accuracy: float
+    rmse: float | None
+    notes: tuple[str, ...]
+
+
+def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset, tuple[str, ...]]:
+    """Return the records as the network takes them, and what was assumed of them.
+
+    Args:
+        run: with its network.
+        dataset: with a test split.
+        ledger: of the people whom the records may be of.
+
+    Raises:
+        InputError: records that the network does not take, or that a release protects: accuracy there would be another one.
+    """
+    dataset = take_over_map(dataset, run.feature_map, None, run.label)
+    if run.config.get("of_persons") and dataset.rated and not dataset.of_persons:
+        dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
+    _check_fits(run, dataset)
+    if dataset.bounds != run.bounds:
+        raise InputError(
+            f"`bounds`: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
+        )
+    check_declared(ledger.account(run.lineage), ledger.part(dataset.tested()), "measured without a price")
+    notes = [
+        *([DIVERGED] if has_diverged(run.model, run.spec) else []),
+        *(run_bounds_notes(run) or bounds_notes(dataset)),
+    ]
+    return dataset, tuple(notes)
+
+
+def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services: Services | None = None) -> Evaluation:
+    """Return accuracy on the test split of ``dataset``, which the ledger has down as apart from its people from here on.
+
+    Args:
+        run: with its network.
+        dataset: with a test split.
+        ledger: of the people whom the records may be of; by default that of this process.
+        services: where features come from, and who watches.
+
+    Raises:
+        InputError: see :func:`plan_evaluation`.
+    """
+    ledger = ledger or run.ledger or of_process(run.config.get("unit", "record"))
+    dataset, notes = plan_evaluation(run, dataset, ledger)
+    ledger.exclude(dataset)
+    assert dataset.test is not None  # or it was refused
+    x, y = inputs(dataset.test, dataset, services or Services())
+    rmse = root_mean_squared_error(run.model, x, y) if dataset.rated else None
+    return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y), rmse, notes)
+
+
+def _check_fits(run: Run, dataset: Dataset) -> None:
+    """Raises InputError unless there are test records that the network takes."""
+    if dataset.test is None:
+        raise InputError(
+            f"`dataset`: {dataset.name} has no test split; name a file with one by `test`, or the part that"
+            " the training held out, such as `test` 0.2"
+        )
+    if dataset.features != run.config["features"]:
+        raise InputError(
+            f"{run.label}: its network takes {run.config['features']} features, but {dataset.name} has {dataset.features};"
+            " use records of the same shape"
+        )
+    if dataset.classes != run.config["classes"]:
+        raise InputError(
+            f"{run.label}: its network has {run.config['classes']} classes, but {dataset.name} has {dataset.classes}; use"
+            " records with the same classes"
+        )
+    check_tables(run.spec, dataset, f"{run.label}: its network", "use records like those that it was trained on")
