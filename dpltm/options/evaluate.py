@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import DataOptions, PersonOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, PersonOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,3 +22,5 @@ class EvaluateRequest(PersonOptions, DataOptions):
     """
 
     run: str | None = option(None, "Folder of the run.", metavar="RUN", argument=True, required=True)
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
