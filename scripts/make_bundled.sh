@@ -6,7 +6,6 @@ set -eu
 home=${1:-tickets/bundled}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-export DPLTM_KEY="$scratch/key"
 
 make_set() {
     name=$1
