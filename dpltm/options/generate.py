@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
+from dpltm.options.data import DataOptions, LedgerOptions
 from dpltm.options.features import FeatureOptions
 from dpltm.pruning import CRITERIA, SCOPES, Criterion
 
@@ -120,11 +120,9 @@ class GenerateOptions(
 
 @dataclass(frozen=True, kw_only=True)
 class SetFolderOptions:
-    """Output and ledger: where the set goes, and which account pays."""
+    """Output: where the set goes."""
 
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
     dry_run: bool = option(False, "Check everything and print what would be done.")
     fresh: bool = option(
         False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
@@ -132,7 +130,7 @@ class SetFolderOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateRequest(SetFolderOptions, GenerateOptions, FeatureOptions, DataOptions):
+class GenerateRequest(SetFolderOptions, LedgerOptions, GenerateOptions, FeatureOptions, DataOptions):
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
     Ordinary training on the records of `dataset`, round after round (train, prune, rewind), unless `criterion` says

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
+from dpltm.options.data import DataOptions, LedgerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +58,14 @@ class SelectOptions(GuaranteeOptions, RuleOptions, ScoreOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntryOptions:
-    """Output and ledger: where the draw is entered."""
+class DryRunOptions:
+    """Output: whether the draw is made."""
 
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
     dry_run: bool = option(False, "Check everything and print what would be spent.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectRequest(EntryOptions, SelectOptions, DataOptions):
+class SelectRequest(DryRunOptions, LedgerOptions, SelectOptions, DataOptions):
     """Phase 2: draw the winning ticket on private records under differential privacy.
 
     Only the winner is released. Scores, probabilities and accuracies on private records stay private unless `reveal`.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
+from dpltm.options.data import DataOptions, LedgerOptions
 from dpltm.options.features import FeatureOptions
 
 
@@ -141,7 +141,7 @@ class ImportOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportRequest(ImportOptions, FeatureOptions, DataOptions):
+class ImportRequest(ImportOptions, LedgerOptions, FeatureOptions, DataOptions):
     """Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.
 
     Parameters are named as those of `model` (fc1.weight_orig, fc1.weight_mask, fc1.bias, ...). `dataset` says what records
@@ -155,8 +155,6 @@ class ImportRequest(ImportOptions, FeatureOptions, DataOptions):
 
     file: str | None = option(None, "Safetensors file.", metavar="FILE", argument=True, required=True)
     out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
