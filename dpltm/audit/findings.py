@@ -15,10 +15,9 @@ from dpltm.audit.noise_family import NoiseFamily
 from dpltm.audit.one_run import check_confidence
 from dpltm.errors import InputError
 from dpltm.privacy import gdp
-from dpltm.privacy.events import TrainingEvent
+from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.privacy.report import report
-from dpltm.privacy.statement import Certified, Nominal, json_figure
+from dpltm.privacy.statement import Certified, Nominal, json_figure, statement
 
 METHOD = "white-box canaries in one run"
 
@@ -76,13 +75,13 @@ class Findings:
 
 
 def examine(
-    observations: Observations, event: TrainingEvent, delta: float, confidence: float = 0.95, accountant: str = "pld"
+    observations: Observations, mechanism: NoisySgd, delta: float, confidence: float = 0.95, accountant: str = "pld"
 ) -> Findings:
     """The findings of an audit.
 
     Args:
         observations: of the training.
-        event: the training, as it is on record.
+        mechanism: the training, as it is on record.
         delta: of every epsilon.
         confidence: that the bounds hold with, both together, in (0, 1).
         accountant: of the claims.
@@ -91,7 +90,7 @@ def examine(
         InputError: too few canaries for the confidence, or a confidence out of range.
 
     Guarantees:
-        If the training is as private as its event says, a bound above the certified epsilon has probability at most
+        If the training is as private as is on record, a bound above the certified epsilon has probability at most
         1 - ``confidence``, whatever the scores are made of.
     """
     check_confidence(confidence)
@@ -102,8 +101,7 @@ def examine(
             f"`confidence`: {confidence:g} needs at least {least} canaries, and the run has {canaries}; train with a larger"
             " `audit`, such as 1000, or ask for less confidence"
         )
-    claims = report((event,), delta, event.mechanism.adjacency, accountant=accountant)
-    mechanism = event.mechanism
+    claims = statement(Planned(Account()).with_mechanism(mechanism), delta, accountant)
     found = guess(observations.scores, observations.included, attack_strength(observations, mechanism), confidence)
     by_counting = max(
         one_run.epsilon_bound(canaries, one.guesses, one.correct, delta, 1 - one.error / 2) for one in found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import DataOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
 from dpltm.options.features import MapOptions
 from dpltm.privacy.accountants import CERTIFIED
 
@@ -112,9 +112,8 @@ class ConfigurationOptions:
         metavar="FILE.toml",
         shown="none; with `private`, NAME.run",
     )
-    ledger: str | None = option(
-        None, "With `private`: ledger file.", metavar="FILE", shown="SET/ledger.jsonl, or DIR/ledger.jsonl"
-    )
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
     dry_run: bool = option(
         False, "With `private`: check everything and print the noise and the epsilon it would spend."
     )

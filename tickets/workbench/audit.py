@@ -13,18 +13,17 @@ from dpltm.privacy.statement import json_figure
 from dpltm.randomness.noise import SecureSource
 from dpltm.registry import Deferred
 from dpltm.stages.progress import Progress
+from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.audit_plot import write_audit_plot
 from dpltm.tickets.curve_files import new_picture
-from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set
-from dpltm.tickets.winner import last_winner
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 
-_of_run = Deferred("dpltm.stages.audit:audit")
-_of_demo = Deferred("dpltm.stages.audit_demo:demo")
-_of_tickets = Deferred("dpltm.stages.audit_tickets:audit_tickets")
+_of_run = Deferred("dpltm.verbs.audit:audit")
+_of_demo = Deferred("dpltm.verbs.audit:demo")
+_of_tickets = Deferred("dpltm.verbs.audit:audit_tickets")
 _of_messages = Deferred("dpltm.audit.local:local_bound")
 _scheme = Deferred("dpltm.tickets.scheme_files:load_scheme")
 
@@ -84,9 +83,7 @@ def _audit_run(request: AuditRequest, target: str, progress: Progress) -> dict[s
     if request.dataset is not None:
         raise InputError("`dataset`: a run was attacked while it was trained; leave `dataset` out")
     progress.say("looking for the canaries")
-    run = load_run(Path(target))
-    run = replace(run, events=open_ledger(Path(target) / "ledger.jsonl", remember=False).events)
-    found = _of_run(run, confidence=request.confidence, delta=request.delta)
+    found = _of_run(load_run(Path(target)), confidence=request.confidence, delta=request.delta)
     return {"audited": target, **found.to_json()}
 
 
@@ -110,14 +107,9 @@ def _audit_scheme(request: AuditRequest, target: str) -> dict[str, Any]:
 
 
 def _audit_set(request: AuditRequest, tickets: Any, progress: Progress) -> dict[str, Any]:
-    winner = last_winner(tickets)
-    found = _of_tickets(
-        tickets,
-        open_dataset(request),
-        services(progress),
-        draws=tickets.draws if winner is None else winner.behind(winner.round),
-        confidence=request.confidence,
-    )
+    dataset = open_dataset(request)
+    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+    found = _of_tickets(tickets, dataset, ledger, services(progress), confidence=request.confidence)
     claims, masks = found.claims, found.masks
     assert claims.nominal is not None
     return {

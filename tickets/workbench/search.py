@@ -12,30 +12,24 @@ from dpltm.errors import as_flags
 from dpltm.options.tune import PrivateTuneOptions, TuneRequest
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset, DatasetCache
-from dpltm.stages import search as stage
 from dpltm.stages.front import take_over_map
-from dpltm.stages.going_on import planned_on
 from dpltm.stages.progress import Progress
-from dpltm.stages.starting_point import default_network
-from dpltm.stages.tune_settings import widest_front
+from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import new_folder
-from dpltm.tickets.identity import UserRegistry
-from dpltm.tickets.journal import begin
-from dpltm.tickets.ledger_file import enrol, open_ledger, remove_ledger
 from dpltm.tickets.published import recorded
-from dpltm.tickets.room import check_room
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set
-from dpltm.tickets.ticket_set import ledger_path
 from dpltm.tickets.winner import drawn_from, load_winner
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.train import room_for, shared_ledger
+from dpltm.training.start import default_network
+from dpltm.verbs import search as verb
+from dpltm.verbs.tune import widest_front
 
 
 def search(request: TuneRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    """Plans, enters the event, searches, writes the winner's run; returns what ``dpltm tune --private`` prints as JSON.
+    """Search, write the winner's run, and return what ``dpltm tune --private`` prints as JSON.
 
     Args:
         request: what ``dpltm tune`` was asked for, with ``private``.
@@ -50,42 +44,28 @@ def search(request: TuneRequest, progress: Progress, *, dataset_cache: DatasetCa
         Path(request.dataset or "data").stem if tickets is None else Path(tickets.label).name.removesuffix(".tickets")
     )
     out = Path(request.out) if request.out else free_name(f"{stem}-search", ".run")
-    shared, own = shared_ledger(request.ledger, tickets), Path(f"{out}.ledger.jsonl")
     options = PrivateTuneOptions(**{item.name: getattr(request, item.name) for item in fields(PrivateTuneOptions)})
-    given = services(progress)
+    given, ledger = services(progress), ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+    if request.dry_run:
+        planned = verb.plan(target, dataset, options, ledger, ledger.book, given)
+        planned.check()
+        statement = verb.planned_statement(planned)
+        return as_flags({"dry_run": True, **verb.planned_facts(planned), "privacy": statement.to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
-        ledger = open_ledger(
-            own if shared is None else shared,
-            links=shared is None or request.ledger is not None,
-            remember=not request.dry_run,
-        )
-        known, named = planned_on(checkpoints, ledger), request.ledger is not None
-        plan = stage.plan(target, dataset, options, known, given, names_ledger=named)
-        if checkpoints.held is not None:
-            plan = stage.resumed(plan, checkpoints.held, ledger)
-        if request.dry_run:
-            report = stage.planned_report(plan)
-            return as_flags({"dry_run": True, **stage.planned_facts(plan), "privacy": report.to_json()})
-        check_room(out, room_for(*plan.trainings), own if shared is None else shared)
-        checkpoints.begin(room_for(*plan.trainings))
-        run = stage.search(plan, given, checkpoints)
+        run = verb.search(target, dataset, options, ledger, given, checkpoints)
         run = replace(run, label=str(out), config={**run.config, "options": recorded(request)})
-        checkpoints.give_room()
         with new_folder(out) as folder:
             save_run(folder, run)
-            _date_back(folder, plan.event.time)
-            begin(out)
+            assert run.entry is not None
+            _date_back(folder, run.entry.day)
         checkpoints.forget()
-    if shared is None:
-        remove_ledger(own)  # the run holds its copy now
-        enrol(ledger_path(out))
     progress.say(f"wrote {out}")
     return as_flags(answer(run))
 
 
-def _date_back(folder: Path, begun: str) -> None:
-    """Gives all files the time at which the search began: how long it took would tell how many tries there were."""
-    at = datetime.fromisoformat(begun).timestamp()
+def _date_back(folder: Path, day: str) -> None:
+    """Gives all files the day on which the search began: how long it took would tell how many tries there were."""
+    at = datetime.fromisoformat(day).timestamp()
     for path in (*folder.iterdir(), folder):
         os.utime(path, (at, at))
 
@@ -94,10 +74,11 @@ def _open(
     request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None
 ) -> tuple[TicketSet | None, TicketSet | Winner | str, Dataset]:
     """The set that is named, what is searched, and the private records."""
-    registry, front = UserRegistry(remember=not request.dry_run), widest_front(request, request)
+    front = widest_front(request, request)
     dataset = open_dataset(request, dataset_cache=dataset_cache)
     if request.set is None:
-        dataset = open_features(dataset, front, registry, progress)
+        ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+        dataset = open_features(dataset, front, None if request.dry_run else ledger, progress)
         return None, request.model or default_network(dataset), dataset
     tickets = find_set(request.set)
     target = load_winner(tickets) if drawn_from(tickets) else tickets

@@ -10,24 +10,21 @@ from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.options.tune import TuneRequest
-from dpltm.privacy.old_ledger import Ledger
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
-from dpltm.stages import tune as stage
 from dpltm.stages.front import take_over_map
 from dpltm.stages.progress import Progress
-from dpltm.stages.starting_point import default_network
-from dpltm.stages.tune_settings import check_request, widest_front
+from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.identity import UserRegistry
-from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.published import recorded
 from dpltm.tickets.store import find_set
-from dpltm.tickets.ticket_set import folder_of, ledger_path
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.search import search
+from dpltm.training.start import default_network
+from dpltm.verbs import tune as verb
+from dpltm.verbs.tune import check_request, widest_front
 
 
 def tune(
@@ -54,37 +51,27 @@ def tune(
             raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
         check_free(out)
         check_writable(out)
-    dataset, tickets, ledger = _open(request, progress, dataset_cache)
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+    tickets, front = None if request.set is None else find_set(request.set), widest_front(request, request)
+    if tickets is None:
+        dataset = open_features(dataset, front, ledger, progress)
+    else:
+        dataset = take_over_map(dataset, None, front, tickets.label)
     target = request.model or default_network(dataset) if tickets is None else tickets
-    plan = stage.plan(target, dataset, request, ledger)
+    plan = verb.plan(target, dataset, request, ledger)
     if out is None:  # nothing is kept, on the way either
-        return as_flags(_answer(request, dataset, tickets, stage.tune(plan, services(progress))))
+        return as_flags(_answer(request, dataset, tickets, verb.tune(plan, services(progress))))
     with CheckpointFolder(out, request, progress) as checkpoints:
-        checkpoints.begin(2**16)
-        result = stage.tune(plan, services(progress), checkpoints)
+        result = verb.tune(plan, services(progress), checkpoints)
         named = recorded(request) if portable else asdict(request)
-        checkpoints.give_room()
         with new_file(out) as staging:
             staging.write_text("".join(f"{line}\n" for line in _lines(named, result)), encoding="utf-8")
         checkpoints.forget()
     return as_flags(_answer(request, dataset, tickets, result))
 
 
-def _open(
-    request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None
-) -> tuple[Dataset, TicketSet | None, Ledger]:
-    """The public records, the set, and the ledger that says which records are private to it."""
-    dataset = open_dataset(request, dataset_cache=dataset_cache)
-    if request.set is None:
-        registry = UserRegistry()
-        front = widest_front(request, request)
-        return open_features(dataset, front, registry, progress), None, Ledger(registry=registry)
-    tickets = find_set(request.set)
-    dataset = take_over_map(dataset, None, widest_front(request, request), tickets.label)
-    return dataset, tickets, open_ledger(ledger_path(folder_of(tickets)))
-
-
-def _lines(named: dict[str, Any], result: stage.SearchResult) -> Iterator[str]:
+def _lines(named: dict[str, Any], result: verb.SearchResult) -> Iterator[str]:
     """The best setting as a configuration file of ``dpltm train``."""
     accuracy = result.best.accuracy
     yield f"# best of dpltm tune, {accuracy:.4f} right on public records: dpltm train --dataset NAME --config FILE"
@@ -98,7 +85,7 @@ def _lines(named: dict[str, Any], result: stage.SearchResult) -> Iterator[str]:
 
 
 def _answer(
-    request: TuneRequest, dataset: Dataset, tickets: TicketSet | None, result: stage.SearchResult
+    request: TuneRequest, dataset: Dataset, tickets: TicketSet | None, result: verb.SearchResult
 ) -> dict[str, Any]:
     return {
         "dataset": dataset.name,

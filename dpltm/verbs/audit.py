@@ -1,30 +1,74 @@
-"""What tickets tell of the records that they were made from with no mechanism (docs/privacy-model.md section 2)."""
+"""Attacks on claims: on a training by canaries, on tickets by their masks, and on claims of the literature.
+
+``audit`` looks at what canaries saw in a training that had some; ``audit_tickets`` makes tickets anew with made-up records
+among the private ones (docs/privacy-model.md section 2); ``demo`` attacks the embedded digits in a minute: what is certified
+stands, and two claims of the literature fall.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
+from dpltm.audit.findings import Findings, examine
+from dpltm.audit.local import local_bound
 from dpltm.audit.masks import MaskFindings, mask_findings, out_of_order, unset_features, with_canaries
 from dpltm.audit.one_run import check_confidence
-from dpltm.errors import InputError
-from dpltm.networks import build
+from dpltm.errors import ArtifactError, InputError
+from dpltm.local.bit_strings import BitStrings
+from dpltm.local.encoding import FixedPoint
+from dpltm.networks import ModelSpec, build
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records import Dataset
-from dpltm.stages.checks import check_same_network
+from dpltm.stages.checks import check_delta_alone, check_same_network
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
 from dpltm.training.evaluation import accuracy
+from dpltm.training.run import Run
+from dpltm.training.start import fresh
+from dpltm.verbs.train import train_start
+
+
+def audit(run: Run, *, confidence: float = 0.95, delta: float | None = None) -> Findings:
+    """Return lower bounds on the epsilon of a training that had canaries, beside what is claimed of it.
+
+    Args:
+        run: with its lineage.
+        confidence: that the bounds hold with, both together, in [0.5, 1).
+        delta: of every epsilon; None for that of the run.
+
+    Raises:
+        InputError: it was not audited, or there were too few canaries for the confidence.
+        ArtifactError: its lineage does not hold its training.
+
+    Guarantees:
+        If the training is as private as its entry says, a bound above the certified epsilon has probability at most
+        1 - ``confidence``.
+    """
+    if run.observations is None:
+        raise InputError(
+            f"{run.label}: has no observations of an audit; train with `audit`, such as 1000, to have it attacked"
+        )
+    options: dict[str, Any] = run.config["options"]
+    delta = options["delta"] if delta is None else delta
+    check_delta_alone(delta)
+    trainings = () if run.entry is None else run.entry.of(NoisySgd)
+    if not trainings:
+        raise ArtifactError(f"{run.label}: its lineage holds no training of its own")
+    return examine(run.observations, trainings[0], delta, confidence, options["accountant"])
+
 
 CONTROLS = 5
 """Shuffled masks that a mask is compared with."""
@@ -148,3 +192,70 @@ def _untrained(tickets: Tickets, test: tuple[torch.Tensor, torch.Tensor]) -> flo
     model, mask = build(tickets.spec), tickets.tickets[-1].mask
     model.load_state_dict({name: value * mask[name] for name, value in tickets.theta0.items()})
     return accuracy(model, *test)
+
+
+SHORT: dict[str, Any] = {"batch_size": 32.0, "steps": 600, "lr": 0.3}
+"""Of small batches, so that the records' own gradients are not in the way of canaries."""
+
+TRAININGS: dict[str, dict[str, Any]] = {
+    "clip": {"epsilon": 8.0, "audit": 2000},
+    "clip, then tanh": {"epsilon": 8.0, "filter": "tanh", "audit": 2000},
+    "tanh as printed": {
+        "noise_multiplier": 1.5,
+        "noise": "nominal",
+        "filter": "tanh",
+        "no_pre_clip": True,
+        "audit": 500,
+    },
+}
+"""By name: how a network of 7,510 weights is trained."""
+
+UER = BitStrings(9216, 10, FixedPoint(4, 5), "uer", 0.5, 7.0, None)
+"""LATENT's own setting: 92,160 bits, alpha 7."""
+
+MESSAGES = 1000
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """One row.
+
+    Attributes:
+        what: was attacked.
+        nominal: what its source claims; None where it claims nothing of its own.
+        certified: epsilon.
+        lower_bound: on it.
+    """
+
+    what: str
+    nominal: float | None
+    certified: float
+    lower_bound: float
+
+    @property
+    def violates(self) -> list[str]:
+        """Claims that the bound refutes."""
+        claims = {"certified": self.certified, "nominal": self.nominal}
+        return [name for name, epsilon in claims.items() if epsilon is not None and self.lower_bound > epsilon]
+
+
+def demo(dataset: Dataset, services: Services, confidence: float = 0.95, seed: int = 0) -> list[Attacked]:
+    """All rows.
+
+    Args:
+        dataset: the digits.
+        services: progress.
+        confidence: of each row's bound, in [0.5, 1).
+        seed: of starting weights.
+    """
+    rows = []
+    for name, options in TRAININGS.items():
+        services.progress.say(f"training: {name}")
+        start = fresh(ModelSpec("mlp:100", dataset.features, dataset.classes), seed)
+        run = train_start(start, dataset, TrainOptions(**SHORT, **options), Ledger(), services)
+        found = audit(run, confidence=confidence)
+        nominal = None if found.nominal is None else found.nominal.epsilon
+        rows.append(Attacked(name, nominal, found.certified.epsilon, found.lower_bound))
+    services.progress.say("sending messages")
+    bound = local_bound(UER, MESSAGES, confidence, SecureSource())
+    return [*rows, Attacked("LATENT's UER, one record", UER.nominal, UER.certified, bound)]

@@ -6,8 +6,12 @@ No private record is read, so the search costs nothing; the records that it read
 from __future__ import annotations
 
 import hashlib
+import itertools
+import json
+import math
+import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,42 +22,210 @@ from dpltm.errors import InputError
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.options.features import FeatureOptions, MapOptions
+from dpltm.options.parsing import parse_numbers
 from dpltm.options.sections import check_choices, check_required
-from dpltm.options.tune import TuneOptions
-from dpltm.privacy.behind import found_behind
+from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
+from dpltm.privacy.account import Account
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.event_json import searched_to_text
-from dpltm.privacy.events import Event, NonPrivateEvent, ProvenanceEvent
-from dpltm.privacy.lineage import (
-    check_never_private,
-    check_test_apart,
-    draws_behind,
-    held_by,
-    origin_events,
-    source_relation,
-)
+from dpltm.privacy.entry import Entry, Lineage, lineage_of, to_json
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
-from dpltm.privacy.old_ledger import Ledger, merge
-from dpltm.privacy.parts import touching
-from dpltm.privacy.report import report
-from dpltm.privacy.statement import PrivacyReport
+from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.randomness import keyed_source
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
 from dpltm.records import Dataset
 from dpltm.records.notes import bounds_notes
-from dpltm.records.registry import RecordRegistry
-from dpltm.stages.checks import MAX_STEPS, check_same_network, steps_of
-from dpltm.stages.front import feature_events, take_over_map
-from dpltm.stages.going_on import check_same_work, records_of
+from dpltm.stages.checks import (
+    MAX_STEPS,
+    check_count,
+    check_delta_alone,
+    check_epsilon,
+    check_same_network,
+    default_batch,
+    model_spec,
+    steps_of,
+)
+from dpltm.stages.front import declare_public, feature_notes, take_over_map
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
-from dpltm.stages.synthetic_data import synthetic_notes
-from dpltm.stages.tune_settings import Setting, check_for_records, front_of, settings, to_try
-from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints
+from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, check_same
 from dpltm.training.descent import TrainingConfig, train
 from dpltm.training.evaluation import accuracy
+
+MAX_TRIALS = 10_000
+"""Most settings that a search tries."""
+
+MIN_TRIES, MAX_TRIES = 1.1, 1000
+"""Tries of a private search, in the mean."""
+
+PAID = ("tries", "dry_run")
+"""Options of a private search alone."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One combination. ``round`` is None without a ticket set."""
+
+    round: int | None
+    lr: float
+    clip_norm: float
+    epochs: float
+    batch_size: float
+    components: int | None = None
+
+
+def check_request(request: TuneRequest) -> None:
+    """Raises InputError for options that are out of range or contradict each other, whatever the tickets."""
+    if request.set is not None and request.model is not None:
+        raise InputError("`model`: the ticket set decides the network; leave `model` out")
+    named_rounds(request, of_set=request.set is not None)
+    if request.private:
+        if request.out is not None and request.out.endswith(".toml"):
+            raise InputError(
+                f"`out`: {request.out}: with `private`, it is the folder of a run; name it such as NAME.run"
+            )
+        check_private(request)
+    elif given := [name for name in PAID if getattr(request, name) != getattr(TuneRequest, name)]:
+        named, them = ", ".join(f"`{name}`" for name in given), "it" if len(given) == 1 else "them"
+        raise InputError(f"{named}: of a search on private records; add `private`, or leave {them} out")
+    else:
+        check_for_records(request)
+        settings(request)
+
+
+def check_for_records(options: TuneOptions) -> None:
+    """Raises InputError where a public search is not told how many private records its settings are for."""
+    if options.for_records is None:
+        raise InputError("`for_records` is missing: the public number of private records that the settings are for")
+
+
+def check_private(options: PrivateTuneOptions) -> None:
+    """Raises InputError for what a search on the private records has no use for, or cannot do."""
+    if options.for_records is not None:
+        raise InputError("`for_records`: with `private`, the records of `dataset` are the private ones; leave it out")
+    if options.repeats != 1:
+        raise InputError("`repeats`: with `private`, a try is one training; leave it out")
+    if not MIN_TRIES <= options.tries <= MAX_TRIES:
+        raise InputError(f"`tries`: {options.tries:g} in the mean is not between {MIN_TRIES:g} and {MAX_TRIES:,}")
+    settings(options)
+
+
+def settings(options: TuneOptions) -> list[Setting]:
+    """Every combination, of no round yet; everything about the options that can be refused is."""
+    check_epsilon("epsilon", options.epsilon)
+    check_delta_alone(options.delta)
+    if options.for_records is not None and options.for_records < 1:
+        raise InputError(f"`for_records`: {options.for_records} is not a positive whole number")
+    check_count("repeats", options.repeats)
+    check_count("trials", options.trials)
+    if not options.delta < 1 / (options.for_records or 1):
+        raise InputError(
+            f"`delta`: {options.delta:g} is not below 1/n for {options.for_records} records; take a smaller one"
+        )
+    if not 0 <= options.seed < 2**62:
+        raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
+    lists = {}
+    for name in ("lr", "clip_norm", "epochs", "batch_size"):
+        given = getattr(options, name)
+        lists[name] = [default_batch(options.for_records or 1)] if given is None else parse_numbers(name, given)
+        for value in lists[name]:
+            if not 0 < value < math.inf:
+                raise InputError(f"`{name}`: {value:g} is not a positive number")
+    counts: list[int | None] = [*_components(options)] or [None]
+    for value in lists["clip_norm"]:
+        make_filter("clip", clip_norm=value)
+    if math.prod(map(len, [*lists.values(), counts])) > MAX_TRIALS:
+        raise InputError(
+            f"`lr`, `clip_norm`, `epochs`, `batch_size`, `components`: more than {MAX_TRIALS:,} combinations; name fewer"
+        )
+    largest = max(lists["batch_size"])
+    if options.for_records is not None and largest > options.for_records:
+        raise InputError(f"`batch_size`: {largest:g} is more than the {options.for_records} private records")
+    combinations = itertools.product(*lists.values())
+    return [
+        Setting(None, lr, clip_norm, epochs, size, count)
+        for lr, clip_norm, epochs, size in combinations
+        for count in counts
+    ]
+
+
+def to_try(options: TuneOptions, tickets: TicketSet | None) -> list[Setting]:
+    """The settings of a search, with the rounds of the set; ``trials`` of them where that was asked for.
+
+    Raises:
+        InputError: they are too many, or as :func:`settings`.
+        ArtifactError: there is no such round.
+    """
+    alike = settings(options)
+    tried = [replace(setting, round=number) for number in _rounds(options, tickets) for setting in alike]
+    if options.trials is not None:
+        tried = random.Random(options.seed).sample(tried, min(options.trials, len(tried)))
+    if len(tried) > MAX_TRIALS:
+        raise InputError(f"`trials`: {len(tried):,} combinations; try at most {MAX_TRIALS:,} of them")
+    return tried
+
+
+def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]:
+    named = named_rounds(options, of_set=tickets is not None)
+    if tickets is None:
+        return [None]
+    if named is None:
+        return [ticket.round for ticket in tickets.body.tickets if ticket.round] or [0]
+    return [tickets.ticket(number).round for number in named]
+
+
+def front_of(target: TicketSet | str, dataset: Dataset, count: int | None) -> tuple[Dataset, ModelSpec]:
+    """The records behind the first ``count`` components of their features, and the network that takes them.
+
+    Args:
+        target: the tickets, or the name of a network.
+        dataset: the records.
+        count: None for all that there are.
+    """
+    if count is not None:
+        found = dataset.feature_map
+        if found is None or found.projection is None or not isinstance(target, str):
+            raise InputError("`components`: only where features of `public` are projected in front of a whole network")
+        dataset = replace(dataset, feature_map=found.projected_on(count))
+    return dataset, model_spec(target, dataset) if isinstance(target, str) else target.body.spec
+
+
+def _components(options: TuneOptions) -> list[int]:
+    """Numbers of principal components to try; none where features are not projected."""
+    if options.components is None:
+        return []
+    values = parse_numbers("components", options.components)
+    for value in values:
+        if not (value.is_integer() and value >= 1):
+            raise InputError(f"`components`: {value:g} is not a positive whole number")
+    return [int(value) for value in values]
+
+
+def widest_front(front: MapOptions, options: TuneOptions) -> FeatureOptions:
+    """What stands in front of the network, with the most components that are tried: they hold all fewer ones.
+
+    Raises:
+        InputError: `components` is no list of positive whole numbers.
+    """
+    return FeatureOptions(
+        features=front.features, public=front.public, components=max(_components(options), default=None)
+    )
+
+
+def named_rounds(options: TuneOptions, of_set: bool) -> list[int] | None:
+    """The rounds that were asked for; None where that is for the set to say."""
+    if options.rounds is None:
+        return None
+    if not of_set:
+        raise InputError("`rounds`: only for a ticket set; name SET, or leave it out")
+    numbers = options.rounds.split(",")
+    if not all(number.isdecimal() and len(number) < 5 for number in numbers):
+        raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds, such as 0,3,6")
+    return [int(number) for number in numbers]
+
 
 HELD_OUT = 5
 """Where the public dataset has no test split, a fifth of its records, drawn by ``seed``, is held out to score on."""
@@ -69,14 +241,16 @@ class SearchPlan:
         fronts: the public records behind what stands in front of the network, and the network, for each number of
             components that is tried; of None alone where features are not projected, or the set remembers it.
         trainings: every setting with the mechanism of the private training, its noise calibrated.
-        registry: that tells which records these are.
+        lineage: of the public records, and of all else that the search is made of.
+        ledger: in which they are public.
     """
 
     options: TuneOptions
     tickets: TicketSet | None
     fronts: Mapping[int | None, tuple[Dataset, ModelSpec]]
     trainings: tuple[tuple[Setting, NoisySgd], ...]
-    registry: RecordRegistry = field(compare=False, repr=False)
+    lineage: Lineage
+    ledger: Ledger
 
     @property
     def dataset(self) -> Dataset:
@@ -122,7 +296,7 @@ class SearchResult:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The best setting as options of ``train``, with the records that it was searched on, and what these come from."""
+        """The best setting as options of ``train``, with the lineage that it was searched on."""
         options, best = self.plan.options, self.best
         searched = {name: getattr(best, name) for name in ("lr", "clip_norm", "epochs", "batch_size")}
         if best.components is not None:
@@ -131,24 +305,7 @@ class SearchResult:
             name: getattr(options, name)
             for name in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
         }
-        dataset = self.plan.dataset
-        records = self.plan.registry.reference(dataset, public=True)
-        return {**searched, **fixed, "tuned_on": searched_to_text(records, self._behind)}
-
-    @property
-    def _behind(self) -> tuple[Event, ...]:
-        """Releases that records, features and tickets of the search come from: settings may be taken for other ones."""
-        dataset, tickets = self.plan.dataset, self.plan.tickets
-        front = () if dataset.feature_map is None else dataset.feature_map.events
-        behind = merge((dataset.behind, front))
-        if tickets is None:
-            return behind
-        looked_at: tuple[Event, ...] = ()
-        if tickets.provenance == "private" and tickets.source is not None:
-            looked_at = (
-                NonPrivateEvent(tickets.source, Unprotected(), "settings searched with tickets made from them"),
-            )
-        return merge((behind, found_behind(tickets), tickets.events, tickets.draws, looked_at))
+        return {**searched, **fixed, "lineage": json.dumps(to_json(self.plan.lineage))}
 
 
 @dataclass(frozen=True)
@@ -166,7 +323,7 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
         target: the ticket set, or the name of a network, whose settings are searched.
         dataset: public records; behind the map that the set remembers, if it has any.
         options: of the search.
-        ledger: that tells which records are private; nothing is entered.
+        ledger: of the people whom the records are of; the records are declared public in it.
 
     Raises:
         InputError: bad input, or records that are known to be private.
@@ -180,12 +337,17 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
     if tickets is not None:
         dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
         check_same_network(tickets, dataset)
-    _check_public(tickets, dataset, ledger)
     tried = to_try(options, tickets)
     counts = {setting.components for setting in tried}
     fronts = {count: front_of(target, dataset, count) for count in sorted(counts, key=lambda count: count or 0)}
     trainings = tuple((setting, _private_training(options, setting)) for setting in tried)
-    return SearchPlan(options, tickets, fronts, trainings, ledger.registry)
+    public = declare_public(ledger, dataset, "settings are searched on them")
+    ledger.exclude(dataset)
+    lineage = lineage_of(public, dataset, dataset.feature_map, tickets)
+    if tickets is not None and tickets.provenance == "private":
+        exposed = Entry("release", mechanisms=(Unprotected(),), words="settings searched with private tickets")
+        lineage |= ledger.lineage(*ledger.declare(replace(exposed, unit=ledger.unit)))
+    return SearchPlan(options, tickets, fronts, trainings, lineage, ledger)
 
 
 def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> SearchResult:
@@ -202,11 +364,11 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     options, held = plan.options, checkpoints.held
     rows = {count: _public_rows(dataset, options.seed, services) for count, (dataset, _) in plan.fronts.items()}
     facts = {
-        "records": records_of(plan.registry.reference(plan.dataset, public=True)),
+        "records": plan.ledger.snapshot(plan.dataset.train.digest.encode()),
         "set": plan.tickets and plan.tickets.id,
     }
     if held is not None:
-        check_same_work(held, plan.dataset, facts)
+        check_same(held.state["of"], facts)
     key = (
         keyed_source.fresh_key() if held is None else bytes.fromhex(held.state["key"])
     )  # of the training that comes next
@@ -214,7 +376,7 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     repeats, total = options.repeats, len(plan.trainings) * options.repeats
     with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:
         for done in range(len(scores), total):
-            state = {"of": facts, "key": key.hex(), "scores": tuple(scores), "events": [], "step": 0}
+            state = {"of": facts, "key": key.hex(), "scores": tuple(scores)}
             offer = partial(checkpoints.offer, partial(Checkpoint, f"training {done + 1} of {total}", state))
             setting, mechanism = plan.trainings[done // repeats]
             part, seed = rows[setting.components], options.seed + done % repeats
@@ -225,41 +387,13 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     each = [scores[start : start + repeats] for start in range(0, total, repeats)]
     trials = [_trial(plan, *pair, found) for pair, found in zip(plan.trainings, each, strict=True)]
     trials.sort(key=lambda trial: -trial.accuracy)
-    return SearchResult(plan, tuple(trials), report((), options.delta, "add-remove", _notes(plan)))
+    return SearchResult(plan, tuple(trials), statement(Account(), options.delta, notes=_notes(plan)))
 
 
 def _describe(setting: Setting) -> str:
     """What is tried, for who watches."""
     values = {name.replace("_", " "): value for name, value in vars(setting).items() if value is not None}
     return ", ".join(f"{name} {value:g}" for name, value in values.items())
-
-
-def _check_public(tickets: TicketSet | None, dataset: Dataset, ledger: Ledger) -> None:
-    """Raises InputError if records that would be declared public, or are scored on, are known to be private."""
-    registry, held = ledger.registry, held_by(ledger, tickets)
-    records = registry.look_at(dataset)
-    private = [
-        event
-        for event in touching(held, records)
-        if not (isinstance(event, ProvenanceEvent) and event.provenance == "public")
-    ]
-    made = (
-        tickets is not None
-        and tickets.provenance in ("private", "dp")
-        and source_relation(tickets, records, registry) == "same"
-    )
-    if made or private:
-        whose = "the ledger" if tickets is None else f"{tickets.label} (its ledger or its provenance says so)"
-        raise InputError(
-            f"`dataset`: {records} is private to {whose}, and a search declares its records public; take others"
-        )
-    behind = feature_events(dataset, records, registry, private=False)
-    check_never_private(held, behind)
-    if tickets is not None and tickets.provenance != "public":
-        behind = (*behind, *origin_events(tickets, dataset, records, registry))
-    if tickets is not None:
-        behind = (*behind, *draws_behind(tickets, None, None))
-    check_test_apart(dataset, (*held, *behind), registry)
 
 
 def _private_training(options: TuneOptions, setting: Setting) -> NoisySgd:
@@ -346,6 +480,7 @@ def _notes(plan: SearchPlan) -> list[str]:
         f"searched on {plan.dataset.name}, declared public: no private record was read, so the search costs nothing; its"
         " scores say which setting is best, not how good it will be elsewhere"
     ]
-    if plan.tickets is not None and plan.tickets.source is not None and plan.tickets.source.name == plan.dataset.name:
-        notes.append(f"the tickets were made from {plan.tickets.source.name} as well, which flatters them here")
-    return [*notes, *synthetic_notes(plan.dataset, plan.options.delta), *bounds_notes(plan.dataset)]
+    made_from = set() if plan.tickets is None else {entry.part.name for entry in plan.tickets.lineage.entries}
+    if plan.dataset.name in made_from:
+        notes.append(f"the tickets were made from {plan.dataset.name} as well, which flatters them here")
+    return [*notes, *feature_notes(plan.dataset, plan.options.delta), *bounds_notes(plan.dataset)]

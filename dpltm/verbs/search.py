@@ -1,0 +1,527 @@
+"""A private search: tries at settings drawn at random, of which the best alone is released, with its setting and score.
+
+Every try draws one of the settings, trains on the private records, and is scored by a noisy count of its right answers on
+them (docs/privacy-model.md section 5.7). How many tries there are is drawn first, and stays secret: what the search costs
+rests on that. It is in no artifact, and in no figure that a caller gets; the checkpoint of an interrupted search has it,
+beside the keys (``training.checkpoint``). How long a try takes is public, so whoever learns how long a search took learns of
+their number: the statement says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.gradients.choose import choices_made, repeat_choices
+from dpltm.options.sections import check_choices, check_required
+from dpltm.options.train import TrainOptions
+from dpltm.options.tune import PrivateTuneOptions
+from dpltm.privacy.account import Account, Planned, check_private
+from dpltm.privacy.calibration import calibrate_noise, calibrate_search, check_share
+from dpltm.privacy.entry import Entry, Lineage, lineage_of
+from dpltm.privacy.figures import figure
+from dpltm.privacy.ledger import Book, Ledger, canonical
+from dpltm.privacy.mechanisms import PrivateSearch
+from dpltm.privacy.private_search import SCORE_NOISE, gamma_for, tries
+from dpltm.privacy.release import Secret, pay
+from dpltm.privacy.statement import PrivacyReport, json_figure, statement
+from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
+from dpltm.randomness.keyed_source import KEY, KeyedSource, source_of
+from dpltm.randomness.noise import RandomSource, uniform
+from dpltm.records import Dataset
+from dpltm.records.notes import test_notes
+from dpltm.stages.inputs import inputs
+from dpltm.stages.services import Services
+from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept
+from dpltm.training.descent import Descent
+from dpltm.training.evaluation import accuracy, count_correct
+from dpltm.training.run import Run
+from dpltm.training.start import StartingPoint, starting_point
+from dpltm.verbs.train import Draft, Sources, Training, config_of, draft, prepare
+from dpltm.verbs.tune import Setting, front_of, to_try
+from dpltm.verbs.tune import check_private as check_private_search
+
+MOST = 200
+"""Settings that a private search draws from, at most. More would be drawn from once in a while, and take long to price."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A private search, settled: a release of ``dpltm.privacy.release``.
+
+    Attributes:
+        options: as they were asked for.
+        settings: that are tried.
+        trainings: one a setting. Nothing pays for them alone: ``entry`` stands for all of them.
+        entry: what pays for the search; a draft, or, of work that goes on, as it is on record.
+        lineage: of everything that it is made of.
+        account: what counts beside it.
+        notes: sentences for the statement.
+        facts: what the work is of, by name.
+        services: progress, and where features come from.
+        checkpoints: where the search is kept on the way.
+    """
+
+    options: PrivateTuneOptions
+    settings: tuple[Setting, ...]
+    trainings: tuple[Training, ...]
+    entry: Entry
+    lineage: Lineage
+    account: Account
+    notes: tuple[str, ...]
+    facts: Mapping[str, Any]
+    services: Services
+    checkpoints: Checkpoints = NOT_KEPT
+
+    @property
+    def mechanism(self) -> PrivateSearch:
+        """Its tries."""
+        return cast(PrivateSearch, self.entry.of(PrivateSearch)[0])
+
+    @property
+    def dataset(self) -> Dataset:
+        """What is searched on, behind what stands in front of the network of the first setting."""
+        return self.trainings[0].dataset
+
+    def check(self) -> None:
+        """Refuse a network or records that cannot be trained, or features that cannot be had."""
+        check_private(self.account, self.entry.part)
+        for training in {id(each.start): each for each in self.trainings}.values():
+            prepare(_anew(training), Sources.of_secret(Secret()))
+
+    def draw(self, secret: Secret | None, at: Checkpoint | None) -> Iterator[Best]:
+        """Search, and yield the best try. Arguments as :meth:`Release.draw`."""
+        if at is None:
+            assert secret is not None
+            position = _Position.first(self.mechanism.gamma, secret)
+        else:
+            self.services.progress.say("going on with the search; nothing more is spent")
+            repeat_choices(at.state["choices"])
+            position = _position_in(self, at)
+        spent = f"epsilon of the whole search {figure(planned_statement(self).certified.epsilon)}"
+        while position.left:
+            position = _try(self, position, spent)
+            self.checkpoints.keep(_checkpoint(self, position))
+        assert position.best is not None
+        yield position.best
+
+
+def plan(
+    target: TicketSet | Winner | str,
+    dataset: Dataset,
+    options: PrivateTuneOptions,
+    ledger: Ledger,
+    book: Book,
+    services: Services,
+    known: Entry | None = None,
+) -> Search:
+    """Settle everything about a private search, and refuse, before budget is spent.
+
+    Args:
+        target: the tickets, or the name of a network, whose settings are searched.
+        dataset: the private records; behind the map that the set remembers, if it has any.
+        options: of the search.
+        ledger: that it will be entered in.
+        book: what that holds; it counts. Nothing is entered here.
+        services: progress, and where features come from.
+        known: its entry, if it is on record already: then nothing is calibrated.
+
+    Raises:
+        DpltmError: bad input, records that may not be used so, or too small a budget.
+    """
+    check_required(options)
+    check_choices(options)
+    check_private_search(options)
+    gamma = gamma_for(options.tries)
+    options = replace(options, for_records=dataset.records)
+    named = _set_or_network(target)
+    tried = to_try(options, None if isinstance(named, str) else named)
+    if len(tried) > MOST:
+        raise InputError(
+            f"`trials`: {len(tried):,} settings, and a private search draws from at most {MOST}; name fewer"
+        )
+    asked = [_training_options(options, setting) for setting in tried]
+    drafts = _drafts(target, dataset, tried, asked, ledger)
+    of, part = drafts[0].dataset, drafts[0].part
+    if of.of_persons:
+        raise InputError("`private`: a score counts right answers one a record, and a user has many; take unit record")
+    lineage = lineage_of(*(each.lineage for each in drafts))
+    account = book.account(lineage)
+    start, feature_map = drafts[0].start, of.feature_map
+    facts = {
+        "options": {name: value for name, value in asdict(options).items() if value is not None},
+        "records": ledger.snapshot(of.train.digest.encode()),
+        "set": None if start.tickets is None else start.tickets.id,
+        "model": start.spec.text,
+        "features": None if feature_map is None else feature_map.id,
+    }
+    if known is None:
+        services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
+        search = _with_noise(options, drafts, Planned(account, part), gamma)
+        filters = " or ".join(dict.fromkeys(str(each.config.filter) for each in drafts))
+        digest = hashlib.sha256(canonical(facts).encode()).hexdigest()
+        known = Entry(
+            "release", part, (search,), f"a search over {len(tried)} settings, {filters}", digest, unit=of.unit
+        )
+    else:
+        (search,) = known.of(PrivateSearch)
+        account = replace(account, entries=tuple(entry for entry in account.entries if entry.id != known.id))
+    entry = known
+    trainings = (
+        _training(each, options, entry, search, number, account, services)
+        for number, (each, options) in enumerate(zip(drafts, asked, strict=True))
+    )
+    return Search(
+        options=options,
+        settings=tuple(tried),
+        trainings=tuple(trainings),
+        entry=entry,
+        lineage=lineage,
+        account=account,
+        notes=tuple(dict.fromkeys(note for each in drafts for note in each.notes)),
+        facts=facts,
+        services=services,
+    )
+
+
+def _set_or_network(target: TicketSet | Winner | str) -> TicketSet | str:
+    if not isinstance(target, Winner):
+        return target
+    if target.tickets is None:
+        raise InputError("`target`: a winner without its ticket set; take the one that select returned")
+    return target.tickets
+
+
+def _training_options(options: PrivateTuneOptions, setting: Setting) -> TrainOptions:
+    """One setting as options of a training; its noise is settled with that of the others."""
+    shared: dict[str, Any] = {
+        name: getattr(options, name)
+        for name in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant", "seed")
+    }
+    return TrainOptions(
+        lr=setting.lr,
+        clip_norm=setting.clip_norm,
+        epochs=setting.epochs,
+        batch_size=setting.batch_size,
+        **shared,
+    )
+
+
+def _drafts(
+    target: TicketSet | Winner | str,
+    dataset: Dataset,
+    tried: list[Setting],
+    asked: list[TrainOptions],
+    ledger: Ledger,
+) -> list[Draft]:
+    """The training at each setting but for its noise; those of one network share its starting weights."""
+    starts: dict[tuple[int | None, int | None], tuple[StartingPoint, Dataset]] = {}
+    for setting in tried:
+        of = (setting.round, setting.components)
+        if of not in starts:
+            records, _ = front_of(_set_or_network(target), dataset, setting.components)
+            start = starting_point(target, records, round=setting.round, seed=asked[0].seed)
+            starts[of] = (start, records)
+    return [
+        draft(*starts[setting.round, setting.components], options, ledger)
+        for setting, options in zip(tried, asked, strict=True)
+    ]
+
+
+def _with_noise(options: PrivateTuneOptions, drafts: list[Draft], before: Planned, gamma: float) -> PrivateSearch:
+    """The search with its noise: that of each training is as large as if it were alone, times a factor common to all."""
+    budget = options.epsilon or 0.0
+    used = before.account.epsilon(options.delta, options.accountant)
+    check_share(budget, used, before, options.delta)
+    alone = (calibrate_noise(budget, options.delta, each.mechanism, (), options.accountant) for each in drafts)
+    asked = PrivateSearch(tuple(alone), SCORE_NOISE / (budget - used), gamma)
+    return calibrate_search(budget, options.delta, asked, before, options.accountant)
+
+
+def _training(
+    of: Draft,
+    options: TrainOptions,
+    entry: Entry,
+    search: PrivateSearch,
+    number: int,
+    account: Account,
+    services: Services,
+) -> Training:
+    """One setting as a training, with its noise. Nothing pays for it alone."""
+    mechanism = search.trainings[number]
+    return Training(
+        options=options,
+        start=of.start,
+        dataset=of.dataset,
+        config=replace(of.config, noise_std=mechanism.noise_std),
+        entry=replace(entry, mechanisms=(mechanism,)),
+        lineage=of.lineage,
+        account=account,
+        notes=of.notes,
+        facts={},
+        services=services,
+    )
+
+
+@dataclass(frozen=True)
+class Best:
+    """The winner so far.
+
+    Attributes:
+        setting: by number.
+        score: noisy count of right answers.
+        coin: that decides among equal scores, uniform in (0, 1).
+        kernels: that its linear layers were computed with.
+        parameters: of its network, in order.
+    """
+
+    setting: int
+    score: float
+    coin: float
+    kernels: Mapping[str, str]
+    parameters: tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class _Position:
+    """Where a search is: before a try that has drawn nothing yet. All of it is secret.
+
+    Attributes:
+        done: tries that are over.
+        left: tries, with the next.
+        draws: state of the source that decides all of the tries that are left.
+        best: of the tries that are over.
+    """
+
+    done: int
+    left: int
+    draws: str
+    best: Best | None = None
+
+    @classmethod
+    def first(cls, gamma: float, secret: Secret) -> _Position:
+        """Before the first try: their number is drawn."""
+        draws = KeyedSource(secret.child("tries"))
+        return cls(0, tries(gamma, *secret_draws(draws, 2)), draws.state)
+
+
+def search(
+    target: TicketSet | Winner | str,
+    dataset: Dataset,
+    options: PrivateTuneOptions,
+    ledger: Ledger,
+    services: Services | None = None,
+    checkpoints: Checkpoints = NOT_KEPT,
+) -> Run:
+    """Pay for a private search and carry it out, or go on with what was paid for.
+
+    Args:
+        target, dataset, options, ledger, services: as :func:`plan`.
+        checkpoints: where the search is kept on the way, and what it goes on from. A try that was interrupted is made again,
+            from the same keys.
+
+    Returns:
+        The run of the winner, with its statement.
+
+    Raises:
+        InputError: what cannot be trained; nothing is spent then.
+        BudgetError: a budget does not allow it; nothing is entered then.
+
+    Guarantees:
+        The entry is on record before the first draw. Nothing but the winner, its setting and its noisy score depends on the
+        records.
+    """
+    given = services or Services()
+    ledger.exclude(dataset)
+
+    def planned(book: Book, known: Entry | None) -> Search:
+        return replace(plan(target, dataset, options, ledger, book, given, known), checkpoints=checkpoints)
+
+    facts = planned(ledger.book, _held(ledger, checkpoints)).facts
+    paid = pay(planned, ledger, Kept(checkpoints, facts))
+    made = replace(cast(Search, paid.release), entry=paid.entry)
+    (best,) = paid.values
+    return _winner(made, best, paid.account, paid.lineage, ledger)
+
+
+def _held(ledger: Ledger, checkpoints: Checkpoints) -> Entry | None:
+    """The entry of a search that goes on."""
+    id = None if checkpoints.held is None else checkpoints.held.state.get("id")
+    return next((entry for entry in ledger.entries if entry.id == id), None)
+
+
+def secret_draws(source: RandomSource, count: int) -> list[float]:
+    """Uniform numbers in (0, 1): of the number of tries, of a try's setting, of who wins among equal scores."""
+    found: list[float] = uniform(source, count).tolist()
+    return found
+
+
+def secret_sources(source: KeyedSource) -> Sources:
+    """The random sources of one try, by keys that another one gives."""
+    return Sources(*(KeyedSource(bytes(source.random_bytes(KEY))) for _ in range(3)))
+
+
+def noisy_score(right: int, noise_std: float, source: RandomSource) -> float:
+    """The Gaussian mechanism on a count of right answers, of which a record more or less changes at most 1.
+
+    Args:
+        right: the count; private.
+        noise_std: of the noise.
+        source: of the noise.
+    """
+    return float(gaussian_mechanism(np.array([float(right)]), noise_std, source)[0])
+
+
+def _anew(training: Training) -> Training:
+    """The same with a network of its own, to be trained in place."""
+    return replace(training, start=replace(training.start, model=copy.deepcopy(training.start.model)))
+
+
+def _try(plan: Search, position: _Position, spent: str) -> _Position:
+    """One try, and where the search is after it; who watches is told what is ``spent``."""
+    draws = _draws_of(position)
+    (first, coin), sources = secret_draws(draws, 2), secret_sources(draws)
+    number = int(first * len(plan.trainings))  # each as likely, within 2^-44
+    training = _anew(plan.trainings[number])
+    model, dataset, services = training.start.model, training.dataset, plan.services
+    descent = Descent(prepare(training, sources))
+    with services.progress.progress(f"try {position.done + 1}, training under DP", training.config.steps) as step:
+
+        def between() -> None:
+            plan.checkpoints.offer(lambda: _checkpoint(plan, position))  # what is interrupted here is made again
+            step(descent.step, spent)
+
+        descent.run(None, between)
+    right = count_correct(model, *inputs(dataset.train, dataset, services, "cpu"))
+    score, best = noisy_score(right, plan.mechanism.score_noise, sources.evaluation), position.best
+    if best is None or (score, coin) > (best.score, best.coin):
+        trained = tuple(value.detach().clone() for value in model.parameters())
+        best = Best(number, score, coin, dict(descent.gradients.gradients.kernels), trained)
+    return _Position(position.done + 1, position.left - 1, draws.state, best)
+
+
+def _draws_of(position: _Position) -> KeyedSource:
+    """The source at the beginning of a try."""
+    source = source_of(position.draws)
+    if not isinstance(source, KeyedSource):
+        raise ArtifactError("the state of a random source is damaged")
+    return source
+
+
+def _winner(plan: Search, best: Best, account: Account, lineage: Lineage, ledger: Ledger) -> Run:
+    """The run of the best try; what is told of it depends on no other."""
+    training = replace(
+        plan.trainings[best.setting], entry=replace(plan.trainings[best.setting].entry, id=plan.entry.id)
+    )
+    model, dataset, services = training.start.model, training.dataset, plan.services
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), best.parameters, strict=True):
+            parameter.copy_(value)
+    measured = None
+    if dataset.test is not None:
+        measured = accuracy(model, *inputs(dataset.test, dataset, services, "cpu"))
+    privacy = _stated(plan, account)
+    settings = config_of(training, best.kernels)
+    found = {
+        "settings": len(plan.settings),
+        "mean_tries": plan.options.tries,
+        "clip_norm": plan.settings[best.setting].clip_norm,
+        "score": min(max(best.score / dataset.records, 0.0), 1.0),
+        "score_noise": plan.mechanism.score_noise / dataset.records,
+    }
+    steps = training.config.steps
+    return Run(
+        {
+            **settings,
+            "options": asdict(plan.options),
+            "resolved": {**settings["resolved"], **found},
+        },
+        model,
+        training.start.mask,
+        dataset.feature_map,
+        ({"step": steps, "epsilon": json_figure(privacy.certified.epsilon), "accuracy": measured},),
+        privacy,
+        ledger,
+        lineage,
+        0.0,  # beside how long all tries took, one's time would tell how many there were
+    )
+
+
+def planned_statement(plan: Search) -> PrivacyReport:
+    """Return what the statement would be, were the search carried out."""
+    drafts = (plan.entry,)
+    return _stated(plan, plan.account + drafts)
+
+
+def _stated(plan: Search, account: Account) -> PrivacyReport:
+    """The statement on a search, and on all that counts with it."""
+    options, notes = plan.options, list(plan.notes)
+    notes.append(
+        f"the best of a secret number of tries, {options.tries:g} in the mean, each at one of {len(plan.settings)} settings"
+        " drawn at random; that nobody knows how many there were is what the price rests on: tell nobody how long it took"
+    )
+    notes += test_notes(plan.dataset)
+    return statement(account, options.delta, options.accountant, plan.mechanism.adjacency, notes)
+
+
+def planned_facts(plan: Search) -> dict[str, Any]:
+    """The public facts of a search, known before it starts."""
+    mechanism = plan.mechanism
+    return {
+        "settings": [
+            {**asdict(setting), "steps": each.steps, "noise_multiplier": each.noise_multiplier}
+            for setting, each in zip(plan.settings, mechanism.trainings, strict=True)
+        ],
+        "mean_tries": plan.options.tries,
+        "score_noise": mechanism.score_noise / plan.dataset.records,
+    }
+
+
+def _checkpoint(plan: Search, position: _Position) -> Checkpoint:
+    """A search between two tries. Its words tell nothing of how many there are."""
+    best, tensors = position.best, dict[str, np.ndarray]()
+    state = {
+        "of": dict(plan.facts),
+        "id": plan.entry.id,
+        "step": position.done,
+        "left": position.left,
+        "draws": position.draws,
+        "best": None,
+        "choices": choices_made(),
+    }
+    if best is not None:
+        state["best"] = {name: getattr(best, name) for name in ("setting", "score", "coin", "kernels")}
+        tensors = {str(place): value.numpy() for place, value in enumerate(best.parameters)}
+    return Checkpoint("the last try that was complete", state, tensors)
+
+
+def _position_in(plan: Search, held: Checkpoint) -> _Position:
+    """Where a search was when a checkpoint was taken.
+
+    Raises:
+        ArtifactError: it is damaged.
+    """
+    state, best = held.state, None
+    try:
+        if state["best"] is not None:
+            number = state["best"]["setting"]
+            shapes = [value.shape for value in plan.trainings[number].start.model.parameters()]
+            found = tuple(torch.from_numpy(np.array(held.tensors[str(place)])) for place in range(len(shapes)))
+            if [value.shape for value in found] != shapes:
+                raise ValueError(shapes)
+            best = Best(parameters=found, **state["best"])
+        position = _Position(state["step"], state["left"], state["draws"], best)
+        _draws_of(position)
+        if position.left < 0 or (best is None) != (position.done == 0):
+            raise ValueError(position.left)
+        return position
+    except (KeyError, IndexError, TypeError, ValueError, DpltmError):
+        raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
