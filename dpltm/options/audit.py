@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import DataOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,3 +37,5 @@ class AuditRequest(DataOptions):
     messages: int = option(2000, "Messages of either record, of a scheme.", metavar="N")
     plot: str | None = option(None, "Draw claims and bound (.png, .svg or .pdf).", metavar="FILE")
     delta: float | None = option(None, "Delta of every epsilon.", metavar="D", shown="that of the run")
+    ledger: str | None = option(None, "Of a ticket set: ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
