@@ -10,8 +10,10 @@ from dpltm.privacy.entry import RECORD
 from dpltm.privacy.ledger import Ledger
 from dpltm.records.files import SUFFIXES
 from dpltm.records.rating_sets import SUFFIX
-from dpltm.tickets.account_file import open_ledger
+from dpltm.registry import Deferred
 from dpltm.tickets.files import check_writable
+
+open_ledger = Deferred("dpltm.tickets.account_file:open_ledger")
 
 BESIDE = "dpltm.ledger.jsonl"
 """The ledger of all files of one folder: whose records lie side by side are likely the same people."""
