@@ -172,7 +172,7 @@ class Dataset:
 
     def content_digest(self) -> bytes:
         """SHA-256 of the whole file as it was read, labels and persons included; private, for ``Ledger.snapshot``."""
-        return (self.rows if self.file is None else self.file).digest()
+        return (self.rows if self.file is None else self.file).digest
 
     def test_digest(self) -> bytes:
         """Return the same of the test split.
@@ -181,13 +181,16 @@ class Dataset:
             AssertionError: there is none.
         """
         assert self.test_rows is not None
-        return self.test_rows.digest()
+        return self.test_rows.digest
 
     def published_id(self) -> Id | None:
-        """Return what a published dataset is known by in every ledger; None of all others, whose content is private."""
+        """Return what a published dataset is known by in every ledger; None of all others, whose content is private.
+
+        It is of the name alone: the publication fixes who stands at which place, and a digest would tell which are empty.
+        """
         if not (self.known and self.published):
             return None
-        return hashlib.sha256(b"published" + self.name.encode() + self.content_digest()).hexdigest()
+        return hashlib.sha256(b"published " + self.name.encode()).hexdigest()
 
     def tested(self) -> Dataset:
         """Return the test split as a dataset of its own, with its part.

@@ -35,6 +35,7 @@ class Rows:
         ragged: of texts, all words, and where each record's begin, ``(n + 1,)``; then ``x`` is not looked at.
         units: whose each record is, ``(n,)`` texts, where something says so; and
         units_name: the noun.
+        places: at which these records stand, where others are empty.
     """
 
     x: np.ndarray = field(repr=False)
@@ -44,6 +45,7 @@ class Rows:
     ragged: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
     units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
+    places: np.ndarray | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -55,12 +57,9 @@ class Rows:
             return "person", (self.units_name,)
         return "record", () if self._names is None else tuple(self._names[1])
 
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 of these records in their order: of the cells as they were read, labels and persons included."""
-        return self._digest
-
-    @cached_property
-    def _digest(self) -> bytes:
         names = None if self._names is None else self._names[1]
         content = hashlib.sha256(repr((names, len(self))).encode())
         if self.ragged is not None:
@@ -73,6 +72,8 @@ class Rows:
                 label=True, dtype="<f4" if names is None else "<f8"
             ):  # whose a record is, exactly
                 content.update((rows if self._names is None else rows[:, self._names[0]]).tobytes())
+        if self.places is not None:
+            content.update(self.places.astype("<i8").tobytes())
         if self.units is not None and self.units_name not in (self.columns or ()):
             content.update(repr((self.units_name, self.units.tolist())).encode())
         return content.digest()
@@ -110,6 +111,7 @@ class Rows:
             y=self.y[index],
             ragged=None if self.ragged is None else texts_of(*self.ragged, index),
             units=None if self.units is None else self.units[index],
+            places=None if self.places is None else self.places[index],
         )
 
     def shared(self, other: Rows) -> np.ndarray:
@@ -120,8 +122,8 @@ class Rows:
         """
         if sorted(self.columns or ()) != sorted(other.columns or ()):
             return np.empty(0, dtype=np.int64)
-        theirs = {hashlib.blake2b(row, digest_size=16).digest() for row in other._features()}
-        ours = (hashlib.blake2b(row, digest_size=16).digest() in theirs for row in self._features())
+        theirs = {hashlib.blake2b(row, digest_size=16).digest() for row in other._features(by_name=True)}
+        ours = (hashlib.blake2b(row, digest_size=16).digest() in theirs for row in self._features(by_name=True))
         return np.flatnonzero(np.fromiter(ours, dtype=bool, count=len(self)))
 
     @property
@@ -132,10 +134,10 @@ class Rows:
         names = [*self.columns, self.label]
         return np.array(sorted(range(len(names)), key=names.__getitem__)), sorted(names)
 
-    def _features(self) -> Iterator[bytes]:
-        """The bytes of each record without its label; columns in the order of their names."""
+    def _features(self, by_name: bool = False) -> Iterator[bytes]:
+        """The bytes of each record without its label; columns in their order, or that of their names."""
         if self.ragged is None:
-            order = slice(None) if self.columns is None else np.argsort(self.columns)
+            order = np.argsort(self.columns) if by_name and self.columns is not None else slice(None)
             yield from (row.tobytes() for rows in self._chunks() for row in rows[:, order])
             return
         values, offsets = self.ragged

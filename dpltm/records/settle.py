@@ -123,9 +123,10 @@ def settle(
         check_apart(units, test_units, part)
     rows = _rows(train, x, y, units)
     test_rows = None if test is None or part is None else _rows(part, test.x, test.y, test_units)
-    told_apart = published or rows_coincide or (units is not None and test_units is not None)
-    if test_rows is not None and part is not None and not told_apart:
-        _check_separate(rows, test_rows, name, train, part)
+    if test_rows is not None and part is not None:
+        said = published and part.source == train.source  # a publication says that its splits are separate
+        if not (said or rows_coincide or (units is not None and test_units is not None)):
+            _check_separate(rows, test_rows, name, train, part)
     whole = Dataset(
         name=name,
         train=Split(x, y),
@@ -252,7 +253,9 @@ def _rows(raw: RawSplit, x: np.ndarray, y: np.ndarray, units: np.ndarray | None)
     if not taken.all():
         x, y = x[taken], y[taken]
         ragged = None if ragged is None else texts_of(*ragged, np.flatnonzero(taken))
-    return Rows(x, y, columns, raw.label, ragged, units=units, units_name="" if units is None else raw.units_name)
+    places = None if taken.all() else np.flatnonzero(taken)
+    name = "" if units is None else raw.units_name
+    return Rows(x, y, columns, raw.label, ragged, units=units, units_name=name, places=places)
 
 
 def check_name(name: object) -> None:

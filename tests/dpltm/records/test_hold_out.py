@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpltm.privacy.entry import HASHES, Part
 from dpltm.records import from_arrays, load
 from dpltm.records.hold_out import parse_fraction
 from refusals import refused
@@ -44,8 +45,27 @@ def test_about_that_part_is_held_out_and_said_to_be(tmp_path):
     train, test, found = split(write(tmp_path / "d.csv", rows_of(5000)))
     assert len(train) + len(test) == 5000
     assert abs(len(test) - 1000) < 4 * np.sqrt(5000 * 0.2 * 0.8)
-    assert (found.hold_out, found.records, found.whole) == (0.2, len(train), True)
-    assert len(found.rows) == len(train), "what identifies the records is that part alone"
+    assert (found.hold_out, found.records) == (0.2, len(train))
+    assert (len(found.rows), len(found.test_rows), len(found.file)) == (len(train), len(test), 5000)
+    names = ("a", "who", "y")
+    assert found.test_part == Part("d", None, names, "record", 0, HASHES // 5)
+    assert found.part == Part("d", None, names, "record", HASHES // 5, HASHES)
+
+
+def test_both_parts_are_of_one_file(tmp_path):
+    """So that a release on all of it, or on the same part cut otherwise, is known to touch what was held out."""
+    path = write(tmp_path / "d.csv", rows_of(200))
+    options = {"label": "y", "bounds": (0.0, 1.0)}
+    whole, cut = load(path, **options), load(path, test="0.2", subset="0.0:0.6", **options)
+    assert whole.content_digest() == cut.content_digest() == cut.tested().content_digest()
+    assert (cut.part.start, cut.part.stop) == (HASHES // 5, HASHES * 6 // 10)
+    assert cut.tested().part == cut.test_part
+    assert sorted(map(tuple, load(path, subset="0.2:0.6", **options).train.x.tolist())) == sorted(
+        map(tuple, cut.train.x.tolist())
+    )
+    assert refused(load, path, test="0.2", subset="0.1", **options).startswith(
+        "`subset` 0.1: that part of d is held out"
+    )
 
 
 def test_all_rows_of_a_person_are_on_one_side(tmp_path):
@@ -103,7 +123,7 @@ def test_refusals(tmp_path):
         "`test` 0.0: holds nobody out; give a fraction such as 0.2, or a file"
     )
     assert refused(lambda: load(path, test="0.000000001", **table)) == (
-        f"`test`: of so few records of {path} that part is nobody, or everybody; name a test file"
+        "`test`: of so few records of d that part is nobody, or everybody; name a test file"
     )
     assert refused(lambda: load("digits", test="0.2")) == (
         "`test` 0.2: holds out a part of a file of yours that has no test split; drop `test`"

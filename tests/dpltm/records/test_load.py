@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from dpltm.privacy.events import HASHES
+from dpltm.privacy.entry import HASHES, Part
 from dpltm.records import DatasetCache, catalogue, load
 from dpltm.records import data_home as default_home
-from dpltm.records.subset import WHOLE, Part
 from refusals import refused
 
 X = np.arange(24, dtype=np.uint8).reshape(6, 2, 2)
@@ -41,9 +40,8 @@ def test_digits():
     assert np.bincount(digits.train.y).tolist() == [151, 161, 143, 131, 147, 154, 150, 136, 127, 138]
     assert (digits.name, digits.classes, digits.bounds, digits.records) == ("digits", 10, (0, 16), 1438)
     assert (digits.classes_origin, digits.records_origin, digits.features) == ("described", "described", 64)
-    assert (digits.part, digits.published, str(digits.reference())) == (WHOLE, True, "digits")
+    assert (digits.part, digits.published) == (Part("digits"), True)
     assert digits.rows.public_hashes()[:4].tolist() == [825122987, 345804538, 840601051, 43289652]
-    assert digits.fingerprint(bytes(32)) == "318ab11ae501e5aaf293c6f32f78da91"
 
 
 def test_digits_come_from_scikit_learn_itself_where_their_file_is_elsewhere(monkeypatch):
@@ -152,28 +150,27 @@ def test_declared_inputs_win():
 @pytest.mark.parametrize(
     ("subset", "part", "records"),
     [
-        ("100:400", Part("places", 100, 400), 300),
-        ("0.25:0.75", Part("values", HASHES // 4, 3 * HASHES // 4), 719),
-        (":", Part("places", 0, 1438), 1438),
-        ("0.825122987:", Part("values", 825122987, HASHES), 251),  # the hash of the first record
-        (":0.345804538", Part("values", 0, 345804538), 497),  # the second
+        ("100:400", Part("digits", None, (), "place", 100, 400), 300),
+        ("0.25:0.75", Part("digits", None, (), "record", HASHES // 4, 3 * HASHES // 4), 719),
+        (":", Part("digits", None, (), "place", 0, 1438), 1438),
+        ("0.825122987:", Part("digits", None, (), "record", 825122987, HASHES), 251),  # the hash of the first record
+        (":0.345804538", Part("digits", None, (), "record", 0, 345804538), 497),  # the second
     ],
 )
 def test_subset(subset, part, records):
     """Of what the publication has, the share is public; how many hashes fall into it is not."""
     whole, found = load("digits"), load("digits", subset=subset)
-    numbers = np.arange(1438) if part.cut == "places" else whole.rows.public_hashes()
+    numbers = np.arange(1438) if part.cut == "place" else whole.rows.public_hashes()
     inside = (numbers >= part.start) & (numbers < part.stop)
     assert found.part == part
     assert (found.whole, whole.whole) == (False, True)
     assert np.array_equal(found.train.x, whole.train.x[inside])
     assert np.array_equal(found.train.y, whole.train.y[inside])
     assert (found.records, found.records_origin) == (records, "described")
-    assert (len(found.train) == records) == (part.cut == "places")
+    assert (len(found.train) == records) == (part.cut == "place")
     assert np.array_equal(found.test.x, whole.test.x)
-    # known by the whole
-    assert len(found.rows) == 1438
-    assert found.fingerprint(b"k") == whole.fingerprint(b"k")
+    assert found.content_digest() == whole.content_digest(), "known by the whole"
+    assert found.published_id() == whole.published_id()
     assert (found.bounds, found.classes, found.published) == (whole.bounds, whole.classes, True)
 
 
@@ -196,7 +193,10 @@ def test_subset_errors(write):
 
 # --- training records that pass for a test split ---
 
-SHARED = "so accuracy there would show private records; take them out, or measure with `eval_private`"
+SHARED = (
+    "so accuracy there would show private records; take them out, measure with `eval_private`, or say `rows_coincide` where"
+    " records of different people may well be equal"
+)
 
 
 @pytest.mark.parametrize(("shared", "extra"), [(1, 0), (1, 5), (3, 1), (6, 5)])
@@ -341,12 +341,12 @@ def test_a_cache_reads_a_file_once_and_nobody_can_write_to_it(write):
     path, cache = write(x_test=X + 100, y_test=Y), DatasetCache()
     first, part = load(path, dataset_cache=cache), load(path, subset="0.4:0.9", dataset_cache=cache)
     assert np.shares_memory(first.test.x, load(path, dataset_cache=cache).test.x)
-    assert part.rows is first.rows  # hashed once
+    assert part.file is first.rows  # hashed once
     for array in (first.train.x, first.train.y, first.test.x, first.test.y, part.test.x):
         with pytest.raises(ValueError, match="read-only"):
             array[:1] = 0
     assert not np.shares_memory(first.train.x, load(path, bounds=(0, 30), dataset_cache=cache).train.x)
-    assert load(path, subset="0.4:0.9", dataset_cache=cache).fingerprint(b"k") == part.fingerprint(b"k")
+    assert load(path, subset="0.4:0.9", dataset_cache=cache).content_digest() == part.content_digest()
     again = load(path)
     assert not np.shares_memory(first.train.x, again.train.x)
     again.train.x[:1] = 0

@@ -84,7 +84,6 @@ def test_a_large_file_is_checked_identified_and_read_in_little_memory(tmp_path):
 import resource, sys
 import numpy as np
 from dpltm.records import from_arrays
-from dpltm.records.registry import RecordRegistry
 from dpltm.randomness.sampling import Records
 x = np.lib.format.open_memmap(sys.argv[1], "w+", "f8", (25_000, 1000))
 x[::2, 0] = 1  # the rest is a hole, and zero
@@ -95,7 +94,7 @@ peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 before = peak()
 x = np.load(sys.argv[1], mmap_mode="r")
 dataset = from_arrays(x, y, bounds=(0, 1), classes=2)
-assert dataset.train.x.base is not None and RecordRegistry().reference(dataset)
+assert dataset.train.x.base is not None and dataset.content_digest()
 records, seen = Records(dataset.train.x, dataset.train.y), 0.0
 for batch in records.batches(np.random.default_rng(0).permutation(len(y)), 2000):
     seen += float(batch.x[:, 0].sum())

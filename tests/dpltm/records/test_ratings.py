@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpltm.privacy.event_json import ref_to_json
+from dpltm.privacy.entry import Part
 from dpltm.records import Split, by_user, load
 from dpltm.records.ratings import Ratings, held_out, held_out_users, made_up, public_hash, read_ratings
 from dpltm.records.units import ABSENT
-from refs import reference
 from refusals import refused
 
 
@@ -152,9 +151,8 @@ def test_the_public_number_of_known_ratings_is_not_that_of_the_file(written, tmp
             round(0.8 * 1_000_209) // 2,
             4832,
         )
-        written_down = ref_to_json(reference(found))
-        assert (written_down["start"], written_down["stop"], written_down["cut"]) == (0, 2**63 - 1, "whole")
-        assert (reference(part).start, reference(part).stop) == (0, 5 * 10**8)
+        assert found.part == Part("movielens")
+        assert part.part == Part("movielens", None, (), "record", 0, 5 * 10**8)
     assert load(str(tmp_path / "ratings.dat")).records_origin == "counted"
 
 
@@ -170,7 +168,7 @@ def test_movielens_is_found_in_the_data_home_or_fetched_by_whoever_wants_it(writ
     assert (found.name, found.tables, found.tables_origin) == ("movielens", (6040, 3952), "described")
     other = load(str(written(text, "ml-1m/other.dat")))
     assert other.tables != found.tables
-    assert other.fingerprint(b"k") == found.fingerprint(b"k"), "whatever the tables"
+    assert other.content_digest() == found.content_digest(), "whatever the tables"
 
 
 @pytest.mark.parametrize(
@@ -237,8 +235,7 @@ def test_what_is_public_of_users():
     assert users.train.x.shape == (160, 16, 2)
     assert by_user(ratings, 4096).train.x.shape == (160, 120, 2), "no more slots than items"
     # the same data, so that a ledger adds up what both units spend
-    assert users.fingerprint(b"k") == ratings.fingerprint(b"k")
-    assert users.reference().may_overlap(ratings.reference())
+    assert users.content_digest() == ratings.content_digest()
     declared = by_user(load("movielens-small", records=150), 8)
     assert (declared.records, declared.records_origin) == (150, "declared")
 

@@ -1,4 +1,4 @@
-"""What tells records apart: public hashes by the letter, and what keyed hashes recognise, and what they do not."""
+"""What tells records apart: public hashes by the letter, the digest of a file, and rows in two files."""
 
 import hashlib
 import struct
@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpltm.privacy.events import HASHES
-from dpltm.records.rows import VALUES, Rows, count_shared, share_rows
+from dpltm.privacy.entry import HASHES
+from dpltm.records.rows import VALUES, Rows
 
-KEY = bytes(range(32))
 GENERATOR = np.random.default_rng(7)
 X = GENERATOR.integers(0, 200, (60, 2, 3)).astype(np.uint8)
 Y = GENERATOR.integers(0, 4, 60)
@@ -32,10 +31,6 @@ def table(label=None, order=None, x=FLAT, y=Y, names=NAMES):
     if order is not None:
         rest = [rest[place] for place in order]
     return Rows(values[:, rest], values[:, at], tuple(columns[place] for place in rest), columns[at])
-
-
-def same_people(one, other, key=KEY):
-    return share_rows(one.keyed_hashes(key), other.keyed_hashes(key))
 
 
 # --- public hashes ---
@@ -76,15 +71,14 @@ def test_truths_are_ones_and_there_is_one_zero():
     assert Rows(X > 99, Y).public_hashes().tolist() == Rows((X > 99).astype(np.uint8), Y).public_hashes().tolist()
     zeros = Rows(np.array([[0.0, 1.0], [-0.0, 1.0]]), Y[:2])
     assert zeros.public_hashes().tolist() == [by_hand([0.0, 1.0])] * 2
-    assert len(set(zeros.value_hashes(KEY).tolist())) == 1
 
 
 def test_a_table_whose_names_tell_nothing_is_an_array():
     """Two columns of one name have no order; nor is there one without a label."""
-    assert (Rows(X, Y).cut, table().cut) == ("values", "columns")
+    assert (Rows(X, Y).cut, table().cut) == (("record", ()), ("record", tuple(sorted([*NAMES, "label"]))))
     twice = Rows(FLAT, Y, ("a", "a", "b", "c", "d", "e"), "label")
     for rows in (twice, Rows(FLAT, Y, NAMES), Rows(FLAT, Y, NAMES, NAMES[2])):
-        assert rows.cut == "values"
+        assert rows.cut == ("record", ())
         assert rows.public_hashes().tolist() == Rows(X, Y).public_hashes().tolist()
 
 
@@ -94,11 +88,10 @@ def test_texts_are_hashed_as_long_as_they_are():
     offsets = np.cumsum([0, *map(len, texts)])
     rows = Rows(np.zeros((5, 4), dtype=np.int32), np.array([0, 1, 0, 1, 0]), ragged=(values, offsets))
     assert rows.public_hashes().tolist() == [by_hand(text) for text in texts]
-    assert len(set(rows.keyed_hashes(KEY).tolist())) == 5
     other = replace(
         rows, x=np.ones((5, 9), dtype=np.int32), ragged=(values.astype(np.int64), offsets.astype(np.int32))
     )
-    assert np.array_equal(other.keyed_hashes(KEY), rows.keyed_hashes(KEY))  # what is kept of them has no say
+    assert other.digest == rows.digest  # what is kept of them has no say
     assert other.public_hashes().tolist() == rows.public_hashes().tolist()
 
 
@@ -109,130 +102,62 @@ def test_rows_are_hashed_some_at_a_time():
     assert (
         rows.public_hashes()[first:].tolist() == late.public_hashes().tolist() == [by_hand(row) for row in x[first:]]
     )
-    assert np.array_equal(rows.value_hashes(KEY)[first:], late.value_hashes(KEY))
-    assert len(rows.keyed_hashes(KEY)) == 2 * len(x)
-    assert len(np.unique(rows.keyed_hashes(KEY))) == 2 * len(x)
+    assert rows.shared(late).tolist() == list(range(first, first + 5 + 2 * first + 5))[: len(late)]
 
 
-# --- keyed hashes: what is recognised ---
+# --- what is private: the digest of a file, and rows in two ---
 
 ORDER = GENERATOR.permutation(60)
-COLUMNS = [4, 2, 0, 5, 1, 3]
-
-
-RECOGNISED = {
-    "in another order": (Rows(X, Y), Rows(X[ORDER], Y[ORDER])),
-    "wider": (Rows(X, Y), Rows(X.astype(np.float64), Y.astype(np.float32))),
-    "big-endian": (Rows(X.astype(">i4"), Y), Rows(X.astype("<i8"), Y)),
-    "flattened": (Rows(X, Y), Rows(FLAT, Y)),
-    "under other labels": (Rows(X, Y), Rows(X, 3 - Y)),
-    "with another label column": (table(), table("age")),
-    "with other labels and label column": (table("age", y=3 - Y), table(order=COLUMNS, y=3 - Y)),
-    "with its columns in another order": (table(), table(order=COLUMNS)),
-    "with columns of other names": (table(), table(names=tuple("abcdef"))),
-    "a table as an array": (table(), Rows(X, Y)),
-    "a permuted table as an array": (table("height", COLUMNS), Rows(X, Y)),
-    "an array with its columns in another order": (Rows(FLAT[:, COLUMNS], Y), Rows(X, Y)),
-    "one row of many": (Rows(X, Y), Rows(X[7:8], Y[7:8])),
-    "one row more": (Rows(X, Y), Rows(np.concatenate([X, 255 - X[:1]]), np.append(Y, 0))),
-}
-
-
-@pytest.mark.parametrize(("one", "other"), RECOGNISED.values(), ids=RECOGNISED)
-def test_recognised(one, other):
-    assert same_people(one, other)
-    assert same_people(other, one)
-
-
-NOBODY = {
-    "other people": Rows(255 - X, Y),
-    "one value changed in each": Rows(X + np.eye(1, 3, dtype=np.uint8), Y),
-    "without a column": Rows(FLAT[:, 1:], Y),
-    "scaled": Rows(X / 255, Y),
-}
-
-
-@pytest.mark.parametrize("case", NOBODY)
-def test_not_recognised(case):
-    """docs/privacy.md says so: what is stored with other values is other rows."""
-    assert not same_people(Rows(X, Y), NOBODY[case])
-    assert not same_people(table(), NOBODY[case])
-
-
-def test_bags_of_values_count_only_where_they_tell_rows_apart():
-    binary = np.random.default_rng(1).integers(0, 2, (50, 12))
-    assert [len(rows.keyed_hashes(KEY)) for rows in (Rows(binary, np.zeros(50)), Rows(X, Y))] == [50, 120]
-
-
-def test_made_up_people_are_nobody():
-    """Whatever ids the made-up users have, real ones have them too."""
-    real, made_up = Rows(FLAT[:, :2], Y), Rows(FLAT[:, :2], Y, kin="movielens-like")
-    assert same_people(made_up, made_up)
-    assert not same_people(real, made_up)
-    assert not set(real.value_hashes(KEY).tolist()) & set(made_up.value_hashes(KEY).tolist())
-    assert real.public_hashes().tolist() == made_up.public_hashes().tolist()
-    none = np.empty(0, dtype=np.uint64)
-    assert not share_rows(none, none)
-    assert not share_rows(none, real.keyed_hashes(KEY))
-
-
-# --- keyed hashes: what they tell ---
-
-
-@pytest.mark.parametrize("rows", [Rows(X, Y), table()], ids=["array", "table"])
-def test_without_the_key_nothing_is_told(rows):
-    """Another key gives other hashes of every row, in every view; sorted, they say nothing of the file's order."""
-    found = rows.keyed_hashes(KEY)
-    for other in (bytes(32), KEY[:-1] + b"\0", KEY[::-1]):
-        assert not set(found.tolist()) & set(rows.keyed_hashes(other).tolist())
-        assert not set(rows.value_hashes(KEY).tolist()) & set(rows.value_hashes(other).tolist())
-    assert not set(found.tolist()) & set(rows.public_hashes().tolist())
-    assert found.dtype == np.uint64
-    assert found.tolist() == sorted(found.tolist())
-    assert np.array_equal(replace(rows, x=rows.x[ORDER], y=rows.y[ORDER]).keyed_hashes(KEY), found)
 
 
 def test_the_digest_is_of_the_very_file():
-    """It names what is kept of a file; recognising people is for the hashes."""
-    changes = [{"x": X[ORDER], "y": Y[ORDER]}, {"x": X.astype(np.int64)}, {"y": Y.astype(np.float32)}, {"y": 3 - Y}]
-    changes += [{"x": FLAT}, {"columns": NAMES}, {"label": "label"}, {"kin": "other"}]
-    assert len({Rows(X, Y).digest, *(replace(Rows(X, Y), **change).digest for change in changes)}) == 9
-    assert Rows(X.copy(order="F"), Y.astype(">i8")).digest == Rows(X, Y).digest
+    """In its order; but whichever column of a table is the label, and in whatever order they stand."""
+    changes = [{"x": X[ORDER], "y": Y[ORDER]}, {"y": 3 - Y}, {"x": FLAT}, {"places": np.arange(1, 61)}]
+    changes += [{"units": Y.astype(str), "units_name": "who"}, {"units": Y.astype(str), "units_name": "whose"}]
+    assert len({Rows(X, Y).digest, *(replace(Rows(X, Y), **change).digest for change in changes)}) == 7
+    assert Rows(X.copy(order="F"), Y.astype(">i8")).digest == Rows(X.astype("f8"), Y).digest == Rows(X, Y).digest
+    tables = {table(label, order).digest for label in (None, "age", "é") for order in (None, [5, 3, 1, 0, 2, 4])}
+    assert len(tables) == 1
+    assert table(names=tuple("abcdef")).digest not in tables
 
 
-# --- one split in another ---
+def test_whose_a_record_is_is_told_exactly():
+    """Public hashes of records see float32 alone; persons are cut by what they are called."""
+    one, other = (
+        Rows(np.array([[number, 1.0]]), Y[:1], ("who", "a"), "y", units=np.array([str(number)]), units_name="who")
+        for number in (123456789, 123456790)
+    )
+    assert one.public_hashes() == other.public_hashes()
+    assert one.cut_hashes() != other.cut_hashes()
+    assert one.digest != other.digest
 
 
-def labelled(x, y):
-    return Rows(x, y).value_hashes(KEY)
+def test_parts_of_persons_are_cut_by_person():
+    units = np.array([f"p{place % 7}" for place in range(60)])
+    rows = Rows(X, Y, units=units, units_name="who")
+    assert rows.cut == ("person", ("who",))
+    hashes = rows.cut_hashes()
+    expected = {
+        name: int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") % HASHES
+        for name in set(units.tolist())
+    }
+    assert hashes.tolist() == [expected[name] for name in units.tolist()]
+    some = rows.taken(np.array([3, 5]))
+    assert (some.units.tolist(), some.public_hashes().tolist()) == (
+        ["p3", "p5"],
+        rows.public_hashes()[[3, 5]].tolist(),
+    )
 
 
-TRAIN, TEST = labelled(X, Y), labelled(255 - X, Y)
+@pytest.mark.parametrize("count", [1, 2, 60])
+def test_shared_rows_are_found_whatever_their_labels(count):
+    one, other = Rows(X, Y), Rows(np.concatenate([255 - X, X[:count]]), np.zeros(60 + count))
+    assert other.shared(one).tolist() == list(range(60, 60 + count))
+    assert one.shared(other).tolist() == list(range(count))
+    assert not len(one.shared(Rows(255 - X, Y)))
 
 
-@pytest.mark.parametrize("copies", [1, 2, 3])
-def test_shared_rows_of_distinct_data_are_found(copies):
-    """Copies of a whole file hide nobody: nobody is alone in them, and yet everybody is known."""
-    train = np.concatenate([TRAIN] * copies)
-    assert count_shared(train, TEST) == 0
-    for count in (1, 2, 60):
-        assert count_shared(train, TRAIN[:count]) == count
-        assert count_shared(train, np.append(TEST, TRAIN[:count])) == count
-
-
-def few(count, seed, features=5):
-    """Records of few different values, as drawn: alike by chance."""
-    x = np.random.default_rng(seed).geometric(0.35, (count, features))
-    return labelled(x, x[:, 0] % 2)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_coincidences_are_no_shared_rows(seed):
-    """Good and Turing: of rows that were alone among those trained on, as many come again as pairs there are."""
-    train, test = few(3000, seed), few(1000, seed + 100)
-    assert np.isin(test, train).sum() > 100
-    assert count_shared(train, test) == 0
-    assert count_shared(train, np.append(train, test[:1])) >= 3000
-    assert count_shared(train, train[:1500]) == 1500
-    kinds = few(3000, seed, 1) % np.uint64(8)  # where nobody is alone nothing is told
-    assert count_shared(kinds, kinds[:50]) == 0
+def test_columns_are_compared_by_name():
+    assert len(table().shared(table(order=[5, 3, 1, 0, 2, 4]))) == 60
+    assert not len(table().shared(table(names=tuple("abcdef"))))
+    assert not len(table().shared(Rows(FLAT, Y)))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.privacy.events import HASHES, OPEN_END
-from dpltm.records.subset import WHOLE, Part, parse_subset
+from dpltm.privacy.entry import HASHES, Part
+from dpltm.records.subset import parse_subset
 from refusals import refused
 
 fractions = st.decimals(0, 1, places=9).map(lambda d: f"{d:.9f}")
@@ -27,19 +27,19 @@ fractions = st.decimals(0, 1, places=9).map(lambda d: f"{d:.9f}")
         ("0.25:0.5", 25 * 10**7, 5 * 10**8),
     ],
 )
-@pytest.mark.parametrize("hashed", ["values", "columns"])
+@pytest.mark.parametrize("hashed", [("record", ("a", "y")), ("person", ("who",))])
 @pytest.mark.parametrize("places", [None, 100])
 def test_fractions_are_of_the_hashes(text, start, stop, hashed, places):
     """Whatever the file fixes, and however many records it has."""
-    assert parse_subset(text, "mine", hashed=hashed, places=places) == Part(hashed, start, stop)
+    cut, columns = hashed
+    assert parse_subset(text, "mine", hashed=hashed, places=places) == Part("mine", None, columns, cut, start, stop)
 
 
 @pytest.mark.parametrize("text", ["1", "1.0", "1.", "0.0:1.0", "0:1.0", "0.:1", ":1.0", "0.0:"])
 @pytest.mark.parametrize("places", [None, 100])
 def test_all_of_it(text, places):
     """The whole has no range, so that no number of records is written down."""
-    assert parse_subset(text, "mine", places=places) == WHOLE == Part("whole", 0, OPEN_END)
-    assert WHOLE.share == 1
+    assert parse_subset(text, "mine", places=places) == Part("mine")
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,7 @@ def test_all_of_it(text, places):
     [("10:20", 10, 20), ("0:1", 0, 1), (":20", 0, 20), ("20:", 20, 100), (":", 0, 100), ("0:100", 0, 100)],
 )
 def test_places_of_a_published_file(text, start, stop):
-    found = parse_subset(text, "mine", hashed="values", places=100)
-    assert found == Part("places", start, stop)
-    assert found.share == 1  # how many are there is counted, and no matter of chance
+    assert parse_subset(text, "mine", places=100) == Part("mine", None, (), "place", start, stop)
 
 
 def refusal(text, **options):
@@ -57,7 +55,7 @@ def refusal(text, **options):
 
 
 @pytest.mark.parametrize("text", ["10:20", "0:1", ":20", "20:", ":", "0:100", "0:101", "7:7"])
-@pytest.mark.parametrize("hashed", ["values", "columns"])
+@pytest.mark.parametrize("hashed", [("record", ("a", "y")), ("person", ("who",))])
 def test_places_that_nothing_fixes(text, hashed):
     """A record more or less would move all that follow it, and whoever falls over the edge is in another part."""
     assert refusal(text, hashed=hashed) == (
@@ -111,8 +109,7 @@ def test_neighbouring_fractions_are_disjoint_and_cover(cuts):
         if Fraction(start or 0) == Fraction(stop or 1) or not (start or stop):
             continue  # refused, as others show
         part = parse_subset(f"{start}:{stop}", "mine")
-        first, last = (0, HASHES) if part == WHOLE else (part.start, part.stop)
+        first, last = (0, HASHES) if part.cut == "whole" else (part.start, part.stop)
         assert Fraction(first, HASHES) == position
         position = Fraction(last, HASHES)
-        assert part.share == pytest.approx((last - first) / HASHES)
     assert position == 1

@@ -1,7 +1,5 @@
 """Whose each record is: what a unit is called, which of its records count, and that none depends on another unit."""
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpltm.privacy.lineage import entered_on
-from dpltm.privacy.parts import other_users
+from dpltm.privacy.entry import Part
 from dpltm.records import at_unit, from_arrays, load
-from dpltm.records.registry import RecordRegistry
 from dpltm.records.units import ABSENT, by_unit, in_slots, whose
 from refusals import refused
 
@@ -33,6 +29,7 @@ def people(count=60, seed=0, persons=9):
         ((0, "-0", "0.0", "00"), "0"),
         ((-3, "-03", "-3.000"), "-3"),
         ((" Ann Lee", "Ann Lee "), "Ann Lee"),
+        (("Jos\u00e9", "Jose\u0301"), "Jos\u00e9"),  # composed, and not: one person, or the bound doubles
         (("12345678901234567891", 12345678901234567891), "12345678901234567891"),
     ],
 )
@@ -104,7 +101,7 @@ def test_what_is_public_of_persons():
     found = by_unit(dataset, 4)
     assert (found.unit, found.records, found.records_origin) == ("user", len(set(units.tolist())), "counted")
     assert (found.train.slots, found.row_shape, found.input_shape, found.features) == (4, (5,), (5,), 5)
-    assert found.fingerprint(b"k") == dataset.fingerprint(b"k"), "the same data, so that a ledger adds up both"
+    assert found.content_digest() == dataset.content_digest(), "the same data, so that a ledger adds up both"
     assert found.units is None
     declared = by_unit(from_arrays(x, y, classes=2, records=11, units=units), 4)
     assert (declared.records, declared.records_origin) == (11, "declared")
@@ -150,15 +147,13 @@ def test_every_kind_of_file_says_whose_its_records_are(tmp_path, number):
     assert csv.rows.public_hashes().tolist() == parquet.rows.public_hashes().tolist()
 
 
-def test_a_table_is_known_again_where_nobody_says_whose_its_records_are(tmp_path):
-    """Else one budget would not hold for the other use of the same file."""
+def test_a_table_is_one_snapshot_whether_or_not_somebody_says_whose_its_records_are(tmp_path):
+    """So that what was declared public of it is known where persons are protected."""
     csv, parquet, _ = tables(tmp_path, [3, 1, 3, 12, 1, 3])
     for dataset, name in ((csv, "d.csv"), (parquet, "d.parquet")):
         plain = load(str(tmp_path / name), bounds=(0, 20), classes=2, label="y")
         assert plain.features == 3
-        one, other = (RecordRegistry() for _ in range(2))
-        assert one.reference(dataset).may_overlap(one.reference(plain))
-        assert other.reference(plain).may_overlap(other.reference(dataset))
+        assert plain.content_digest() == dataset.content_digest()
 
 
 @pytest.mark.parametrize(
@@ -178,7 +173,7 @@ def test_a_table_is_known_again_where_nobody_says_whose_its_records_are(tmp_path
 def test_bad_units(units, message):
     x, y, _ = people(3)
     said = refused(from_arrays, x, y, classes=2, units=np.array(units))
-    assert said.startswith("records: 'units' " + message)
+    assert said.startswith("records: 'user' " + message)
 
 
 @pytest.mark.parametrize(
@@ -226,11 +221,32 @@ def test_what_cannot_be_made_of_persons(change, slots, message):
     assert refused(by_unit, dataset, slots).startswith(message)
 
 
-def test_a_part_of_persons_is_refused(tmp_path):
-    tables(tmp_path, [1, 2] * 20)
-    part = load(str(tmp_path / "d.npz"), units="who", bounds=(0, 1), classes=2, subset="0.5")
-    assert len(part.units) == len(part.train)
-    assert refused(by_unit, part, 4).startswith("`unit_column`: takes every record of a person; leave `subset` out")
+def test_parts_of_persons_are_cut_by_person(tmp_path):
+    """All records of one are in the same part, so that parts compose in parallel where persons are protected."""
+    tables(tmp_path, list(range(9)) * 20)
+    options = {"units": "who", "bounds": (0, 1), "classes": 2}
+    whole = load(str(tmp_path / "d.npz"), **options)
+    parts = [load(str(tmp_path / "d.npz"), subset=subset, **options) for subset in ("0.5", "0.5:")]
+    people_of = [set(part.rows.units.tolist()) for part in parts]
+    assert not people_of[0] & people_of[1]
+    assert people_of[0] | people_of[1] == set(whole.rows.units.tolist())
+    assert parts[0].part == Part("d", None, ("who",), "person", 0, 5 * 10**8)
+    assert parts[0].part.apart(parts[1].part, "who", "add-remove") is False, "of no snapshot yet"
+    made = by_unit(parts[0], 4)
+    assert (made.unit, made.noun, made.of_persons, made.records) == ("who", "who", True, len(people_of[0]))
+    assert made.part == parts[0].part
+
+
+def test_no_column_of_persons_is_called_record():
+    x, y, units = people()
+    assert "a record is no person" in refused(from_arrays, x, y, classes=2, units=units, unit="record")
+
+
+def test_equal_rows_of_different_persons_are_no_fault():
+    x, y, units = people()
+    np_test = x[:4], y[:4]
+    assert "are training records of" in refused(from_arrays, x, y, classes=2, test=np_test)
+    assert len(from_arrays(x, y, classes=2, test=np_test, rows_coincide=True).test) == 4
 
 
 def test_nobody_is_in_both_splits(tmp_path):
@@ -244,48 +260,3 @@ def test_nobody_is_in_both_splits(tmp_path):
     )
     np.savez(tmp_path / "d.npz", x_train=x, y_train=y, who_train=units, **held, who_test=np.array([40, 41, 42, 42]))
     assert load(path, units="who").test.slots is None
-
-
-# Who is known again, and who is not
-
-
-def reference(registry, x, y, units, name="who"):
-    """Of records by persons, as a training would enter them."""
-    dataset = from_arrays(x, y, classes=2, units=np.array([str(unit) for unit in units]))
-    renamed = replace(dataset, units_name=name, rows=replace(dataset.rows, units_name=name))
-    return entered_on(by_unit(renamed, 4), "add-remove", registry)
-
-
-def test_a_person_is_known_again_by_other_records():
-    """This year's file and last year's: nobody's rows are in both, and everybody is."""
-    registry, (x, y, units) = RecordRegistry(), people()
-    other, _, _ = people(seed=1)
-    one, later = reference(registry, x, y, units), reference(registry, other, y, units[::-1])
-    assert one.may_overlap(later)
-    assert not other_users(one, later)
-    assert not one.may_overlap(reference(registry, people(seed=2)[0], y, units + 100)), "others, and other records"
-    assert not one.may_overlap(reference(registry, people(seed=3)[0], y, units, "ward")), "wards of the same numbers"
-
-
-def test_records_that_are_given_to_others_are_noticed():
-    """By a column of the same name: households, row numbers, or the same persons under other names."""
-    registry, (x, y, units) = RecordRegistry(), people()
-    one = reference(registry, x, y, units)
-    for other in (units // 2, np.arange(len(units)), [f"p{unit}" for unit in units]):
-        for first, second in ((one, reference(registry, x, y, other)), (reference(registry, x, y, other), one)):
-            assert first.may_overlap(second)
-            assert other_users(first, second)
-    assert not other_users(one, reference(registry, x, y, units))
-    more = reference(registry, np.concatenate([x, people(seed=5)[0]]), np.tile(y, 2), np.concatenate([units, units]))
-    assert one.may_overlap(more)
-    assert not other_users(one, more), "the same persons, who were there again"
-
-
-def test_equal_records_of_several_persons_are_no_other_grouping():
-    """Where rows are short, a new person's equal somebody's by coincidence."""
-    registry, draw = RecordRegistry(), np.random.default_rng(0)
-    x, y = draw.integers(0, 2, (400, 5), dtype=np.uint8), np.arange(400) % 2
-    one = reference(registry, x[:200], y[:200], np.arange(200) % 50)
-    other = reference(registry, x[200:], y[200:], 100 + np.arange(200) % 50)
-    assert one.may_overlap(other)
-    assert not other_users(one, other)
