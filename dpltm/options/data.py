@@ -70,16 +70,13 @@ class PersonOptions:
     )
 
 
+LEDGER_SHOWN = "dpltm.ledger.jsonl beside the file; NAME.ledger.jsonl of a known dataset"
+POPULATION_HELP = "Name of the people that the ledger is the account of."
+
+
 @dataclass(frozen=True, kw_only=True)
 class LedgerOptions:
     """Account: which ledger pays, and whose it is."""
 
-    ledger: str | None = option(
-        None,
-        "Ledger file that pays.",
-        metavar="FILE",
-        shown="dpltm.ledger.jsonl beside the file; NAME.ledger.jsonl of a known dataset",
-    )
-    population: str | None = option(
-        None, "Name of the people that the ledger is the account of.", metavar="NAME", shown="nobody's name"
-    )
+    ledger: str | None = option(None, "Ledger file that pays.", metavar="FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")

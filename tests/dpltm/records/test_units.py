@@ -243,7 +243,7 @@ def test_no_column_of_persons_is_called_record():
 
 
 def test_equal_rows_of_different_persons_are_no_fault():
-    x, y, units = people()
+    x, y, _ = people()
     np_test = x[:4], y[:4]
     assert "are training records of" in refused(from_arrays, x, y, classes=2, test=np_test)
     assert len(from_arrays(x, y, classes=2, test=np_test, rows_coincide=True).test) == 4
