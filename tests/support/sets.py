@@ -8,11 +8,10 @@ from typing import Any
 from dpltm.pruning.generation import Tickets
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.ticket_set import save_ticket_set
+from set_entries import LINEAGES
 
 
 def store_set(path: Path, body: Tickets, **said: Any) -> TicketSet:
-    """The set in ``path``, from its tickets and the fields of ``TicketSet``."""
-    for name in ("events", "draws"):
-        if name in said:
-            said[name] = tuple(said[name])
+    """The set in ``path``, from its tickets and the fields of ``TicketSet``; its lineage is one of its provenance."""
+    said = {"lineage": LINEAGES[said["provenance"]], **said}
     return save_ticket_set(path, TicketSet(body=body, **said))

@@ -1,4 +1,4 @@
-"""Phase 1 as a stage: what tickets depend on, what is entered before what, and what is refused with nothing spent."""
+"""Phase 1: what tickets depend on, what is entered before what, and what is refused with nothing spent."""
 
 from __future__ import annotations
 
@@ -6,32 +6,36 @@ import itertools
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from dpltm.errors import BudgetError, InputError
-from dpltm.features.feature_map import make_feature_map
 from dpltm.options.generate import GenerateOptions
-from dpltm.privacy.events import BudgetEvent, GaussianEvent, NonPrivateEvent, TrainingEvent
-from dpltm.privacy.mechanisms import Unprotected
-from dpltm.privacy.old_ledger import Ledger
+from dpltm.privacy.entry import Entry, Part
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
 from dpltm.pruning import DATA_FREE, DP_CRITERIA
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.randomness.keyed_source import KeyedSource
-from dpltm.records import Dataset
-from dpltm.stages import generate_dp
-from dpltm.stages.generate import generate, plan, planned_report
+from dpltm.records import Dataset, from_arrays
 from dpltm.stages.services import Services
-from refusals import refused, refused_after_it_ran
-from stage_cases import kinds
-from stage_cases import plain_records as records
+from dpltm.verbs import generate as verb
+from dpltm.verbs.generate import generate, plan, planned_report
+from refusals import refused
 
 QUIET = Services()
 # 48 and 24 weights: 14 and 7 go, then 10 and 5; 8 + 3 biases stay
 DENSITIES, LIVE = [1.0, 51 / 72, 36 / 72], [83, 62, 47]
 TINY = {"model": "mlp:8", "rounds": 2, "prune": "0.3", "iterations": 5, "batch_size": 32}
 BARE = {"model": "mlp:8", "rounds": 2, "prune": "0.3"}
+
+
+def records(seed: int, count: int = 200, features: int = 6, name: str = "mine", **facts) -> Dataset:
+    draw = np.random.default_rng(seed)
+    x, y = draw.integers(0, 256, (count, features), dtype=np.uint8), np.arange(count) % 3
+    return from_arrays(x, y, name=name, **{"classes": 3, "records": count, **facts})
 
 
 PRIVATE, PUBLIC = records(0), records(1, name="theirs")
@@ -51,13 +55,18 @@ def certified(tickets: TicketSet) -> float:
     return tickets.privacy.certified.epsilon
 
 
-def epsilon_of(event: TrainingEvent, delta: float = 1e-5) -> float:
-    """dp-accounting's own figure for one training event."""
+def held(ledger: Ledger) -> list[tuple[str, type | None]]:
+    """Kinds of its entries, with the mechanism of a release."""
+    return [(entry.kind, type(entry.mechanisms[0]) if entry.mechanisms else None) for entry in ledger.entries]
+
+
+def epsilon_of(mechanism: NoisySgd, delta: float = 1e-5) -> float:
+    """dp-accounting's own figure for one training."""
     step = dp_event.PoissonSampledDpEvent(
-        event.mechanism.sampling_rate, dp_event.GaussianDpEvent(event.mechanism.noise_multiplier)
+        mechanism.sampling_rate, dp_event.GaussianDpEvent(mechanism.noise_multiplier)
     )
     accountant = PLDAccountant(value_discretization_interval=1e-4)
-    return accountant.compose(dp_event.SelfComposedDpEvent(step, event.mechanism.steps)).get_epsilon(delta)
+    return accountant.compose(dp_event.SelfComposedDpEvent(step, mechanism.steps)).get_epsilon(delta)
 
 
 # What the tickets depend on, and what is entered
@@ -67,13 +76,10 @@ def epsilon_of(event: TrainingEvent, delta: float = 1e-5) -> float:
 def test_without_data(criterion):
     ledger = Ledger()
     tickets = made(PRIVATE, options_of(criterion), ledger)
-    assert ledger.events == ()
-    assert (tickets.provenance, tickets.source, certified(tickets)) == ("data-free", None, 0.0)
+    assert ledger.entries == ()
+    assert (tickets.provenance, tickets.lineage.entries, certified(tickets)) == ("data-free", (), 0.0)
     assert [ticket.mask.density for ticket in tickets.body.tickets] == DENSITIES
     assert [(ticket.accuracy, ticket.predictor) for ticket in tickets.body.tickets] == [(None, None)] * 3
-    assert tickets.privacy.notes[1:] == (
-        "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round",
-    )
     scope = "global" if criterion == "synflow" else "layer"
     expected = {"rounds": 2, "prune": (0.3, 0.3), "criterion": criterion, "scope": scope, "seed": 0}
     assert tickets.config == expected
@@ -85,13 +91,20 @@ def test_without_data(criterion):
 def test_on_public_records(criterion, scope):
     ledger = Ledger()
     tickets = made(PUBLIC, options_of(criterion, scope=scope, provenance="public"), ledger)
-    assert kinds(ledger) == ["public"]
-    assert (ledger.events[0].ticket_set, ledger.events[0].dataset) == (tickets.id, tickets.source)
+    (entry,) = ledger.entries
+    assert (entry.kind, entry.part, tickets.lineage.entries) == ("public", ledger.part(PUBLIC), (entry,))
     assert (tickets.provenance, certified(tickets), tickets.is_scored) == ("public", 0.0, True)
     assert all(0 <= ticket.accuracy <= 1 for ticket in tickets.body.tickets)
     assert [ticket.mask.live for ticket in tickets.body.tickets] == LIVE
     by_layer = [int(tickets.ticket(2).mask[f"fc{number}.weight"].sum()) for number in (1, 2)]
     assert (by_layer == [24, 12]) == (scope == "layer")
+
+
+def test_records_are_declared_public_once():
+    ledger = Ledger()
+    sets = [made(PUBLIC, options_of("magnitude", provenance="public", seed=seed), ledger) for seed in (0, 1)]
+    assert sets[0].lineage.entries == sets[1].lineage.entries == ledger.entries
+    assert len(ledger.entries) == 1
 
 
 @pytest.mark.parametrize("reveal", [False, True])
@@ -100,31 +113,32 @@ def test_on_private_records(criterion, reveal):
     """Predictors were trained on them, whatever the masks look at; no text of a set shows their accuracies."""
     ledger = Ledger()
     tickets = made(PRIVATE, options_of(criterion, provenance="private", reveal=reveal), ledger)
-    assert kinds(ledger) == ["private", *(["NonPrivateEvent"] if reveal else [])]
-    assert certified(tickets) == math.inf
+    assert held(ledger) == [("release", Unprotected)] * (2 if reveal else 1)
+    assert (tickets.lineage.entries, certified(tickets)) == (ledger.entries, math.inf)
     told = f"{tickets!r} {tickets.body!r} {tickets.ticket(1)!r} {tickets.privacy!r} {tickets.config!r}"
     assert not any(repr(ticket.accuracy) in told for ticket in tickets.body.tickets if ticket.accuracy not in (0, 1))
 
 
 @pytest.mark.parametrize("criterion", DP_CRITERIA)
 def test_under_dp(criterion):
-    """There are no records that accuracies could be told of, but those of a test split. A map in front comes first."""
-    ledger, front = Ledger(), make_feature_map("unit", (6,), PRIVATE.bounds)
-    tickets = made(replace(PRIVATE, feature_map=front), options_of(criterion, epsilon=1.0), ledger)
-    told, spent, said = ledger.events
-    assert told.provenance == "data-free"
-    assert (tickets.events, tickets.provenance) == ((spent,), "dp")
-    assert (said.provenance, said.ticket_set, said.dataset) == ("dp", tickets.id, spent.dataset)
+    """There are no records that accuracies could be told of, but those of a test split, which is declared apart."""
+    ledger = Ledger()
+    tickets = made(PRIVATE, options_of(criterion, epsilon=1.0), ledger)
+    (entry,) = ledger.entries
+    assert (tickets.lineage.entries, tickets.provenance, entry.part) == ((entry,), "dp", ledger.part(PRIVATE))
     assert 0.99 < certified(tickets) <= 1
     assert (tickets.config["criterion"], tickets.config["epsilon"]) == (criterion, 1.0)
     assert all(ticket.accuracy is None for ticket in tickets.body.tickets)
     if criterion == "dp-train":
-        assert (spent.mechanism.steps, spent.mechanism.sampling_rate) == (5, 32 / 200)
-        assert certified(tickets) == pytest.approx(epsilon_of(spent), rel=1e-3)
+        (mechanism,) = entry.of(NoisySgd)
+        assert (mechanism.steps, mechanism.sampling_rate) == (5, 32 / 200)
+        assert certified(tickets) == pytest.approx(epsilon_of(mechanism), rel=1e-3)
     else:
-        assert isinstance(spent, GaussianEvent)
-    tested = made(TESTED, options_of(criterion, epsilon=1.0))
+        assert entry.of(GaussianRelease)
+    ledger = Ledger()
+    tested = made(TESTED, options_of(criterion, epsilon=1.0), ledger)
     assert all(0 <= ticket.accuracy <= 1 for ticket in tested.body.tickets)
+    assert [kind for kind, _ in held(ledger)] == ["excluded", "release"]
 
 
 def test_late_rewinding_and_no_predictors():
@@ -141,19 +155,27 @@ def test_late_rewinding_and_no_predictors():
 
 @pytest.mark.parametrize("criterion", DP_CRITERIA)
 def test_the_release_is_on_record_before_any_random_bit_is_drawn(criterion, monkeypatch):
-    drawn: list[list[str]] = []
+    drawn: list[int] = []
 
     class Watched(KeyedSource):
         def random_bytes(self, count: int) -> memoryview:
-            drawn.append(kinds(ledger))
+            drawn.append(len(ledger.entries))
             return super().random_bytes(count)
 
     ledger = Ledger()
-    monkeypatch.setattr(generate_dp, "KeyedSource", Watched)
+    monkeypatch.setattr(verb, "KeyedSource", Watched)
     made(PRIVATE, options_of(criterion, epsilon=1.0), ledger)
-    release = "TrainingEvent" if criterion == "dp-train" else "GaussianEvent"
-    assert drawn
-    assert all(held == [release] for held in drawn)
+    assert set(drawn) == {1}
+
+
+@pytest.mark.parametrize("provenance", ["public", "private"])
+def test_what_has_no_mechanism_is_on_record_before_a_record_is_looked_at(provenance, monkeypatch):
+    looked: list[int] = []
+    whole = verb.inputs
+    monkeypatch.setattr(verb, "inputs", lambda *given: (looked.append(len(ledger.entries)), whole(*given))[1])
+    ledger = Ledger()
+    made(PRIVATE, options_of("magnitude", provenance=provenance), ledger)
+    assert set(looked) == {1}
 
 
 def test_what_ends_the_training_leaves_the_release_on_record(monkeypatch):
@@ -161,34 +183,45 @@ def test_what_ends_the_training_leaves_the_release_on_record(monkeypatch):
         raise KeyboardInterrupt
 
     ledger = Ledger()
-    monkeypatch.setattr(generate_dp.Descent, "run", stop)
+    monkeypatch.setattr(verb.Descent, "run", stop)
     with pytest.raises(KeyboardInterrupt):
         made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger)
     monkeypatch.undo()
-    assert kinds(ledger) == ["TrainingEvent"]
+    assert held(ledger) == [("release", NoisySgd)]
     with pytest.raises(BudgetError, match=r"so nothing is left of 0\.5"):
         plan(PRIVATE, options_of("dp-train", epsilon=0.5), ledger, QUIET)
     tickets = made(PRIVATE, options_of("dp-train", epsilon=2.0), ledger)
-    assert tickets.events == ledger.events[1:2]  # the first one is not what these tickets were made of
+    assert tickets.lineage.entries == ledger.entries[1:]  # the first one is not what these tickets were made of
     assert 1.9 < certified(tickets) <= 2
 
 
-def test_a_plan_spends_nothing_reports_what_would_be_spent_and_runs_once():
+def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
     ledger = Ledger()
     settled = plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
-    assert ledger.events == ()
+    assert ledger.entries == ()
     assert planned_report(settled).certified == generate(settled, QUIET).privacy.certified
-    held = ledger.events
-    refused_after_it_ran(lambda each: generate(each, QUIET), settled)
-    assert ledger.events == held
 
 
-def test_a_budget_on_the_records_holds():
+def test_a_plan_that_runs_twice_is_two_releases():
+    """Calibrated to what is left, so the second finds nothing."""
     ledger = Ledger()
-    ledger.append(BudgetEvent(ledger.registry.reference(PRIVATE), 1.0, 1e-5))
-    with pytest.raises(BudgetError, match="above the budget of 1 set on"):
-        plan(PRIVATE, options_of("dp-train", epsilon=1.5), ledger, QUIET)
-    assert len(ledger.events) == 1
+    settled = plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
+    generate(settled, QUIET)
+    with pytest.raises(BudgetError):
+        generate(settled, QUIET)
+    assert len(ledger.entries) == 1
+
+
+def test_a_budget_holds():
+    ledger = Ledger()
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),)))
+    for options in (
+        options_of("dp-train", epsilon=1.5),
+        options_of("magnitude", provenance="private"),
+    ):
+        with pytest.raises(BudgetError, match="above the budget"):
+            plan(PRIVATE, options, ledger, QUIET)
+    assert len(ledger.entries) == 1
     assert certified(made(PRIVATE, options_of("dp-train", epsilon=0.5), ledger)) <= 0.5
 
 
@@ -245,7 +278,7 @@ REFUSED = [
 def test_refused(given, message):
     ledger = Ledger()
     assert refused(plan, PRIVATE, options_of(**{"criterion": "magnitude", **given}), ledger, QUIET) == message
-    assert ledger.events == ()
+    assert ledger.entries == ()
 
 
 def test_a_batch_is_measured_against_the_records_that_there_are():
@@ -267,29 +300,36 @@ def test_what_dp_criteria_cannot_do():
 
 def test_records_are_not_both_spent_on_and_declared_public():
     spend, declare = options_of("dp-train", epsilon=1.0), options_of("magnitude", provenance="public")
-    for first, second, message in (
-        (spend, declare, "`dataset`, `public`: the ledger holds what was spent on mine"),
-        (declare, spend, r"`dataset`: the ledger has .* down as public"),
-    ):
+    for first, second in ((spend, declare), (declare, spend)):
         ledger = Ledger()
         made(PRIVATE, first, ledger)
-        held = ledger.events
-        with pytest.raises(InputError, match=message):
-            plan(PRIVATE, second, ledger, QUIET)
-        assert ledger.events == held
+        before = ledger.entries
+        assert refused(plan, PRIVATE, second, ledger, QUIET).startswith("`dataset`: mine ")
+        assert ledger.entries == before
 
 
 def test_nothing_is_certified_after_an_unprotected_release():
     ledger = Ledger()
-    ledger.append(NonPrivateEvent(ledger.registry.reference(PRIVATE), Unprotected(), "all of it"))
+    ledger.declare(Entry("release", ledger.part(PRIVATE), (Unprotected(),), "all of it"))
     with pytest.raises(BudgetError):
         plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
 
 
 def test_a_test_split_of_records_that_are_protected():
+    """Of the same content: what is excluded was released from before."""
     ledger = Ledger()
-    made(PUBLIC, options_of("dp-train", epsilon=1.0), ledger)
-    with pytest.raises(
-        InputError, match="`dataset`, `test`: 200 of the 200 test records of mine are records of theirs"
-    ):
-        plan(TESTED, options_of("magnitude", provenance="private"), ledger, QUIET)
+    ledger.declare(Entry("release", Part("x", ledger.snapshot(TESTED.test_digest())), (GaussianRelease(1.0),), "w"))
+    settled = plan(TESTED, options_of("dp-train", epsilon=10.0), ledger, QUIET)
+    assert "excluded" in refused(generate, settled, QUIET)
+    assert len(ledger.entries) == 1
+
+
+def test_synthetic_records_bring_their_release_along():
+    """They are nobody's: no mechanism is asked for, and nothing is entered."""
+    source = Ledger()
+    (paid,) = source.declare(Entry("release", mechanisms=(GaussianRelease(9.0),), words="synthetic records"))
+    made_up, ledger = replace(PUBLIC, synthetic=True, lineage=source.lineage(paid)), Ledger()
+    tickets = made(made_up, options_of("magnitude", provenance="public"), ledger)
+    assert (tickets.provenance, tickets.lineage.entries, ledger.entries) == ("dp", (paid,), ())
+    for wrong in (options_of("magnitude", provenance="private"), options_of("dp-train", epsilon=1.0)):
+        assert "is for records of people" in refused(plan, made_up, wrong, ledger, QUIET)

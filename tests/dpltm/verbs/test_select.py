@@ -1,0 +1,278 @@
+"""Phase 2: what a draw is entered on, what is entered before it, and what is refused with nothing spent."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from dpltm.errors import BudgetError, DpltmError, InputError
+from dpltm.features.feature_map import make_feature_map
+from dpltm.options.generate import GenerateOptions
+from dpltm.options.select import SelectOptions
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Guarantee, Selection, Unprotected
+from dpltm.privacy.selection import SelectionPlan
+from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.records import Dataset, from_arrays
+from dpltm.stages.services import Services
+from dpltm.verbs import generate as generating
+from dpltm.verbs import select as verb
+from dpltm.verbs.select import plan, planned_report, select, select_public
+from refusals import refused
+
+QUIET = Services()
+ASKED = SelectOptions(eps1=0.5, score="additive")
+
+
+def records(seed: int, count: int = 200, features: int = 6, name: str = "mine", classes: int = 3) -> Dataset:
+    draw = np.random.default_rng(seed)
+    x, y = draw.integers(0, 256, (count, features), dtype=np.uint8), np.arange(count) % 3
+    return from_arrays(x, y, name=name, classes=classes, records=count)
+
+
+PRIVATE, PUBLIC = records(0), records(1, name="theirs")
+
+
+def made(dataset: Dataset, ledger: Ledger | None = None, **more) -> TicketSet:
+    few = {} if more.get("criterion") == "random" and "provenance" not in more else {"iterations": 5, "batch_size": 32}
+    options = GenerateOptions(model="mlp:8", rounds=2, prune="0.3", **few, **more)
+    return generating.generate(generating.plan(dataset, options, ledger or Ledger(), QUIET), QUIET)
+
+
+@cache
+def _made(provenance: str) -> TicketSet:
+    if provenance == "dp":
+        return made(PRIVATE, criterion="dp-synthetic", epsilon=1.0)
+    return made(PUBLIC if provenance == "public" else PRIVATE, provenance=provenance)
+
+
+def tickets_of(provenance: str) -> TicketSet:
+    """A set that nothing was drawn from yet."""
+    return replace(_made(provenance))
+
+
+@pytest.fixture
+def public() -> TicketSet:
+    return tickets_of("public")
+
+
+def drawn(tickets: TicketSet, dataset: Dataset = PRIVATE, options: SelectOptions = ASKED, ledger=None) -> Winner:
+    return select(plan(tickets, dataset, options, ledger or Ledger(), QUIET), QUIET)
+
+
+# What is entered
+
+
+def test_a_draw_from_public_tickets(public):
+    ledger, before = Ledger(), public.lineage
+    winner = drawn(public, ledger=ledger)
+    (entry,) = ledger.entries
+    assert (entry.mechanisms, entry.part) == ((Selection(0.5, 0.5),), ledger.part(PRIVATE))
+    assert winner.facts == {
+        "eps1": 0.5,
+        "mechanism": "exponential",
+        "score": "additive",
+        "sensitivity": {"rule": "exact", "value": 1 / 200},
+    }
+    assert winner.lineage.entries == public.lineage.entries == (*before.entries, entry)
+    assert (winner.tickets, winner.revealed) == (public, ())
+    assert winner.ticket is public.ticket(winner.round)
+    assert winner.round in (1, 2)
+    assert 0 < winner.privacy.certified.epsilon <= 0.5
+    assert winner.privacy.nominal.epsilon == 0.5
+
+
+def test_no_count_is_taken_before_the_draw_is_on_record_and_the_set_marked(public, monkeypatch):
+    held: list[tuple[int, int]] = []
+    count = verb.count_correct
+
+    def watched(*given):
+        held.append((len(ledger.entries), len(public.lineage.paid)))
+        return count(*given)
+
+    ledger = Ledger()
+    monkeypatch.setattr(verb, "count_correct", watched)
+    drawn(public, ledger=ledger)
+    assert held == [(1, 1)] * 2
+
+
+def test_only_the_winner_depends_on_the_counts(monkeypatch):
+    """With the draw fixed, whatever the records say changes nothing in what is returned."""
+    monkeypatch.setattr(verb, "draw", lambda *_: 1)
+    answers = []
+    for right in (0, 200):
+        monkeypatch.setattr(verb, "count_correct", lambda *_, right=right: right)
+        winner = drawn(tickets_of("public"))
+        drafts = [(entry.kind, entry.mechanisms, entry.words) for entry in winner.lineage.entries]
+        answers.append((winner.round, drafts, winner.facts, winner.privacy, winner.revealed))
+    assert answers[0] == answers[1]
+
+
+def test_what_the_tickets_come_from_counts():
+    winner = drawn(tickets_of("private"), options=replace(ASKED, score="product", sensitivity="paper"))
+    assert winner.privacy.certified.epsilon == math.inf
+    released = tickets_of("dp")
+    alone = drawn(released).privacy.certified.epsilon
+    assert 1 < alone <= 1.5
+    assert drawn(released).privacy.certified.epsilon > alone, "a set carries its draws, wherever the next one is entered"
+
+
+def test_a_draw_is_what_its_entry_says(public):
+    """The plan of the mechanism and the entry are one: epsilon, relation, candidates."""
+    asked = SelectOptions(eps1=0.25, nu=3.0, mechanism="permute-and-flip", adjacency="replace-one")
+    settled = plan(public, PRIVATE, asked, Ledger(), QUIET)
+    densities = tuple(ticket.mask.density for ticket in public.body.tickets[1:])
+    said = {"nu": 3.0, "mechanism": "permute-and-flip", "adjacency": "replace-one"}
+    assert settled.draw == SelectionPlan(0.25, densities, 200, **said)
+    assert settled.entry.mechanisms == (
+        Selection(0.25, 0.25, draw="permute-and-flip", adjacency="replace-one"),
+    )
+    assert planned_report(settled).certified.adjacency == "replace-one"
+
+
+def test_an_unprotected_look_is_entered_and_returned(public):
+    ledger = Ledger()
+    winner = drawn(public, options=replace(ASKED, reveal=True), ledger=ledger)
+    assert [type(entry.mechanisms[0]) for entry in ledger.entries] == [Selection, Unprotected]
+    assert winner.lineage.paid == public.lineage.paid == ledger.entries
+    assert winner.privacy.certified.epsilon == math.inf
+    assert [row.round for row in winner.revealed] == [1, 2]
+    assert sum(row.probability for row in winner.revealed) == pytest.approx(1)
+    for row in winner.revealed:
+        assert row.score == pytest.approx(row.accuracy - 0.05 * row.density)
+
+
+def test_records_behind_the_map_that_the_tickets_were_made_with():
+    front = make_feature_map("unit", (6,), PUBLIC.bounds)
+    settled = plan(made(replace(PUBLIC, feature_map=front), provenance="public"), PRIVATE, ASKED, Ledger(), QUIET)
+    assert settled.dataset.feature_map.id == front.id
+
+
+# A plan
+
+
+def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
+    ledger, released = Ledger(), tickets_of("dp")
+    settled = plan(released, PRIVATE, replace(ASKED, reveal=True), ledger, QUIET)
+    assert planned_report(settled).certified.epsilon == math.inf
+    settled = plan(released, PRIVATE, ASKED, ledger, QUIET)
+    assert (ledger.entries, len(released.lineage.paid)) == ((), 1)
+    assert planned_report(settled).certified == select(settled, QUIET).privacy.certified
+
+
+def test_a_plan_that_runs_twice_is_two_draws(public):
+    ledger = Ledger()
+    settled = plan(public, PRIVATE, ASKED, ledger, QUIET)
+    select(settled, QUIET)
+    select(settled, QUIET)
+    assert len({entry.id for entry in ledger.entries}) == len(public.lineage.paid) == 2
+
+
+# Which sensitivity holds
+
+
+@pytest.mark.parametrize("score", ["product", "additive"])
+@pytest.mark.parametrize("provenance", ["public", "private", "dp"])
+def test_exact_only_where_the_predictors_are_fixed(provenance, score):
+    """Private tickets know their records in the ledger that they were made in."""
+    ledger, options = Ledger(), SelectOptions(eps1=0.5, score=score)
+    tickets = made(PRIVATE, ledger, provenance="private") if provenance == "private" else tickets_of(provenance)
+    assert plan(tickets, records(7), options, ledger, QUIET).draw.rule == "exact"
+    if (provenance, score) == ("private", "additive"):
+        message = refused(plan, tickets, PRIVATE, options, ledger, QUIET)
+        assert message.startswith("`sensitivity`: exact does not hold, since these tickets' predictors were")
+        return
+    settled = plan(tickets, PRIVATE, options, ledger, QUIET)
+    assert settled.draw.rule == ("paper" if provenance == "private" else "exact")
+
+
+# Refused, with nothing entered
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"eps1": 1.0, "nu": -1.0}, "`nu`: -1.0 is not a number >= 0; 50 is DPLTM's"),
+        (
+            {"eps1": 1.0, "delta": 0.1},
+            "`delta`: 0.1 is not between 0 and 1/n = 0.005 for 200 records; take one well below it",
+        ),
+    ],
+)
+def test_refused(public, given, message):
+    ledger = Ledger()
+    assert refused(plan, public, PRIVATE, SelectOptions(**given), ledger, QUIET) == message
+    assert ledger.entries == ()
+
+
+def test_tickets_with_nothing_to_score():
+    bare, rule = made(PUBLIC, criterion="random"), SelectOptions(rule="smallest-within")
+    for ask in (lambda: plan(bare, PRIVATE, ASKED, Ledger(), QUIET), lambda: select_public(bare, rule)):
+        assert refused(ask) == (
+            "theirs: its tickets have no predictors to score; train one by its round, as in theirs@2"
+        )
+
+
+def test_records_of_another_shape_or_declared_public():
+    ledger = Ledger()
+    public = made(PUBLIC, ledger, provenance="public")
+    for dataset, message in (
+        (records(0, features=7), "theirs: its network takes 6 features, but mine has"),
+        (replace(PRIVATE, classes=4), "theirs: its network has 3 classes, but mine has"),
+        (PUBLIC, "`dataset`: theirs was declared public, and theirs shares records"),
+    ):
+        assert refused(plan, public, dataset, ASKED, ledger, QUIET).startswith(message)
+    assert len(ledger.entries) == 1
+
+
+def test_a_budget_holds(public):
+    ledger, shown = Ledger(), replace(ASKED, reveal=True)
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),)))
+    for options, fits in ((shown, False), (ASKED, True), (ASKED, True), (ASKED, False)):
+        tickets = tickets_of("public")
+        if fits:
+            drawn(tickets, options=options, ledger=ledger)
+        else:
+            with pytest.raises(BudgetError, match="above the budget"):
+                plan(tickets, PRIVATE, options, ledger, QUIET)
+    assert len(ledger.entries) == 3
+
+
+# The paper's rule on public accuracies
+
+
+def with_accuracies(tickets: TicketSet, *accuracies: float | None) -> TicketSet:
+    measured = tuple(
+        replace(ticket, accuracy=accuracy)
+        for ticket, accuracy in itertools.zip_longest(tickets.body.tickets, accuracies)
+    )
+    return replace(tickets, body=replace(tickets.body, tickets=measured))
+
+
+def test_the_sparsest_within_the_tolerance(public):
+    rule = SelectOptions(rule="smallest-within", tolerance=0.05, max_density=0.8)
+    for accuracies, chosen in (((0.9, 0.86, 0.86), 2), ((0.9, 0.86, 0.84), 1)):
+        winner = select_public(with_accuracies(public, *accuracies), rule)
+        assert (winner.round, winner.lineage) == (chosen, public.lineage)
+        assert winner.privacy.certified.epsilon == 0
+    with pytest.raises(DpltmError, match=r"no ticket of at most 80% density is within 0\.05 of the dense accuracy"):
+        select_public(with_accuracies(public, 0.9, 0.8, 0.8), rule)
+    for given in ({"tolerance": 2.0}, {"max_density": 0.0}):
+        wrong = SelectOptions(rule="smallest-within", **given)
+        assert refused(select_public, public, wrong) == "`tolerance`, `max_density`: must be between 0 and 1"
+
+
+def test_the_rule_takes_public_accuracies_alone(public):
+    rule = SelectOptions(rule="smallest-within")
+    for tickets in (tickets_of("private"), tickets_of("dp")):
+        assert refused(select_public, with_accuracies(tickets, 0.9, 0.9, 0.9), rule).startswith(
+            "`rule`: smallest-within looks at accuracies unprotected, so it needs public ones, and mine has provenance"
+        )
+    with pytest.raises(InputError, match="`rule`: theirs holds no accuracies to compare; use `rule` mechanism `eps1`"):
+        select_public(with_accuracies(public, 0.9, None, 0.9), rule)

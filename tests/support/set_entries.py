@@ -1,0 +1,31 @@
+"""Entries that tickets come from, as some ledger holds them, and the lineage of a set of each provenance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpltm.privacy.entry import Entry, Lineage, Part
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection, Unprotected
+
+HOME, DAY = "ab" * 32, "2026-01-02"
+SOURCE = Part("digits", "cd" * 32, cut="place", start=0, stop=719)
+
+
+def entered(draft: Entry, number: int) -> Entry:
+    """A draft as entry ``number`` of one ledger."""
+    return replace(draft, id=f"{number:064x}", home=HOME, sequence=number, day=DAY)
+
+
+SAID = entered(Entry("public", SOURCE, words="tickets by magnitude"), 1)
+MADE = entered(Entry("release", SOURCE, (Unprotected(),), "tickets by magnitude, with no mechanism"), 2)
+TRAINED = entered(Entry("release", SOURCE, (NoisySgd(0.25, 60, 3.5),), "tickets by dp-train"), 3)
+MOMENTS = entered(Entry("release", SOURCE, (GaussianRelease(7.5, 2.0),), "tickets by dp-synthetic"), 4)
+DRAWN = entered(Entry("release", SOURCE, (Selection(0.1, 0.1),), "winner of 3 tickets"), 5)
+
+LINEAGES = {
+    "data-free": Lineage(),
+    "public": Lineage((SAID,)),
+    "dp": Lineage((TRAINED, MOMENTS)),
+    "private": Lineage((MADE,)),
+}
+"""By provenance."""
