@@ -120,7 +120,9 @@ def test_what_the_tickets_come_from_counts():
     released = tickets_of("dp")
     alone = drawn(released).privacy.certified.epsilon
     assert 1 < alone <= 1.5
-    assert drawn(released).privacy.certified.epsilon > alone, "a set carries its draws, wherever the next one is entered"
+    assert drawn(released).privacy.certified.epsilon > alone, (
+        "a set carries its draws, wherever the next one is entered"
+    )
 
 
 def test_a_draw_is_what_its_entry_says(public):
@@ -130,9 +132,7 @@ def test_a_draw_is_what_its_entry_says(public):
     densities = tuple(ticket.mask.density for ticket in public.body.tickets[1:])
     said = {"nu": 3.0, "mechanism": "permute-and-flip", "adjacency": "replace-one"}
     assert settled.draw == SelectionPlan(0.25, densities, 200, **said)
-    assert settled.entry.mechanisms == (
-        Selection(0.25, 0.25, draw="permute-and-flip", adjacency="replace-one"),
-    )
+    assert settled.entry.mechanisms == (Selection(0.25, 0.25, draw="permute-and-flip", adjacency="replace-one"),)
     assert planned_report(settled).certified.adjacency == "replace-one"
 
 
@@ -231,7 +231,7 @@ def test_records_of_another_shape_or_declared_public():
     assert len(ledger.entries) == 1
 
 
-def test_a_budget_holds(public):
+def test_a_budget_holds():
     ledger, shown = Ledger(), replace(ASKED, reveal=True)
     ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),)))
     for options, fits in ((shown, False), (ASKED, True), (ASKED, True), (ASKED, False)):

@@ -8,14 +8,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-import dpltm
-from dpltm.privacy.events import SelectionEvent
-from dpltm.privacy.mechanisms import Selection
+from dpltm.options.generate import GenerateOptions
+from dpltm.privacy.entry import Lineage
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Unprotected
 from dpltm.randomness.noise import FastSource
 from dpltm.records import from_arrays
-from dpltm.stages import audit_tickets as stage
+from dpltm.verbs import audit as stage
 from dpltm.stages.services import Services
+from dpltm.verbs.generate import generate, plan
 from refusals import refused
+from set_entries import DRAWN
 
 EMPTY = 24
 
@@ -33,24 +36,27 @@ def records(unset: int = EMPTY, test: int = 0):
 @cache
 def private_set(**settings):
     given = {"criterion": "magnitude", "model": "mlp:100", "provenance": "private", **settings}
-    return dpltm.generate(
-        records(), rounds=1, prune="0.3", iterations=400, batch_size=50, lr=0.5, seed=1, delta=1e-4, **given
+    options = GenerateOptions(
+        rounds=1, prune="0.3", iterations=400, batch_size=50, lr=0.5, seed=1, delta=1e-4, **given
     )
+    return generate(plan(records(), options, Ledger(), Services()), Services())
 
 
-def attacked(tickets, dataset=None, **given):
+def attacked(tickets, dataset=None, ledger=None, **given):
     return stage.audit_tickets(
-        tickets, records() if dataset is None else dataset, Services(), coins=FastSource(3), **given
+        tickets, dataset or records(), ledger or Ledger(), Services(), coins=FastSource(3), **given
     )
 
 
 def test_the_mask_alone_refutes_what_is_claimed():
-    tickets = private_set()
-    draw = SelectionEvent(tickets.source, Selection(0.2, 0.2), "additive", "exact", 0.01, 1, tickets.id)
-    found = attacked(tickets, records(test=80), draws=(draw,))
+    tickets, ledger = replace(private_set()), Ledger()
+    tickets.mark(Lineage((DRAWN,)))
+    found = attacked(tickets, records(test=80), ledger)
+    (look,) = ledger.entries
+    assert look.of(Unprotected)
     assert found.masks.canaries == EMPTY
     assert found.masks.lower_bound > 1
-    assert found.claims.nominal.epsilon == pytest.approx(0.2)
+    assert found.claims.nominal.epsilon == pytest.approx(0.1)
     assert found.violates == ["nominal"], "nothing is certified for such tickets, so nothing certified falls"
     assert 0 <= found.shuffled <= 1
     assert 0 <= found.supermask <= 1
