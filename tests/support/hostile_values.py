@@ -16,8 +16,7 @@ MAPS: dict[str, list[Any]] = {
         *(None, {}, "", 7, [], [0], [0, 1, 2], [1, 0], [0, 0], ["a", "b"], [None, 1], [math.nan, 1], [0, math.inf]),
         *([0, 10**400], [0.0, 254.0]),
     ],
-    "source": [{}, [], "other", 7, {"name": "a"}],
-    "events": [None, {}, "x", 7, [7], [None], [{}], [{"kind": "os"}]],
+    "lineage": [None, {}, [], "x", 7, {"entries": [], "heads": None}, {"entries": [{}], "heads": []}],
     "network": [
         *([], "mlp:7", 7, {}, {"model": "mlp:7"}, {"model": "mlp:7", "features": 80, "classes": 4, "more": 1}),
         *(

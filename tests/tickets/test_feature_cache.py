@@ -15,16 +15,15 @@ import pytest
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.records import load
 from dpltm.stages.progress import Silent
-from dpltm.tickets.feature_cache import FeatureCache, _opened, cache_path
+from dpltm.tickets.feature_cache import KEY, FeatureCache, _opened, cache_path
 
 FOUND = make_feature_map("scatter:2,3", (8, 8), (0.0, 16.0))
 
 
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
-    """An empty cache home and a key of its own."""
+    """An empty cache home."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "key"))
     return tmp_path / "cache"
 
 
@@ -34,7 +33,7 @@ def digits():
 
 
 def files(home: Path) -> list[Path]:
-    return sorted(path for path in home.rglob("*") if not path.is_dir())
+    return sorted(path for path in home.rglob("*") if not path.is_dir() and path.name != KEY)
 
 
 def features(digits, **options):
@@ -61,7 +60,7 @@ class Watcher(Silent):
 def test_made_once_and_mapped_afterwards(home, digits, monkeypatch):
     """In half precision, readable by its owner alone."""
     rows: list[int] = []
-    plain, path = FeatureMap.__call__, cache_path(digits, digits.train, FOUND)
+    plain, path = FeatureMap.__call__, cache_path(digits.train, FOUND)
     monkeypatch.setattr(FeatureMap, "__call__", lambda self, x: (rows.append(len(x)), plain(self, x))[1])
     watcher, mask = Watcher(), os.umask(0)
     try:
@@ -88,26 +87,28 @@ def test_made_once_and_mapped_afterwards(home, digits, monkeypatch):
     assert not again.flags.writeable
 
 
-def test_names_neither_contain_nor_confirm_the_content(home, digits, monkeypatch, tmp_path):
-    name = cache_path(digits, digits.train, FOUND).name
+def test_names_neither_contain_nor_confirm_the_content(home, digits):
+    name = cache_path(digits.train, FOUND).name
     assert len(name) == 44
-    for secret in (digits.rows.digest, digits.test_rows.digest, digits.fingerprint(b"k"), FOUND.id):
+    for secret in (digits.train.digest, digits.content_digest().hex(), FOUND.id):
         assert secret[:12] not in name
-    assert name == cache_path(digits, digits.train, FOUND).name
-    monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "other"))
-    assert cache_path(digits, digits.train, FOUND).name != name, "without the key, a guess of the records is confirmed"
+    assert name == cache_path(digits.train, FOUND).name
+    key = home / "dpltm/features" / KEY
+    assert (stat.S_IMODE(key.stat().st_mode), len(key.read_bytes())) == (0o600, 32)
+    key.write_bytes(bytes(32))
+    assert cache_path(digits.train, FOUND).name != name, "without the key, a guess of the records is confirmed"
     assert files(home) == []
 
 
 def test_what_differs_has_a_cache_of_its_own(home, digits):
     whole, theirs, hashed = (load("digits", subset=subset) for subset in (None, "600:1200", "0.0:0.4"))
     maps = [FOUND, make_feature_map("scatter:2,4", (8, 8), (0.0, 16.0)), replace(FOUND, bounds=(0.0, 15.0))]
-    paths = [cache_path(data, data.train, found) for data in (whole, digits, theirs, hashed) for found in maps]
-    paths += [cache_path(digits, digits.test, found) for found in maps]
+    paths = [cache_path(data.train, found) for data in (whole, digits, theirs, hashed) for found in maps]
+    paths += [cache_path(digits.test, found) for found in maps]
     assert len(set(paths)) == len(paths)
-    assert cache_path(whole, whole.test, FOUND) == cache_path(digits, digits.test, FOUND)  # the same test records
-    changed = replace(digits, rows=replace(digits.rows, y=digits.rows.y[::-1]))
-    assert cache_path(changed, changed.train, FOUND) not in paths
+    assert cache_path(whole.test, FOUND) == cache_path(digits.test, FOUND)  # the same test records
+    changed = replace(digits, train=replace(digits.train, y=digits.train.y[::-1]))
+    assert cache_path(changed.train, FOUND) not in paths
     for data, split in ((digits, digits.train), (theirs, theirs.train), (digits, digits.test)):
         values = FeatureCache().features(data, split, FOUND)
         np.testing.assert_allclose(values, FOUND(split.x).numpy(), rtol=1e-3, atol=1e-6)
@@ -164,7 +165,7 @@ DAMAGE = {
 def test_what_is_not_what_its_name_says(digits, damage):
     """The first and the last record are tried, whatever else is. It is said, and features are computed anew."""
     first = np.array(features(digits))
-    path = cache_path(digits, digits.train, FOUND)
+    path = cache_path(digits.train, FOUND)
     DAMAGE[damage](path)
     watcher = Watcher()
     assert np.array_equal(features(digits, progress=watcher), first)
@@ -179,7 +180,7 @@ def test_what_is_not_what_its_name_says(digits, damage):
 def test_any_byte_of_the_header_may_change(digits):
     """NumPy reads a header as Python's literals, and has many ways to fail."""
     first = np.array(features(digits))
-    path = cache_path(digits, digits.train, FOUND)
+    path = cache_path(digits.train, FOUND)
     body = path.read_bytes()
     for place in range(0, 128, 3):
         for byte in (0, 40, 255):

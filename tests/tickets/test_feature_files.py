@@ -16,14 +16,14 @@ from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.privacy.event_json import to_json
+from dpltm.privacy.entry import Lineage, to_json
 from dpltm.pruning.generation import GenerationConfig, weights_of, without_data
 from dpltm.tickets.feature_files import NAME, read_map, write_map
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.ticket_set import load_ticket_set
 from hostile_values import MAPS
 from refusals import told
-from set_events import COUNT, SHOWN, SOURCE, SOURCE_JSON, TRAINED
+from set_entries import LINEAGES
 from sets import store_set
 
 NETWORK = ModelSpec("mlp:7", 80, 4)
@@ -33,7 +33,7 @@ def maps() -> dict[str, FeatureMap]:
     draw = torch.Generator().manual_seed(0)
     plain = make_feature_map("scatter:2,3", (8, 10), (0.0, 255.0))
     mean, deviation = torch.rand(2, plain.feature_shape[-1], generator=draw)
-    statistics = replace(plain, source=SOURCE, statistics=ChannelStatistics(mean, deviation))
+    statistics = replace(plain, lineage=LINEAGES["public"], statistics=ChannelStatistics(mean, deviation))
     projection = Projection(torch.rand(plain.features, generator=draw), torch.rand(5, plain.features, generator=draw))
     projected = replace(statistics, projection=projection)
     front = FrozenNetwork(NETWORK, weights_of(build(NETWORK, 1)))
@@ -43,7 +43,7 @@ def maps() -> dict[str, FeatureMap]:
         "statistics": statistics,
         "projected": projected,
         "centred": projected.centred_at(torch.rand(5, generator=draw)),
-        "network": FeatureMap(front, (8, 10), (0.0, 255.0), source=SOURCE, events=(COUNT, TRAINED)),
+        "network": FeatureMap(front, (8, 10), (0.0, 255.0), lineage=LINEAGES["dp"]),
     }
 
 
@@ -71,7 +71,7 @@ def test_round_trip(there, raw, kind):
     body = json.loads(json.dumps(write_map(there, made)))
     assert sorted(path.name for path in there.iterdir()) == ([NAME] if made.tensors else [])
     found = read_map(there, WHERE, body)
-    for part in ("id", "text", "shape", "bounds", "source", "events", "network", "features"):
+    for part in ("id", "text", "shape", "bounds", "lineage", "network", "features"):
         assert getattr(found, part) == getattr(made, part)
     x = np.random.default_rng(0).random((3, *made.shape))
     assert torch.equal(found(x), made(x))
@@ -83,7 +83,7 @@ def test_round_trip(there, raw, kind):
 
 def saved_set(folder, made, features):
     config = GenerationConfig(rounds=1, prune=(0.3,), criterion="random")
-    said = {"name": "n", "criterion": "random", "provenance": "data-free", "source": None, "config": {}}
+    said = {"name": "n", "criterion": "random", "provenance": "data-free", "config": {}}
     return store_set(folder, without_data(ModelSpec("mlp:6", features, 3), config), feature_map=made, **said)
 
 
@@ -100,7 +100,7 @@ def test_sets_and_runs_have_it(there, raw, kind):
     saved_run(there / "r", made, made.features)
     loaded = load_ticket_set(there / "s").feature_map
     assert loaded.id == saved.feature_map.id == made.id == load_run(there / "r").feature_map.id
-    assert (loaded.source, loaded.events) == (made.source, made.events)
+    assert loaded.lineage == made.lineage
     shown = f"`{made.text}` features of records of shape {'x'.join(map(str, made.shape))}"
     assert shown in (there / "s/README.md").read_text()
     raw.edit(there / "r/config.json", signed=False, feature_map=...)  # as runs of before had it
@@ -157,8 +157,8 @@ def test_a_file_of_tensors_that_a_map_does_not_have(there):
         assert refused(stated) == f"x/{NAME}: there, though tickets.json knows of no such features; remove it"
 
 
-BAD_SOURCES = [{**SOURCE_JSON, **change} for change in ({"more": 1}, {"start": "3"}, {"start": 719}, {"cut": "x"})]
-HOSTILE = {**MAPS, "source": MAPS["source"] + BAD_SOURCES, "events": [*MAPS["events"], [to_json(SHOWN)]]}
+GOOD = to_json(LINEAGES["public"])
+HOSTILE = {**MAPS, "lineage": [*MAPS["lineage"], {**GOOD, "more": 1}]}
 
 
 @pytest.mark.parametrize("key", HOSTILE)
@@ -171,16 +171,16 @@ def test_hostile_values(there, kind, key):
         if body[key] == value and type(body[key]) is type(value):
             continue
         message = refused({**body, key: value})
-        told_of = (f"{WHERE}: feature_map: ", f"x/{NAME}: ") if key in ("source", "events") else f"x/{NAME}: "
+        told_of = (f"{WHERE}: feature_map: ", f"x/{NAME}: ") if key == "lineage" else f"x/{NAME}: "
         assert message in (NO_MAP, NO_MATCH) or message.startswith(told_of), value
 
 
 APART = {
-    "plain": {"source": SOURCE_JSON, "statistics": True, "events": [to_json(event) for event in (COUNT, TRAINED)]},
-    "statistics": {"source": None, "statistics": False},
+    "plain": {"lineage": GOOD, "statistics": True},
+    "statistics": {"lineage": to_json(Lineage()), "statistics": False},
     "projected": {"components": 4},
     "centred": {"centred": False, "components": None},
-    "network": {"source": None, "network": None, "components": 5, "text": "scatter:2,3"},
+    "network": {"lineage": to_json(Lineage()), "network": None, "components": 5, "text": "scatter:2,3"},
 }
 """Parts that do not go together with the others."""
 
@@ -190,6 +190,7 @@ def test_parts_that_do_not_go_together(there, kind):
     body = write_map(there, KINDS[kind])
     for key, value in APART[kind].items():
         message = refused({**body, key: value})
-        assert message == NO_MAP or message.startswith(f"x/{NAME}: ")
+        assert message == NO_MAP or message.startswith((f"x/{NAME}: ", f"{WHERE}: feature_map: "))
+    assert refused({**body, "events": []}).endswith("written by dpltm before 0.3; make it again")
     for other in ({**body, "more": 1}, [], {}, "", 7, False, "scatter:2,8"):
         assert refused(other) == NO_MAP

@@ -19,11 +19,7 @@ from dpltm.features.photographs import learning as photographs
 from dpltm.options.features import MakeRequest
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, new_file
-from dpltm.tickets.room import check_room
 from dpltm.tickets.tensors import write_tensors
-
-ROOM = 2**21
-"""Bytes: a file takes up to 1.8 MB."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,6 @@ def make_features(request: MakeRequest, progress: Progress) -> dict[str, Any]:
         raise InputError(f"`steps`: {steps} is not from 1 to 1,000,000")
     target = Path(known.file if request.out is None else request.out)
     check_free(target)
-    check_room(target, ROOM)
     with progress.progress(known.label, steps) as step:
         tensors = known.make(request.seed, steps, step)
     command = f"dpltm features make {request.what} --seed {request.seed} --steps {steps}"

@@ -10,10 +10,8 @@ import torch
 
 from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import make_feature_map, principal_components
-from dpltm.privacy.events import DatasetRef
 from refusals import refused
-
-SOURCE = DatasetRef("public", "ab" * 16, "01234567", 0, 100, "places")
+from set_entries import LINEAGES
 
 
 @pytest.mark.parametrize("records", [60, 12], ids=["more records than features", "fewer"])
@@ -47,7 +45,7 @@ def test_projected_features():
     rng = np.random.default_rng(2)
     public, x = rng.random((50, 9)), rng.random((6, 9))
     projection = principal_components(plain(public), 3)
-    found = replace(plain, source=SOURCE, projection=projection)
+    found = replace(plain, lineage=LINEAGES["public"], projection=projection)
     assert (found.features, found.plain_shape) == (3, (9,))
     by_hand = (plain(x) - projection.offset) @ projection.components.T
     torch.testing.assert_close(found(x), NORM * by_hand / by_hand.norm(dim=1, keepdim=True))

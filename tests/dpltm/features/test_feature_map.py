@@ -15,12 +15,10 @@ from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import ChannelStatistics
 from dpltm.features.scattering import Scattering
 from dpltm.networks import ModelSpec, build
-from dpltm.privacy.events import DatasetRef, TrainingEvent
-from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.entry import Lineage
 from refusals import refused
+from set_entries import LINEAGES
 
-SOURCE = DatasetRef("public", "ab" * 16, "01234567", 0, 100, "places")
-SPENT = TrainingEvent(SOURCE, NoisySgd(0.5, 10, 3.0), "clip(C=1)", 9, time="2026-01-01T00:00:00Z")
 NETWORK = ModelSpec("mlp:7,5", 9 * 8, 3)
 
 
@@ -32,12 +30,12 @@ def of_statistics(shape: tuple[int, ...] = (9, 8)) -> FeatureMap:
     count = plain(shape).feature_shape[-1]
     generator = torch.Generator().manual_seed(3)
     mean, deviation = (torch.rand(count, generator=generator) / 10 for _ in range(2))
-    return replace(plain(shape), source=SOURCE, statistics=ChannelStatistics(mean, deviation + 0.01))
+    return replace(plain(shape), lineage=LINEAGES["public"], statistics=ChannelStatistics(mean, deviation + 0.01))
 
 
 def of_network(spec: ModelSpec = NETWORK, shape: tuple[int, ...] = (9, 8)) -> FeatureMap:
     network = FrozenNetwork(spec, {name: value.detach() for name, value in build(spec, 0).named_parameters()})
-    return FeatureMap(network, shape, (0.0, 255.0), source=SOURCE, events=(SPENT,))
+    return FeatureMap(network, shape, (0.0, 255.0), lineage=LINEAGES["dp"])
 
 
 def with_weights(found: FeatureMap, **changes: Tensor) -> FeatureMap:
@@ -202,9 +200,7 @@ def test_ids_differ_with_everything_that_decides_the_features():
     for one, other in ((plain(), plain()), (of_statistics(), statistic), (of_network(), network)):
         assert one.id == other.id
         assert len(one.id) == 64
-    assert replace(network, source=replace(SOURCE, name="other"), events=()).id == network.id
-    assert plain().label == f"features scatter:2,4 {plain().id[:8]}"
-    assert network.label == f"features network {network.id[:8]}"
+    assert replace(network, lineage=Lineage()).id == network.id
 
 
 # Other records
@@ -214,7 +210,8 @@ def test_maps_for_other_records():
     found = of_statistics()
     assert found.for_records((9, 8), (0.0, 255.0)) is found
     other = found.for_records((12, 10), (0.0, 1.0))
-    assert (other.shape, other.bounds, other.source, other.text) == ((12, 10), (0.0, 1.0), SOURCE, found.text)
+    assert (other.shape, other.bounds, other.text) == ((12, 10), (0.0, 1.0), found.text)
+    assert other.lineage == LINEAGES["public"]
     assert other.statistics is found.statistics
     assert other(np.random.default_rng(0).random((2, 12, 10))).shape == (2, other.features)
     assert other.feature_shape != found.feature_shape

@@ -13,26 +13,24 @@ from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
 from dpltm.networks import ModelSpec, build
 from dpltm.options.features import FeatureOptions
-from dpltm.privacy.behind import READ_OFF
-from dpltm.privacy.events import SETTINGS, GaussianEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
-from dpltm.privacy.figures import figure
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection
-from dpltm.privacy.parts import total_epsilon
+from dpltm.networks.masks import Mask
+from dpltm.privacy.account import check_private
+from dpltm.privacy.entry import Entry, Lineage
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.records import from_arrays
-from dpltm.records.registry import RecordRegistry
 from dpltm.stages.front import (
     FeatureSources,
-    TrainedNetwork,
-    feature_events,
+    declare_public,
     feature_notes,
-    is_origin_event,
     network_inputs,
     take_over_map,
     with_feature_map,
 )
+from dpltm.training.run import Run
 from refusals import refused
+from set_entries import LINEAGES
 
-TIME = "2026-01-01T00:00:00Z"
 SPEC = ModelSpec("mlp:7", 36, 3)
 
 
@@ -48,25 +46,20 @@ PRIVATE_LARGE = images(0, shape=(10, 8))
 
 
 @pytest.fixture
-def registry():
-    return RecordRegistry()
+def ledger():
+    return Ledger()
 
 
-def sources(registry, **changes) -> FeatureSources:
-    return FeatureSources(**{"registry": registry, "public": lambda _: PUBLIC, **changes})
+def sources(ledger, **changes) -> FeatureSources:
+    return FeatureSources(**{"ledger": ledger, "public": lambda _: PUBLIC, **changes})
 
 
-def trained(registry, **changes) -> TrainedNetwork:
-    records = registry.reference(PUBLIC)
-    event = TrainingEvent(records, NoisySgd(0.5, 10, 3.0), "clip(C=1)", 9, time=TIME)
-    other = registry.reference(images(2, name="others"))
-    elsewhere = GaussianEvent(other, GaussianRelease(20.0), "moments", time=TIME)
-    parameters = {name: value.detach() for name, value in build(SPEC, 0).named_parameters()}
-    values = {
-        **{"name": "a.run", "spec": SPEC, "parameters": parameters, "bounds": (0.0, 255.0), "feature_map": None},
-        **{"ticket_set": None, "records": records, "events": (event, elsewhere)},
-    }
-    return TrainedNetwork(**{**values, **changes})
+def trained(text: str = "mlp:7", **changes) -> Run:
+    """A run of a dense network."""
+    config = {"model": text, "features": 36, "classes": 3, "bounds": [0.0, 255.0]}
+    model = build(ModelSpec(text, 36, 3), 0)
+    values = {"config": config, "model": model, "mask": Mask.dense(model), "lineage": LINEAGES["dp"], "label": "a.run"}
+    return Run(**{**values, **changes})
 
 
 def asked(features: str | None = None, public: str | None = None, components: int | None = None) -> FeatureOptions:
@@ -76,52 +69,76 @@ def asked(features: str | None = None, public: str | None = None, components: in
 # Made
 
 
-def test_records_as_they_are_and_a_map_that_needs_no_data(registry):
+def test_records_as_they_are_and_a_map_that_needs_no_data(ledger):
     for features in (None, "none"):
-        assert with_feature_map(PRIVATE, asked(features), sources(registry)) is PRIVATE
-    found = with_feature_map(PRIVATE, asked("unit:2"), sources(registry)).feature_map
-    assert (found.id, found.source) == (make_feature_map("unit:2", (6, 6), (0.0, 255.0)).id, None)
+        assert with_feature_map(PRIVATE, asked(features), sources(ledger)) is PRIVATE
+    found = with_feature_map(PRIVATE, asked("unit:2"), sources(ledger)).feature_map
+    assert (found.id, found.lineage) == (make_feature_map("unit:2", (6, 6), (0.0, 255.0)).id, Lineage())
 
 
-def test_statistics_and_components_are_those_of_public_records(registry):
+def test_statistics_and_components_are_those_of_public_records(ledger):
     options = asked("scatter:1,2", public="theirs", components=4)
-    dataset = with_feature_map(PRIVATE, options, sources(registry))
+    dataset = with_feature_map(PRIVATE, options, sources(ledger))
     found = dataset.feature_map
-    assert (found.source.name, dataset.features) == ("theirs", 4)
-    assert registry.resolve(found.source).surely_overlaps(registry.reference(PUBLIC))
+    (said,) = ledger.entries
+    assert (said.kind, said.part, dataset.features) == ("public", ledger.part(PUBLIC), 4)
+    assert found.lineage == ledger.lineage(said)
     plain = make_feature_map("scatter:1,2", (6, 6), (0.0, 255.0))
     statistics = channel_statistics(plain, iter([PUBLIC.train.x[:32], PUBLIC.train.x[32:]]))
     torch.testing.assert_close(found.statistics.mean, statistics.mean)
     projection = principal_components(replace(plain, statistics=statistics)(PUBLIC.train.x), 4)
     torch.testing.assert_close(found.projection.components, projection.components)
-    assert with_feature_map(images(9), options, sources(registry)).feature_map.id == found.id  # of no private record
+    assert with_feature_map(images(9), options, sources(ledger)).feature_map.id == found.id  # of no private record
+    assert ledger.entries == (said,), "declared once"
 
 
-def test_a_trained_network_and_what_it_cost(registry):
-    given = trained(registry)
-    found = with_feature_map(
-        PRIVATE, asked("network:a.run"), sources(registry, network=lambda name: replace(given, name=name))
-    ).feature_map
-    assert (found.network, found.source, found.events) == (SPEC, given.records, given.events)
+def test_a_dry_run_declares_nothing():
+    found = with_feature_map(PRIVATE, asked("conv", "theirs"), sources(None)).feature_map
+    assert (found.statistics is not None, found.lineage) == (True, Lineage())
+
+
+def test_public_records_cannot_be_private_in_either_order(ledger):
+    mine = with_feature_map(PUBLIC, asked("conv", "theirs"), sources(ledger))
+    account = ledger.account(mine.feature_map.lineage)
+    assert "declared public" in refused(check_private, account, ledger.part(PUBLIC))
+    check_private(account, ledger.part(PRIVATE))
+    other = Ledger()
+    other.declare(Entry("release", other.part(PUBLIC), (GaussianRelease(2.0),), "moments"))
+    assert "is protected by a release on record" in refused(declare_public, other, PUBLIC, "statistics")
+    declare_public(other, PRIVATE, "statistics")
+
+
+def test_synthetic_records_bring_their_release_and_no_declaration(ledger):
+    made = replace(PUBLIC, synthetic=True, lineage=LINEAGES["dp"])
+    found = with_feature_map(PRIVATE, asked("conv", "theirs"), sources(ledger, public=lambda _: made))
+    assert (found.feature_map.lineage, ledger.entries) == (LINEAGES["dp"], ())
+
+
+def test_a_trained_network_and_its_lineage(ledger):
+    run = trained()
+    found = with_feature_map(PRIVATE, asked("network:a.run"), sources(ledger, network=lambda _: run)).feature_map
+    assert (found.network, found.lineage) == (SPEC, LINEAGES["dp"])
     assert found(PRIVATE.train.x).shape == (60, 7)
+    assert all(value.data_ptr() != run.model.state_dict()[name].data_ptr() for name, value in found.tensors.items())
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("run", "message"),
     [
         (
-            {"feature_map": make_feature_map("unit", (6, 6), (0.0, 255.0))},
+            trained(feature_map=make_feature_map("unit", (6, 6), (0.0, 255.0))),
             "a.run stands behind unit:1 features itself; take a run on records as they are",
         ),
-        ({"ticket_set": "ab"}, "a.run was trained from a ticket set, and a run does not keep what its masks"),
-        ({"spec": ModelSpec("mlp", 36, 3)}, "the network of a.run is one layer, with nothing in front of it to take"),
-        ({"records": None}, "a.run: its config.json does not say what it was trained on"),
-        ({"events": ()}, "a.run: its ledger holds no training; it is incomplete, so nothing can be certified"),
-        ({"bounds": (0.0, 1.0)}, "the network in front was trained on values from 0 to 1, and these go from 0 to"),
+        (trained("mlp"), "the network of a.run is one layer, with nothing in front of it to take"),
+        (trained(lineage=Lineage()), "a.run: its lineage holds no training, so nothing can be certified"),
+        (
+            trained(config={"model": "mlp:7", "features": 36, "classes": 3, "bounds": [0.0, 1.0]}),
+            "the network in front was trained on values from 0 to 1, and these go from 0 to",
+        ),
     ],
 )
-def test_networks_that_cannot_stand_in_front(registry, changes, message):
-    given = sources(registry, network=lambda _: trained(registry, **changes))
+def test_networks_that_cannot_stand_in_front(ledger, run, message):
+    given = sources(ledger, network=lambda _: run)
     assert refused(with_feature_map, PRIVATE, asked("network:a.run"), given).startswith(f"`features`: {message}")
 
 
@@ -133,26 +150,26 @@ def test_networks_that_cannot_stand_in_front(registry, changes, message):
         (asked("unit", "theirs", 99), "`components`: 99 is not from 1 to 36, which 60 public records of 36"),
     ],
 )
-def test_options_that_are_refused(registry, options, message):
-    assert refused(with_feature_map, PRIVATE, options, sources(registry)).startswith(message)
+def test_options_that_are_refused(ledger, options, message):
+    assert refused(with_feature_map, PRIVATE, options, sources(ledger)).startswith(message)
 
 
-def test_public_records_of_another_shape(registry):
-    given = sources(registry, public=lambda _: images(3, shape=(6, 6, 3), name="colours"))
+def test_public_records_of_another_shape(ledger):
+    given = sources(ledger, public=lambda _: images(3, shape=(6, 6, 3), name="colours"))
     assert refused(with_feature_map, PRIVATE, asked("scatter:1,2", "colours"), given) == (
         "`public`: images of colours are of shape (6, 6, 3), those of mine of shape (6, 6); statistics need as many"
         " colours, so name another dataset or leave `public` out"
     )
-    wide = sources(registry, public=lambda _: images(3, shape=(6, 8), name="wide"))
+    wide = sources(ledger, public=lambda _: images(3, shape=(6, 8), name="wide"))
     assert refused(with_feature_map, PRIVATE, asked("unit", "wide", 3), wide) == (
         "`components`: records of wide are of shape (6, 8), those of mine of shape (6, 6); principal components"
         " need the same"
     )
 
 
-def test_features_of_another_shape_that_mean_something_else(registry):
+def test_features_of_another_shape_that_mean_something_else(ledger):
     """As many random features of records of another width have other directions."""
-    wide = sources(registry, public=lambda _: images(3, shape=(6, 8), name="wide"))
+    wide = sources(ledger, public=lambda _: images(3, shape=(6, 8), name="wide"))
     assert refused(with_feature_map, PRIVATE, asked("fourier:16", "wide", 3), wide) == (
         "`components`: records of wide are of shape (6, 8), those of mine of shape (6, 6); principal components"
         " need the same"
@@ -165,19 +182,17 @@ def test_features_of_another_shape_that_mean_something_else(registry):
         )
 
 
-def test_maps_without_channels_take_no_statistics(registry):
+def test_maps_without_channels_take_no_statistics(ledger):
     for text in ("drawings:5", "drawings:5+scatter:1,2", "unit"):
-        message = refused(with_feature_map, PRIVATE_LARGE, asked(text, "theirs"), sources(registry))
+        message = refused(with_feature_map, PRIVATE_LARGE, asked(text, "theirs"), sources(ledger))
         assert message.endswith(
             "take no statistics of public records, only principal components; give `components`, or leave `public` out"
         )
 
 
-def test_public_images_of_another_size_are_resized(registry):
+def test_public_images_of_another_size_are_resized(ledger):
     theirs = images(3, shape=(9, 8), name="large")
-    found = with_feature_map(
-        PRIVATE, asked("conv", "large", 3), sources(registry, public=lambda _: theirs)
-    ).feature_map
+    found = with_feature_map(PRIVATE, asked("conv", "large", 3), sources(ledger, public=lambda _: theirs)).feature_map
     smaller = functional.interpolate(
         torch.from_numpy(theirs.train.x[:, None].astype(np.float32)), (6, 6), mode="bilinear", antialias=True
     )[:, 0].numpy()
@@ -188,9 +203,9 @@ def test_public_images_of_another_size_are_resized(registry):
     assert found(PRIVATE.train.x).shape == (60, 3)
 
 
-def test_drawings_need_no_public_records_and_take_any(registry):
-    assert with_feature_map(PRIVATE_LARGE, asked("drawings:7"), sources(registry)).feature_map.features == 7
-    colours = sources(registry, public=lambda _: images(3, shape=(9, 12, 3), name="colours"))
+def test_drawings_need_no_public_records_and_take_any(ledger):
+    assert with_feature_map(PRIVATE_LARGE, asked("drawings:7"), sources(ledger)).feature_map.features == 7
+    colours = sources(ledger, public=lambda _: images(3, shape=(9, 12, 3), name="colours"))
     assert with_feature_map(PRIVATE_LARGE, asked("drawings:7", "colours", 3), colours).feature_map.features == 3
 
 
@@ -207,80 +222,26 @@ def test_a_remembered_map():
         )
 
 
-# In the ledger
+# Told
 
 
-def test_what_a_map_says_in_the_ledger(registry):
-    records = registry.reference(PRIVATE)
-    assert feature_events(PRIVATE, records, registry) == ()
-    free = with_feature_map(PRIVATE, asked("unit"), sources(registry))
-    (told,) = feature_events(free, records, registry)
-    assert (told.dataset, told.provenance, told.ticket_set) == (records, "data-free", free.feature_map.label)
-    assert feature_events(free, records, registry, private=False) == ()
-    public = with_feature_map(PRIVATE, asked("conv", "theirs"), sources(registry))
-    (told,) = feature_events(public, records, registry)
-    assert (told.dataset, told.provenance) == (public.feature_map.source, "public")
-    itself = with_feature_map(PUBLIC, asked("conv", "theirs"), sources(registry))
-    assert refused(feature_events, itself, registry.reference(PUBLIC), registry).startswith("`public`: theirs")
-    assert len(feature_events(itself, registry.reference(PUBLIC), registry, private=False)) == 1
-    network = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: trained(registry)))
-    spent, elsewhere, told = feature_events(network, records, registry)
-    assert isinstance(spent, TrainingEvent)
-    assert isinstance(elsewhere, GaussianEvent)
-    assert (told.dataset, told.provenance) == (spent.dataset, "dp")
-
-
-def test_events_that_a_map_comes_from(registry):
-    given = trained(registry)
-    dataset = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: given))
-    found = dataset.feature_map.centred_at(torch.zeros(7))
-    told = ProvenanceEvent(given.records, "dp", found.uncentred.label, time=TIME)
-    assert all(is_origin_event(event, replace(PRIVATE, feature_map=found)) for event in (told, *given.events))
-    tuned = ProvenanceEvent(given.records, "public", "settings of dpltm tune", time=TIME)
-    assert [is_origin_event(event, PRIVATE) for event in (told, tuned)] == [False, True]
-
-
-def test_what_a_reader_should_know(registry):
-    records = registry.reference(PRIVATE)
-    public = with_feature_map(PRIVATE, asked("conv", "theirs"), sources(registry))
-    assert feature_notes(PRIVATE, records, 1e-3, registry) == feature_notes(public, records, 1e-3, registry) == []
-    elsewhere = replace(public.feature_map, source=RecordRegistry().reference(PUBLIC))
-    (note,) = feature_notes(replace(public, feature_map=elsewhere), records, 1e-3, registry)
-    assert "is not known here, so whether it shares records with mine cannot be told" in note
-    network = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: trained(registry)))
-    notes = feature_notes(network, records, 1e-3, registry)
-    for note, name, event in zip(notes, ("theirs", "others"), network.feature_map.events, strict=True):
-        assert f"other records, {name}, or on what was made of them" in note
-        assert note.endswith(f"certified for those records is epsilon {figure(total_epsilon([event], 1e-3))}")
-
-
-def test_a_network_depends_on_no_draw_and_on_what_its_schema_was_read_off(registry):
-    given = trained(registry)
-    draw = SelectionEvent(given.records, Selection(0.5, 0.5), "additive", "exact", 0.01, 3, "ab" * 32, time=TIME)
-    theirs = registry.reference(images(5, name="read"), public=True)
-    other = ProvenanceEvent(theirs, "public", "ab" * 32, time=TIME)
-    read_off = ProvenanceEvent(theirs, "public", READ_OFF, time=TIME)
-    tuned = ProvenanceEvent(theirs, "public", f"{SETTINGS}of dpltm tune", time=TIME)
-    private = ProvenanceEvent(theirs, "private", READ_OFF, time=TIME)
-    given = replace(given, events=(draw, other, private, read_off, *given.events))
-    dataset = with_feature_map(PRIVATE, asked("network:a.run"), sources(registry, network=lambda _: given))
-    assert dataset.feature_map.events == given.events[3:]
-    for told, said in (
-        (read_off, "`schema`: was read off read, declared public"),
-        (tuned, "`features`: settings of the network in front were searched on read, declared public"),
-    ):
-        of = replace(given, events=(told, *given.events[4:]))
-        mine = with_feature_map(images(5), asked("network:a.run"), sources(registry, network=lambda _, of=of: of))
-        assert refused(feature_events, mine, registry.reference(images(5)), registry).startswith(said)
+def test_what_a_reader_should_know():
+    assert feature_notes(PRIVATE, 1e-3) == []
+    (found,) = feature_notes(replace(PRIVATE, lineage=LINEAGES["dp"]), 1e-3)
+    assert found == "bounds and categories of the schema were found under DP, and what that cost counts"
+    (made,) = feature_notes(replace(PRIVATE, synthetic=True, lineage=Lineage(LINEAGES["dp"].entries[1:])), 1e-3)
+    assert made.startswith(
+        "records of mine are synthetic: post-processing of a release from digits[0:719], certified as"
+    )
 
 
 # What the network gets
 
 
-def test_inputs(registry):
+def test_inputs(ledger):
     assert network_inputs(PRIVATE.train, PRIVATE) is PRIVATE.train.x
     assert network_inputs(PRIVATE.train, PRIVATE, augment="flip").shape == (60, 2, 6, 6)
-    dataset = with_feature_map(PRIVATE, asked("unit"), sources(registry))
+    dataset = with_feature_map(PRIVATE, asked("unit"), sources(ledger))
     centre = torch.full((36,), 0.1)
     centred = replace(dataset, feature_map=dataset.feature_map.centred_at(centre))
     plain = network_inputs(dataset.train, dataset)
