@@ -12,8 +12,8 @@ from torch.nn import functional
 from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
 from dpltm.networks import ModelSpec, build
-from dpltm.options.features import FeatureOptions
 from dpltm.networks.masks import Mask
+from dpltm.options.features import FeatureOptions
 from dpltm.privacy.account import check_private
 from dpltm.privacy.entry import Entry, Lineage
 from dpltm.privacy.ledger import Ledger
