@@ -16,33 +16,32 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpltm.api import Ledger as Ledger
+    from dpltm.api import PrivateLoop as PrivateLoop
+    from dpltm.api import generate as generate
+    from dpltm.api import search as search
+    from dpltm.api import select as select
+    from dpltm.api import synthesize as synthesize
+    from dpltm.api import train as train
+    from dpltm.api import tune as tune
     from dpltm.estimators.classifier import TicketClassifier as TicketClassifier
     from dpltm.estimators.classifier import TicketRegressor as TicketRegressor
-    from dpltm.face import Ledger as Ledger
-    from dpltm.face import PrivateLoop as PrivateLoop
-    from dpltm.face import generate as generate
-    from dpltm.face import search as search
-    from dpltm.face import select as select
-    from dpltm.face import train as train
-    from dpltm.face import tune as tune
-    from dpltm.face_records import synthesize as synthesize
 
 __version__ = "0.2.0"
 
-_PUBLIC = ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "PrivateLoop", "Ledger")
-_ESTIMATORS, _MADE = ("TicketClassifier", "TicketRegressor"), ("synthesize",)
+_VERBS = ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "synthesize")
+_API = (*_VERBS, "PrivateLoop", "Ledger")
+_ESTIMATORS = ("TicketClassifier", "TicketRegressor")
 
 
 def __getattr__(name: str) -> Any:
     """The public names, which need torch."""
-    if name not in (*_PUBLIC, *_ESTIMATORS, *_MADE):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _API:
+        return getattr(importlib.import_module("dpltm.api"), name)
     if name in _ESTIMATORS:
         return getattr(importlib.import_module("dpltm.estimators.classifier"), name)
-    if name in _MADE:
-        return getattr(importlib.import_module("dpltm.face_records"), name)
-    return getattr(importlib.import_module("dpltm.face"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC, *_ESTIMATORS, *_MADE])
+    return sorted([*globals(), *_API, *_ESTIMATORS])

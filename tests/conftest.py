@@ -24,7 +24,7 @@ settings.load_profile("dpltm")
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keeps the user's fingerprint key and cached features out of the tests, in subprocesses too."""
+    """Keep the user's list of ledgers and cached features out of the tests, in subprocesses too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config-home")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache-home")))
@@ -36,9 +36,10 @@ def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 @pytest.fixture(autouse=True)
-def _own_journal(_own_config_home: None) -> None:
-    """What other tests entered does not count in this one."""
-    (Path(os.environ["XDG_CONFIG_HOME"]) / "dpltm" / "key.journal").unlink(missing_ok=True)
+def _own_ledger() -> None:
+    """The ledger of the process is another one in each test."""
+    if "dpltm.privacy.ledger" in sys.modules:
+        sys.modules["dpltm.privacy.ledger"]._of_process.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

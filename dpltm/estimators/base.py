@@ -1,12 +1,19 @@
-"""What the estimators of scikit-learn's face share: parameters, one training by ``dpltm.train``, and one account of all."""
+"""What the estimators of the scikit-learn face share: parameters, one training by ``dpltm.train``, and what clones spent.
+
+scikit-learn copies an estimator before each fit of a cross-validation or a grid search, and throws the copies away. Each of
+them read the records, so each of them counts: the ledger holds all of it, and clones share what they spent. The epsilon that
+is asked for is that of one fit; ``privacy_`` is everything together.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import os
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -14,31 +21,35 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpltm import face
-from dpltm.calls import check_types
-from dpltm.errors import InputError, in_python
-from dpltm.estimators.account import Account, Book
-from dpltm.estimators.draw import draw_ticket
-from dpltm.estimators.records import (
-    Bounds,
-    Columns,
-    dense,
-    owners,
-    private_records,
-    scored_records,
-    separate_records,
-)
-from dpltm.estimators.words import in_our_words, in_words_of_fit
+from dpltm import api
+from dpltm.errors import DpltmError, InputError, in_python, named, shown_value
+from dpltm.estimators.records import Bounds, Columns, dense, owners, private_records, separate_records
 from dpltm.networks.masks import Mask
-from dpltm.privacy.old_ledger import Ledger
-from dpltm.privacy.statement import PrivacyReport
+from dpltm.options.arguments import Arguments
+from dpltm.options.features import FeatureOptions
+from dpltm.options.select import SelectOptions
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.account import Account, check_private
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
+from dpltm.privacy.ledger import Book, Ledger, of_process
+from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
+from dpltm.privacy.release import Secret, pay
+from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.ticket_set import TicketSet, Winner
-from dpltm.randomness.noise import MIN_EPSILON, SecureSource, two_sided_geometric
+from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import MIN_EPSILON, two_sided_geometric
 from dpltm.records import Dataset
 from dpltm.records.notes import NO_TEST
 from dpltm.stages.checks import check_epsilon
-from dpltm.stages.evaluate import plan_evaluation
+from dpltm.stages.front import take_over_map
+from dpltm.stages.services import Services
 from dpltm.training.run import Run
+from dpltm.training.start import from_round
+from dpltm.verbs import select as select_verb
+from dpltm.verbs.train import plan as plan_training
+
+SCORE = "a score: sums with two-sided geometric noise"
+"""What a score that is paid for releases."""
 
 SCORED = "how many records `score` was measured on is treated as public"
 
@@ -85,6 +96,93 @@ _SEEN = ("n_features_in_", "feature_names_in_")
 _SHARED = ("ledger", "tickets")
 """Parameters that clones have in common: one account, and values that nobody changes."""
 
+_NAMES = {
+    "x": "X",
+    "records": "n_records",
+    "seed": "random_state",
+    "eps1": "select_epsilon",
+    "ticket": "tickets",
+    "target": "tickets",
+}
+"""What parameters are called here, by the names that the verbs have for them."""
+
+
+@dataclass(eq=False)
+class Spent:
+    """What an estimator and its clones spent: shared by all of them.
+
+    Attributes:
+        lineage: of all fits and paid scores.
+        notes: what the fits said of their public inputs, each once.
+        process: that it was made in.
+        lock: for threads.
+    """
+
+    lineage: Lineage = NO_LINEAGE
+    notes: dict[str, None] = field(default_factory=dict)
+    process: int = field(default_factory=os.getpid)
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+
+    def __copy__(self) -> Spent:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Spent:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"lineage": self.lineage, "notes": dict(self.notes), "process": 0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=threading.RLock())
+
+    def add(self, lineage: Lineage) -> None:
+        """Add what one of them spent."""
+        with self.lock:
+            self.lineage |= lineage
+
+
+@dataclass(frozen=True)
+class SumsRelease:
+    """Sums of values from 0 to 1 a record, with noise. See :class:`dpltm.privacy.release.Release`.
+
+    Attributes:
+        entry, lineage: of the release, and of what it is made of.
+        account: what counts beside it.
+        values: whole numbers from 0 to ``GRID``, ``(sums, n)``; private.
+        each: epsilon of a unit of a sum.
+    """
+
+    entry: Entry
+    lineage: Lineage
+    account: Account
+    values: np.ndarray = field(repr=False)
+    each: float = 0.0
+
+    def check(self) -> None:
+        """Refuse records that were declared public or apart."""
+        check_private(self.account, self.entry.part)
+
+    def draw(self, secret: Secret, at: object) -> Iterator[np.ndarray]:
+        """Yield the sums."""
+        del at
+        source = KeyedSource(secret.child("score"))
+        yield np.array([int(one) + two_sided_geometric(source, self.each) for one in self.values.sum(1)]) / GRID
+
+
+def named_here(text: str) -> str:
+    """Return a sentence of a verb with the parameters of an estimator."""
+    return named(text, lambda name: f"`{_NAMES.get(name, name)}`")
+
+
+@contextlib.contextmanager
+def named_as_parameters() -> Iterator[None]:
+    """A block whose refusals name parameters of an estimator."""
+    try:
+        yield
+    except DpltmError as error:
+        error.args = (named_here(str(error).replace("`ticket`: unknown network", "`model`: unknown network")),)
+        raise
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TicketEstimator(BaseEstimator):
@@ -116,8 +214,9 @@ class TicketEstimator(BaseEstimator):
     ledger: Ledger | Callable[[], Ledger] | None = None
     random_state: int | np.random.RandomState | None = None
     name: str = "records"
+    unit: str = "user"
 
-    # copies share the account; a pickled estimator leaves it behind
+    # copies share what was spent; so does a pickled one, without the ledger
 
     def __sklearn_clone__(self) -> TicketEstimator:
         given = self.get_params(deep=False).items()
@@ -140,42 +239,54 @@ class TicketEstimator(BaseEstimator):
         return twin
 
     def _share_account(self, twin: TicketEstimator) -> TicketEstimator:
-        twin._account = self._open_account()
+        twin._shared_spent = self._spent
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_account", None)
-        state["_before"] = self._open_account().left_behind(self.ledger)
+        state = {**super().__getstate__(), "_shared_spent": self._spent}
         if "run_" in state:
             state["run_"] = replace(state["run_"], ledger=None, seconds=0.0)  # as in all artifacts
         return state
 
-    def _open_account(self) -> Account:
-        """The account of this estimator and its clones."""
-        account: Account | None = self.__dict__.get("_account")
-        if account is None:
-            account = self._account = Account(self.__dict__.get("_before"))
-        return account
+    @property
+    def _spent(self) -> Spent:
+        """What this estimator and its clones spent."""
+        spent: Spent | None = self.__dict__.get("_shared_spent")
+        if spent is None:
+            spent = self._shared_spent = Spent()
+        return spent
 
-    def _open_book(self) -> Book:
-        """What the account has in the ledger that is named now.
+    def _open_ledger(self, unit: str | None = None) -> Ledger:
+        """The ledger that pays.
+
+        Args:
+            unit: whom it is to protect; None for whomever it protects.
 
         Raises:
-            InputError: it stayed in another process, or with what was pickled.
+            InputError: it stayed in another process, or with what was pickled; or what opens one does not.
         """
-        if callable(self.ledger):
-            return self._open_account().book(self.ledger)
-        check_types(ledger=self.ledger)
-        tickets = self.tickets.tickets if isinstance(self.tickets, Winner) else self.tickets
-        return self._open_account().book(self.ledger if self.ledger is not None else getattr(tickets, "ledger", None))
+        if self.ledger is None:
+            if self._spent.process != os.getpid():
+                raise InputError(
+                    "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be"
+                    " entered nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend('threading')), or give"
+                    " `ledger` as a function that opens a file which processes share:"
+                    " functools.partial(dpltm.tickets.open_ledger, path)"
+                )
+            return of_process(unit or self.__dict__.get("_unit", "record"))
+        found = self.ledger() if callable(self.ledger) else self.ledger
+        if not isinstance(found, Ledger):
+            raise InputError(
+                "ledger", shown_value(found), "a ledger, or a function that opens one", "give dpltm.Ledger()"
+            )
+        return found
 
     # training
 
     def _fit(
         self, x: np.ndarray, y: np.ndarray, classes: int | None, units: Any, *, for_training: bool = True
     ) -> None:
-        """Trains on the records, and keeps the run; everything is entered before it is spent.
+        """Train on the records, and keep the run.
 
         Args:
             x: ``(n, columns)``.
@@ -184,24 +295,20 @@ class TicketEstimator(BaseEstimator):
             units: whose each record is; None where single records are protected.
             for_training: whether more than one class has to be there.
         """
-        book = self._open_book()
         self._check_parameters()
         self._check_units(units is not None)
         features = x.shape[1]
         columns = Columns.of(self.bounds, features, self.record_shape)
-        facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name}
+        facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name, "unit": self.unit}
         facts |= {"units": None if units is None else owners(units), "for_training": for_training}
         dataset = private_records(columns, x, y, facts)
-        with in_python():
-            own = book.open_fit(dataset, self.adjacency)
-        run = self._train(dataset, book, own, features)
+        run = self._train(dataset, features)
         said = () if run.privacy is None else run.privacy.notes
-        book.account.notes |= dict.fromkeys(
-            in_words_of_fit(note) for note in said if note != NO_TEST
-        )  # `score` measures it here
+        # `score` measures what NO_TEST misses
+        self._spent.notes |= dict.fromkeys(named_here(note) for note in said if note != NO_TEST)
         if self.noise_multiplier is not None:
-            book.account.notes |= {NO_LIMIT: None}
-        self.run_, self._columns = run, columns
+            self._spent.notes |= {NO_LIMIT: None}
+        self.run_, self._columns, self._unit = run, columns, dataset.noun
 
     def _check_parameters(self) -> None:
         """Raises InputError for parameters that say nothing beside others, before a ticket is drawn and paid for."""
@@ -226,9 +333,7 @@ class TicketEstimator(BaseEstimator):
                     f" `{name}` out" + ("" if name == "select_epsilon" else ", and score on records of other persons")
                 )
 
-    def _drawn(
-        self, dataset: Dataset, book: Book, ledger: Ledger, training: dict[str, Any]
-    ) -> TicketSet | Winner | None:
+    def _drawn(self, dataset: Dataset, ledger: Ledger, training: dict[str, Any]) -> TicketSet | Winner | None:
         """The tickets, or the winner of a draw on the records, where one is asked for."""
         if self.select_epsilon is None:
             if isinstance(self.tickets, TicketSet) and self.round is None:
@@ -236,13 +341,35 @@ class TicketEstimator(BaseEstimator):
                     "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records"
                 )
             return self.tickets
-        if self.tickets is None or self.round is not None:
+        tickets = self.tickets.tickets if isinstance(self.tickets, Winner) else self.tickets
+        if tickets is None or self.round is not None:
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         options: dict[str, Any] = {"eps1": self.select_epsilon, "score": "additive"}
         options |= {"delta": self.delta, "adjacency": self.adjacency}
-        return draw_ticket(self.tickets, dataset, book, ledger, options, training)
+        self._rehearse(tickets, dataset, ledger, options, training)
+        winner = api.select(tickets, dataset, ledger=ledger, **options)
+        self._spent.add(winner.lineage)
+        return winner
 
-    def _train(self, dataset: Dataset, book: Book, ledger: Ledger, columns: int) -> Run:
+    def _rehearse(
+        self,
+        tickets: TicketSet,
+        dataset: Dataset,
+        ledger: Ledger,
+        drawing: dict[str, Any],
+        training: dict[str, Any],
+    ) -> None:
+        """Refuse what the training after a draw would be refused for, had the sparsest ticket won: that is public."""
+        with in_python(model="tickets", public="tickets"):
+            drawn = Arguments(drawing, (SelectOptions,)).take(SelectOptions)
+            draw = select_verb.plan(tickets, dataset, drawn, ledger, Services())
+            book = replace(ledger.book, entries=()).adding([draw.entry], ["0" * 64])
+            given = Arguments(training, (TrainOptions, FeatureOptions))
+            behind = take_over_map(dataset, None, given.take(FeatureOptions), tickets.label)
+            start = from_round(tickets, draw.candidates[-1].round)
+            plan_training(start, behind, given.take(TrainOptions), ledger, book, Services())
+
+    def _train(self, dataset: Dataset, columns: int) -> Run:
         options = {name: getattr(self, name) for name in _TRAINING}
         options |= {"epsilon": self.epsilon, "noise_multiplier": self.noise_multiplier, "delta": self.delta}
         if self.noise_multiplier is not None:  # the default budget says nothing beside it
@@ -253,23 +380,27 @@ class TicketEstimator(BaseEstimator):
             options["schedule"] = "constant"
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         behind = {**options, "features": None if self.features == "auto" else self.features}
-        tickets = self._drawn(dataset, book, ledger, behind)
-        if tickets is not None:
-            return face.train(tickets, dataset, round=self.round, ledger=ledger, **behind)
+        ledger = self._open_ledger(dataset.noun)
+        tickets = self._drawn(dataset, ledger, behind)
         features = self.features
         if features == "auto":
             features = "fourier" if columns <= FEW_COLUMNS else "unit"
-        if self.round is not None:
+        if tickets is None and self.round is not None:
             raise InputError("`round`: of a ticket set; give `tickets`, or leave it out")
         network = self.model or ("mlp:300,100" if features in (None, "none") else "mlp")
-        return face.train(network, dataset, ledger=ledger, features=features, **options)
+        if tickets is not None:
+            run = api.train(tickets, dataset, round=self.round, ledger=ledger, own=True, **behind)
+        else:
+            run = api.train(network, dataset, ledger=ledger, own=True, features=features, **options)
+        self._spent.add(run.lineage)
+        return run
 
     @contextlib.contextmanager
     def _fitting(self) -> Iterator[None]:
         """A block in which a fit is settled: if it is refused, what the last one learned stays whole."""
         known = {name: self.__dict__[name] for name in _SEEN if name in self.__dict__}
         try:
-            with in_our_words():
+            with named_as_parameters():
                 yield
         except BaseException:
             for name in _SEEN:
@@ -285,7 +416,7 @@ class TicketEstimator(BaseEstimator):
     def _to_score(self, X: Any, y: Any, *, numeric: bool = False) -> Any:
         """The same in ``score``, of columns as those in ``fit``."""
         check_is_fitted(self)
-        if self.run_.config.get("unit") == "user":
+        if self.run_.config.get("of_persons"):
             self._check_units(True)
         X, y = validate_data(self, X, y, reset=False, y_numeric=numeric, **_SPARSE)
         return dense(X), y
@@ -296,12 +427,12 @@ class TicketEstimator(BaseEstimator):
         return self._outputs(dense(validate_data(self, X, reset=False, **_SPARSE)))
 
     def _outputs(self, X: np.ndarray) -> np.ndarray:
-        with in_our_words():
-            return face.predict(self.run_, self._columns.records(X)).outputs.astype(np.float64)
+        with named_as_parameters():
+            return api.predict(self.run_, self._columns.records(X)).outputs.astype(np.float64)
 
     # what was learned, and what it cost
 
-    def _released_sums(self, book: Book, records: Dataset, values: np.ndarray, epsilon: float) -> np.ndarray:
+    def _released_sums(self, records: Dataset, values: np.ndarray, epsilon: float) -> np.ndarray:
         """Sums of values from 0 to 1 a record, ``(sums, n)``, with noise, paid for: together ``epsilon``.
 
         Guarantees:
@@ -313,27 +444,35 @@ class TicketEstimator(BaseEstimator):
         each = epsilon / (len(values) * GRID)
         if each < MIN_EPSILON:
             raise InputError(f"`score_epsilon`: {epsilon:g} is nothing but noise; give 0.01 or more")
-        sums = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64).sum(1)
-        book.pay_score(records, self.adjacency, epsilon)
-        book.account.notes |= {SCORED: None}
-        return np.array([int(one) + two_sided_geometric(SecureSource(), each) for one in sums]) / GRID
+        whole = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64)
+        ledger, lineage = self._open_ledger(), self.run_.lineage
+        mechanism = Guarantee(epsilon, adjacency=cast(Adjacency, self.adjacency))
+        entry = Entry("release", ledger.part(records), (mechanism,), SCORE, unit=ledger.unit)
 
-    def _separate(self, X: np.ndarray, codes: np.ndarray, book: Book, units: Any) -> Dataset:
-        """Held-out records, after checking that no release was made from them; they count as looked at from now on.
+        def planned(book: Book, known: Entry | None) -> SumsRelease:
+            del known
+            return SumsRelease(entry, lineage, book.account(lineage), whole, each)
+
+        paid = pay(planned, ledger)
+        self._spent.add(paid.lineage)
+        self._spent.notes |= {SCORED: None}
+        return next(paid.values)
+
+    def _separate(self, X: np.ndarray, codes: np.ndarray, units: Any) -> Dataset:
+        """Held-out records, which are declared apart from the people of the ledger from now on.
 
         Raises:
-            InputError: one was.
+            InputError: a release was made from them.
         """
-        held_out = separate_records(self.run_, self._columns, X, codes, None if units is None else owners(units))
-        if units is None and self.run_.config.get("unit") == "user":
-            book.account.notes |= {WHOSE: None}
+        whose = None if units is None else owners(units)
+        held_out = separate_records(self.run_, self._columns, X, codes, whose, self.unit)
+        if units is None and self.run_.config.get("of_persons"):
+            self._spent.notes |= {WHOSE: None}
         try:
             with in_python(test="x"):
-                for each in book.account.books:
-                    plan_evaluation(self.run_, held_out, each.ledger)
+                api.evaluate(self.run_, held_out, ledger=self._open_ledger())
         except InputError as error:
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
-        book.note_measured(scored_records(held_out))
         return held_out
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -347,25 +486,34 @@ class TicketEstimator(BaseEstimator):
 
     @property
     def ledger_(self) -> Ledger:
-        """Where this estimator enters what it spends."""
-        return self._open_book().ledger
+        """What pays for this estimator."""
+        return self._open_ledger()
 
     @property
     def privacy_(self) -> PrivacyReport:
-        """Certified and nominal, for all fits and paid scores of this estimator and its clones together, and notes.
+        """Certified and nominal, for all fits and paid scores of this estimator and its clones, and all else in its ledger.
 
         The cost of the last fit alone is ``run_.privacy``.
 
         Raises:
             NotFittedError: nothing has been spent.
         """
-        account = self._open_account()
-        if callable(self.ledger):  # others may have entered something there
-            account.book(self.ledger)
-        stated = account.total(self.delta, self.adjacency, "pld")
-        if stated is None:
+        spent = self._spent
+        if not spent.lineage.paid:
             raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
-        return stated
+        try:
+            account = self._open_ledger().account(spent.lineage)
+        except InputError:  # the ledger stayed behind: what went along counts
+            account = Account.of((), spent.lineage, unit=spent.lineage.paid[0].unit)
+        fits = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
+        scores = sum(entry.words == SCORE for entry in account.paid)
+        notes = list(spent.notes)
+        if fits + scores > 1:
+            notes.insert(
+                0,
+                f"{fits} trainings and {scores} paid scores are in this account; epsilon covers all of them together",
+            )
+        return statement(account, self.delta, adjacency=cast(Adjacency, self.adjacency), notes=notes)
 
     @property
     def partial_fit(self) -> NoReturn:

@@ -26,11 +26,10 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.multiclass import check_classification_targets
 
-from dpltm import face
+from dpltm import api
 from dpltm.errors import InputError, whole_number
-from dpltm.estimators.base import TicketEstimator
-from dpltm.estimators.records import numbered, scored_records, separate_records
-from dpltm.estimators.words import in_our_words
+from dpltm.estimators.base import TicketEstimator, named_as_parameters
+from dpltm.estimators.records import numbered, separate_records
 
 MAX_BINS = 1000
 """More parts of a range of targets are a slip of the finger."""
@@ -68,10 +67,11 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         noise: ``secure``, or ``fast`` for bits that are not cryptographic.
         adjacency: neighbouring relation, ``add-remove`` or ``replace-one``.
         per_unit: most records of a person that count, where ``fit`` gets ``units``; 64 by default.
-        ledger: a ``Ledger``, or a function that opens one in the process that fits. None for that of the tickets, or one in
-            memory. Clones share it.
+        ledger: a ``Ledger``, or a function that opens one in the process that fits. None for that of this process. Clones
+            share it.
         random_state: decides the starting weights. Never the noise or the sampling: fits differ.
         name: what messages and the ledger call the records.
+        unit: the noun of whose each record is, where ``fit`` gets ``units``, such as ``patient``: a ledger has one.
         score_epsilon: what each :meth:`score` releases its accuracy for, with noise. None measures it exactly, for records
             that no release was made from.
 
@@ -158,15 +158,14 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             ValueError: a label that ``fit`` did not know; or records that are private, without ``score_epsilon``.
         """
         X, y = self._to_score(X, y)
-        with in_our_words():
-            book = self._open_book()
+        with named_as_parameters():
             codes = numbered(y, self.classes_, "that fit knew")
             if self.score_epsilon is None:
-                held_out = self._separate(X, codes, book, units)
-                return float(face.evaluate(self.run_, held_out, ledger=book.ledger).accuracy)
-            records = scored_records(separate_records(self.run_, self._columns, X, codes))
+                held_out = self._separate(X, codes, units)
+                return float(api.evaluate(self.run_, held_out, ledger=self._open_ledger()).accuracy)
+            records = separate_records(self.run_, self._columns, X, codes).tested()
             right = self._outputs(X).argmax(1) == codes
-            (count,) = self._released_sums(book, records, right[None].astype(float), self.score_epsilon)
+            (count,) = self._released_sums(records, right[None].astype(float), self.score_epsilon)
             return float(min(max(count / len(codes), 0.0), 1.0))
 
 
@@ -182,7 +181,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         epsilon, delta, noise_multiplier, bounds, n_records: as for :class:`TicketClassifier`; and likewise
         tickets, round, select_epsilon, model, features, record_shape: of as many classes as there are ``bins``;
         head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
-        per_unit, ledger, random_state, name: as there.
+        per_unit, ledger, random_state, name, unit: as there.
         target_bounds: public range of the targets, ``(low, high)``; needed. Targets outside count as its ends.
         bins: equal parts of that range.
         score_epsilon: what each :meth:`score` releases R^2 for, from sums with noise. None measures it exactly, for records
@@ -251,17 +250,17 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
             ValueError: records that are private, without ``score_epsilon``.
         """
         X, y = self._to_score(X, y, numeric=True)
-        with in_our_words():
-            book, codes = self._open_book(), _part_of(y, self._edges_)
+        with named_as_parameters():
+            codes = _part_of(y, self._edges_)
             predicted = softmax(self._outputs(X), axis=1) @ self.bin_centres_
             if self.score_epsilon is None:
-                self._separate(X, codes, book, units)
+                self._separate(X, codes, units)
                 return float(r2_score(y, predicted))
-            records = scored_records(separate_records(self.run_, self._columns, X, codes))
+            records = separate_records(self.run_, self._columns, X, codes).tested()
             low, span = self._edges_[0], self._edges_[-1] - self._edges_[0]
             target = np.clip((y - low) / span, 0.0, 1.0)
             errors = np.square(target - (predicted - low) / span)
-            sums = self._released_sums(book, records, np.stack([errors, target, target**2]), self.score_epsilon)
+            sums = self._released_sums(records, np.stack([errors, target, target**2]), self.score_epsilon)
             total = max(sums[2] - sums[1] ** 2 / len(y), 1e-12)
             return float(min(max(1 - sums[0] / total, -1.0), 1.0))
 

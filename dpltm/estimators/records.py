@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpltm.calls import held_out
+from dpltm.api import held_out
 from dpltm.errors import DataError, InputError, in_python
 from dpltm.records import Dataset, Rows, from_arrays
 from dpltm.records.raw import RawSplit
@@ -137,9 +137,9 @@ def private_records(columns: Columns, x: np.ndarray, y: np.ndarray, facts: dict[
 
 
 def separate_records(
-    run: Run, columns: Columns, x: np.ndarray, y: np.ndarray, units: np.ndarray | None = None
+    run: Run, columns: Columns, x: np.ndarray, y: np.ndarray, units: np.ndarray | None = None, unit: str = "user"
 ) -> Dataset:
-    """Records that were held out, as the test split that :func:`dpltm.evaluate` measures on.
+    """Return records that were held out, as the test split that :func:`dpltm.evaluate` measures on.
 
     Args:
         run: that is evaluated.
@@ -147,6 +147,7 @@ def separate_records(
         x: ``(n, columns)``.
         y: classes, ``(n,)``, from 0.
         units: whose each record is; None where that is not known.
+        unit: the noun of those.
     """
     dataset = held_out(run, columns.records(x), y, {"name": "the scored records"})
     rows = dataset.test_rows
@@ -154,15 +155,8 @@ def separate_records(
     if units is not None:
         with in_python():
             names = checked_units(RawSplit(x, y, "the scored records", units=units))
-        rows = replace(rows, units=names, units_name="units")
+        rows = replace(rows, units=names, units_name=unit)
     return replace(dataset, test_rows=rows if columns.low is None else _rows(rows, x, y))
-
-
-def scored_records(dataset: Dataset) -> Dataset:
-    """The records of :func:`separate_records` as those of a release."""
-    assert dataset.test is not None
-    assert dataset.test_rows is not None
-    return replace(dataset, train=dataset.test, test=None, rows=dataset.test_rows, test_rows=None)
 
 
 def _rows(rows: Rows, x: np.ndarray, y: np.ndarray) -> Rows:

@@ -1,7 +1,8 @@
-"""The public face: the stages as functions of arrays and keyword arguments (``dpltm.generate`` and so on).
+"""The Python API: the verbs as functions of arrays and keyword arguments (``dpltm.generate`` and so on).
 
-Each takes its records as arrays or as a ``Dataset``, and its options by name: the fields of the stage's options, and the
-public facts about arrays that ``dpltm.records.from_arrays`` takes. What a stage does with them, ``dpltm.stages`` says.
+Each takes its records as arrays or as a ``Dataset``, and its options by name: the fields of the verb's options, and the
+public facts about arrays that ``dpltm.records.from_arrays`` takes. What a verb does with them, ``dpltm.verbs`` says. All pay
+by the ledger that is named, or by that of the process (``dpltm.privacy.ledger.of_process``).
 
 Examples:
     The examples below share these records, and what those before them return.
@@ -10,48 +11,213 @@ Examples:
     >>> draw = np.random.default_rng(5)
     >>> x_public, x, x_test = (draw.integers(0, 256, (count, 6), dtype=np.uint8) for count in (200, 200, 60))
     >>> y_public, y, y_test = (np.arange(count) % 3 for count in (200, 200, 60))
+    >>> ledger = dpltm.Ledger()
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from types import NoneType
 from typing import Any
 
 import numpy as np
+import torch.utils.data
 from torch import Tensor
 
-from dpltm.calls import Labels, Records, array_of, check_types, held_out, ledger_of, records_and_options
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.options.arguments import Arguments
 from dpltm.options.features import FeatureOptions, MapOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
+from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.transfer import TransferOptions
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions
-from dpltm.privacy.old_ledger import Ledger
+from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.pruning.ticket_set import TicketSet, Winner
-from dpltm.records import Dataset
-from dpltm.records.checks import checked_features
+from dpltm.records import Dataset, Rows, Split, from_arrays
+from dpltm.records.checks import as_array, checked_features
+from dpltm.records.items import gives_items, read_items
 from dpltm.records.raw import RawSplit
-from dpltm.stages import evaluate as evaluate_stage
-from dpltm.stages import generate as generate_stage
-from dpltm.stages import predict as predict_stage
-from dpltm.stages import search as search_stage
-from dpltm.stages import select as select_stage
-from dpltm.stages import train as train_stage
-from dpltm.stages import transfer as transfer_stage
-from dpltm.stages import tune as tune_stage
+from dpltm.records.settle import check_name
 from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map
-from dpltm.stages.generate_settings import check_options as check_generation
 from dpltm.stages.progress import Progress, watched_by
 from dpltm.stages.services import Services
-from dpltm.stages.starting_point import starting_point
-from dpltm.stages.tune import SearchResult
-from dpltm.stages.tune_settings import check_private, widest_front
+from dpltm.stages.synthesize import SyntheticRecords
+from dpltm.stages.synthesize import settle as settle_synthesis
+from dpltm.training.launcher import check_alone
 from dpltm.training.private_loop import PrivateLoop
 from dpltm.training.run import Run
+from dpltm.training.start import starting_point
+from dpltm.verbs import evaluate as evaluate_verb
+from dpltm.verbs import generate as generate_verb
+from dpltm.verbs import predict as predict_verb
+from dpltm.verbs import search as search_verb
+from dpltm.verbs import select as select_verb
+from dpltm.verbs import train as train_verb
+from dpltm.verbs import transfer as transfer_verb
+from dpltm.verbs import tune as tune_verb
+from dpltm.verbs.tune import SearchResult, check_private, widest_front
 
-__all__ = ["Ledger", "PrivateLoop", "evaluate", "generate", "predict", "search", "select", "train", "transfer", "tune"]
+__all__ = [
+    "Ledger",
+    "PrivateLoop",
+    "evaluate",
+    "generate",
+    "predict",
+    "search",
+    "select",
+    "synthesize",
+    "train",
+    "transfer",
+    "tune",
+]
+
+FACTS = ("test", "bounds", "classes", "records", "units", "unit", "rows_coincide", "name")
+"""Public facts about records that come as arrays."""
+
+Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset
+"""Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels: one of this package, or
+one of PyTorch's with random access, which is read once (``dpltm.records.items``)."""
+
+Labels = np.ndarray | Tensor | None
+"""Labels ``(n,)``, from 0 to the number of classes - 1; None beside a dataset."""
+
+_MADE = "give what dpltm.{} returns, or dpltm.tickets.load(path)"
+
+_TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
+    "run": ((Run,), "a run", _MADE.format("train")),
+    "tickets": ((TicketSet, Winner), "a ticket set or a winner", _MADE.format("generate")),
+    "ticket": ((TicketSet, Winner, str), "a ticket set, a winner or the name of a network", _MADE.format("select")),
+    "target": (
+        (TicketSet, str),
+        "a ticket set or the name of a network",
+        "of a winner give its set, winner.tickets, and its round as `rounds`",
+    ),
+    "ledger": (
+        (Ledger, NoneType),
+        "a ledger",
+        "give dpltm.Ledger(), or dpltm.tickets.open_ledger(path) for one on disk",
+    ),
+    "dense": ((bool,), "True or False", "say whether the whole network is meant"),
+}
+"""Arguments of the public face: their types, what messages call those, and where such a value comes from."""
+
+
+def check_types(**given: object) -> None:
+    """Raises InputError for an argument of another type than its name calls for, before anything is made of it.
+
+    Or in one of several processes that ``torchrun`` started: each would pay for work of its own.
+
+    Args:
+        **given: arguments of the public face, by name.
+    """
+    check_alone("a stage of dpltm in Python")
+    for name, value in given.items():
+        types, expected, fix = _TYPES[name]
+        if not isinstance(value, types):
+            raise InputError(name, value, expected, fix)
+
+
+def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], *classes: type) -> tuple[Dataset, Arguments]:
+    """The records and the options that a caller means by keyword arguments.
+
+    Args:
+        x, y: as :func:`as_dataset` takes them.
+        given: keyword arguments: facts about the records, and fields of ``classes``. What is made of records, and named by
+            an option, has the name of arrays that it was made of.
+        classes: of options.
+
+    Returns:
+        The dataset, and options by class: ``arguments.take(TrainOptions)``.
+
+    Raises:
+        InputError: an option that none of them has, with the nearest that there is; a value of the wrong type.
+    """
+    named = any(item.name == "name" for cls in classes for item in fields(cls))
+    facts = {name: given[name] for name in FACTS if name in given}
+    rest = {name: value for name, value in given.items() if name not in facts or (named and name == "name")}
+    options = Arguments(rest, classes, FACTS)
+    if facts.get("name") is not None:
+        check_name(facts["name"])
+    if named and isinstance(x, Dataset):
+        facts.pop("name", None)
+    dataset = as_dataset(x, y, facts)
+    if TrainOptions not in classes and (dataset.units is not None or (dataset.of_persons and not dataset.rated)):
+        raise InputError(
+            "`units`: only a training protects persons, and this knows single records alone; leave it out"
+        )
+    return dataset, options
+
+
+def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
+    """The dataset that a caller means.
+
+    Args:
+        x: features, or a dataset.
+        y: labels; None with a dataset.
+        facts: of ``FACTS``, those that were given.
+
+    Raises:
+        InputError: labels or facts beside a dataset; arrays that are not what they must be.
+    """
+    if isinstance(x, Dataset):
+        beside = [*(["y"] if y is not None else []), *(name for name in FACTS if facts.get(name) is not None)]
+        if beside:
+            raise InputError(f"`{beside[0]}`: {x.name} is a dataset, which says so itself; leave `{beside[0]}` out")
+        return x
+    if gives_items(x):
+        x, y = read_items(x, y)
+    if y is None:
+        raise InputError("`y` is missing: the labels that go with `x`")
+    known = {name: value for name, value in facts.items() if value is not None}
+    with in_python():
+        return from_arrays(array_of(x, "x"), array_of(y, "y"), **known)
+
+
+def array_of(values: object, name: str) -> np.ndarray:
+    """An argument that is one array, and no dataset.
+
+    Raises:
+        InputError: it is none.
+    """
+    if isinstance(values, Dataset):
+        raise InputError(f"`{name}`: a dataset, and not an array; give one of its arrays, such as dataset.test.{name}")
+    return as_array(values, name)
+
+
+def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
+    """A dataset whose test split these records are, and whose training split is one record that is nobody's.
+
+    Args:
+        run: that says the bounds of the records, unless they are declared, and the classes.
+        x, y: the records; or a dataset with a test split.
+        facts: ``bounds`` and ``name`` of arrays.
+
+    Raises:
+        InputError: see :func:`as_dataset`.
+    """
+    if isinstance(x, Dataset):
+        return as_dataset(x, y, facts)
+    bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
+    known = {name: value for name, value in facts.items() if value is not None}
+    known = {"bounds": bounds, "name": "the records", **known, "classes": run.spec.classes, "for_training": False}
+    with in_python(classes=""):
+        whole = as_dataset(x, y, known)
+    nobody = Split(np.zeros_like(whole.train.x[:1]), np.zeros_like(whole.train.y[:1]))
+    made_up = Rows(nobody.x, nobody.y)
+    return replace(whole, train=nobody, test=whole.train, rows=made_up, test_rows=whole.rows)
+
+
+def paying(named: Ledger | None, dataset: Dataset) -> Ledger:
+    """Return the ledger that was named; else that of the process.
+
+    Args:
+        named: the ledger.
+        dataset: whose unit it protects.
+    """
+    return of_process(dataset.unit) if named is None else named
 
 
 def generate(
@@ -61,8 +227,7 @@ def generate(
 
     Args:
         x, y: the records that tickets are made from; of data-free tickets, what decides the network's shape.
-        ledger: where it is entered what they depend on, and what that cost; None for one in memory, which goes along with
-            the tickets.
+        ledger: that pays, and holds what was declared; by default that of this process.
         progress: told how far it is; None for silence.
         options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
             fields of ``GenerateOptions`` and ``FeatureOptions``; of arrays also ``test`` (features and labels of records
@@ -70,15 +235,15 @@ def generate(
             and ``name``, what messages and the ledger call them, which is then the name of the set as well.
 
     Returns:
-        The set, with ``.privacy`` and ``.ledger``. Of provenance ``private`` it holds accuracies on private records: look at
-        them, and the records have been released (``reveal`` enters that).
+        The set, with ``.privacy`` and ``.lineage``. Of provenance ``private`` it holds accuracies on private records: look
+        at them, and the records have been released (``reveal`` enters that).
 
     Raises:
         DpltmError: bad input, or too small a budget, before any training.
 
     Examples:
         >>> network = {"model": "mlp:8", "rounds": 2, "iterations": 9, "batch_size": 20}
-        >>> tickets = dpltm.generate(x_public, y_public, provenance="public", **network)
+        >>> tickets = dpltm.generate(x_public, y_public, provenance="public", ledger=ledger, **network)
         >>> [ticket.mask.live for ticket in tickets.body.tickets]
         [83, 64, 50]
     """
@@ -87,10 +252,10 @@ def generate(
     dataset, arguments = records_and_options(x, y, options, GenerateOptions, FeatureOptions)
     settings = arguments.take(GenerateOptions)
     with in_python():
-        check_generation(settings)
-        entered = ledger_of(settings.model, ledger)
+        generate_verb.check_options(settings)
+        entered = paying(ledger, dataset)
         dataset = _in_front(settings.model, dataset, arguments.take(FeatureOptions), entered, services.progress)
-        return generate_stage.generate(generate_stage.plan(dataset, settings, entered, services), services)
+        return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services), services)
 
 
 def select(
@@ -108,12 +273,12 @@ def select(
         tickets: with predictors, which are scored; or the winner of a draw before, which is remembered as such.
         x, y: the private records, ``(n, ...)`` and ``(n,)``; None with ``rule="smallest-within"``, which reads public
             accuracies.
-        ledger: where the draw is entered; None for that of the tickets.
+        ledger: that pays; by default that of this process.
         progress: told how far it is; None for silence.
         options: ``eps1`` and all other fields of ``SelectOptions``; of arrays also public facts, as in :func:`generate`.
 
     Returns:
-        The winner, with its ``.ticket`` and ``.privacy``; ``.tickets`` is the set, with the ledger.
+        The winner, with its ``.ticket`` and ``.privacy``; ``.tickets`` is the set, which the draw has marked.
 
     Raises:
         DpltmError: bad input, or too small a budget, before any of it is spent.
@@ -122,13 +287,12 @@ def select(
         The draw is entered before it is made, and nothing but the winner depends on the records.
 
     Examples:
-        >>> winner = dpltm.select(tickets, x, y, eps1=0.5, score="additive")
+        >>> winner = dpltm.select(tickets, x, y, eps1=0.5, score="additive", ledger=ledger)
         >>> winner.round in (1, 2), round(winner.privacy.certified.epsilon, 2)
         (True, 0.5)
     """
     check_types(tickets=tickets, ledger=ledger)
     services = Services(watched_by(progress))
-    earlier = (*tickets.earlier, (tickets.round, tickets.events)) if isinstance(tickets, Winner) else ()
     body = tickets.tickets if isinstance(tickets, Winner) else tickets
     if body is None:
         raise InputError("`tickets`: a winner without its set; give the set")
@@ -137,14 +301,14 @@ def select(
         if settings.rule == "mechanism":
             raise InputError("`x` is missing: the private records to draw on")
         with in_python():
-            return select_stage.select_public(body, settings, earlier)
+            return select_verb.select_public(body, settings)
     dataset, arguments = records_and_options(x, y, options, SelectOptions)
     settings = arguments.take(SelectOptions)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
     with in_python(model="tickets", public="tickets"):
-        plan = select_stage.plan(body, dataset, settings, ledger_of(body, ledger), services, earlier)
-        return select_stage.select(plan, services)
+        plan = select_verb.plan(body, dataset, settings, paying(ledger, dataset), services)
+        return select_verb.select(plan, services)
 
 
 def train(
@@ -156,6 +320,7 @@ def train(
     dense: bool = False,
     ledger: Ledger | None = None,
     progress: Progress | None = None,
+    own: bool = False,
     **options: Any,
 ) -> Run:
     """Phase 3: trains a ticket under differential privacy (DP-SGD on its live coordinates).
@@ -166,8 +331,10 @@ def train(
         x, y: the private records, ``(n, ...)``, and their labels ``(n,)``; or a dataset alone.
         round: the ticket to take of a set; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
-        ledger: that everything is entered in; that of the ticket set by default, or a new one in memory.
+        ledger: that pays; by default that of this process.
         progress: told how far it is; None for silence.
+        own: whether ``epsilon`` is that of the run's own lineage alone, and not of everything in the ledger: as of a trial
+            among several, which all count.
         options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr``; of ``FeatureOptions``, where a
             network is named; and facts about arrays: ``test``, ``bounds``, ``classes``, ``records``, ``name``; and
             ``units``, whose each record is, ``(n,)``, where all records of a person are protected together.
@@ -179,27 +346,25 @@ def train(
         DpltmError: whatever ``dpltm train`` refuses, before anything is spent.
 
     Guarantees:
-        Every event is entered before the noisy value that it pays for is drawn. With ``epsilon``, all that the ledger holds
-        for these records stays within it.
+        Every release is entered before the noisy value that it pays for is drawn. With ``epsilon``, all that
+        counts together stays within it.
 
     Examples:
-        >>> run = dpltm.train(winner, x, y, epsilon=1.0, delta=1e-4, steps=5)
-        >>> round(run.privacy.certified.epsilon, 2), [type(event).__name__ for event in run.ledger.events]
-        (1.0, ['ProvenanceEvent', 'SelectionEvent', 'TrainingEvent'])
+        >>> run = dpltm.train(winner, x, y, epsilon=1.0, delta=1e-4, steps=5, ledger=ledger)
+        >>> round(run.privacy.certified.epsilon, 2), [entry.kind for entry in run.lineage.entries]
+        (1.0, ['public', 'release', 'release'])
     """
     check_types(ticket=ticket, dense=dense, ledger=ledger)
     number = None if round is None else whole_number("round", round)
     services = Services(watched_by(progress))
     dataset, given = records_and_options(x, y, options, TrainOptions, FeatureOptions)
-    settings, entered = given.take(TrainOptions), ledger_of(ticket, ledger)
+    settings = given.take(TrainOptions)
     in_front = "public" if isinstance(ticket, str) else "ticket"  # where the map in front of the network comes from
     with in_python(model="ticket", public=in_front):
+        entered = paying(ledger, train_verb.protected_units(dataset, settings))
         dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, services.progress)
-        start = starting_point(
-            ticket, dataset, round=number, dense=dense, seed=settings.seed, registry=entered.registry
-        )
-        plan = train_stage.plan(start, dataset, settings, entered, services, names_ledger=ledger is not None)
-        return train_stage.train(plan, services)
+        start = starting_point(ticket, dataset, round=number, dense=dense, seed=settings.seed)
+        return train_verb.train_start(start, dataset, settings, entered, services, own=own)
 
 
 def tune(
@@ -216,7 +381,7 @@ def tune(
     Args:
         target: the ticket set, or the name of a network, whose settings are searched.
         x, y: public records, and their labels; or a dataset alone. The search declares them public.
-        ledger: that knows which records are private; that of the ticket set by default. Nothing is entered.
+        ledger: in which the records are declared public; by default that of this process.
         progress: told how far it is; None for silence.
         options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
             numbers. ``features`` and ``public``, and public facts about arrays, as in :func:`train`.
@@ -229,19 +394,19 @@ def tune(
 
     Examples:
         >>> options = {"for_records": 200, "epsilon": 1.0, "delta": 1e-4, "epochs": 1, "batch_size": 50}
-        >>> search = dpltm.tune("mlp:8", x_public, y_public, test=(x_test, y_test), lr=[0.5, 1.0], **options)
+        >>> search = dpltm.tune("mlp:8", x_public, y_public, lr=[0.5, 1.0], ledger=dpltm.Ledger(), **options)
         >>> len(search.trials), search.settings["lr"] in (0.5, 1.0)
         (2, True)
     """
     check_types(target=target, ledger=ledger)
     services = Services(watched_by(progress))
     dataset, given = records_and_options(x, y, options, TuneOptions, MapOptions)
-    known = ledger_of(target, ledger)
+    known = paying(ledger, dataset)
     with in_python(model="target"):
         options_of_search = given.take(TuneOptions)
         front = widest_front(given.take(MapOptions), options_of_search)
         dataset = _in_front(target, dataset, front, known, services.progress)
-        return tune_stage.tune(tune_stage.plan(target, dataset, options_of_search, known), services)
+        return tune_verb.tune(tune_verb.plan(target, dataset, options_of_search, known), services)
 
 
 def search(
@@ -258,7 +423,7 @@ def search(
     Args:
         target: the ticket set, or the name of a network, whose settings are searched.
         x, y: the private records, and their labels; or a dataset alone.
-        ledger: that the search is entered in; that of the ticket set by default, or a new one in memory.
+        ledger: that pays; by default that of this process.
         progress: told how far it is; None for silence.
         options: fields of ``PrivateTuneOptions``: ``epsilon`` (which pays for all tries together), ``tries``, and the lists
             of settings, as in :func:`tune`. ``features`` and ``public``, and public facts about arrays, as in :func:`train`.
@@ -270,25 +435,24 @@ def search(
         DpltmError: whatever ``dpltm tune --private`` refuses, before anything is spent.
 
     Guarantees:
-        The event is entered before the first draw. Nothing but the run depends on the records; the time that the search
+        The release is entered before the first draw. Nothing but the run depends on the records; the time that the search
         takes tells of the number of tries, which has to stay secret.
 
     Examples:
         >>> some = {"epsilon": 2.0, "delta": 1e-4, "epochs": 1, "batch_size": 50, "tries": 2}
-        >>> run = dpltm.search("mlp:8", x, y, bounds=(0, 255), classes=3, lr=[0.5, 1.0], **some)
-        >>> run.privacy.certified.epsilon <= 2, [type(event).__name__ for event in run.ledger.events]
-        (True, ['SearchEvent'])
+        >>> run = dpltm.search("mlp:8", x, y, bounds=(0, 255), classes=3, lr=[0.5, 1.0], ledger=dpltm.Ledger(), **some)
+        >>> run.privacy.certified.epsilon <= 2, [entry.kind for entry in run.lineage.entries]
+        (True, ['release'])
     """
     check_types(target=target, ledger=ledger)
     services = Services(watched_by(progress))
     dataset, given = records_and_options(x, y, options, PrivateTuneOptions, MapOptions)
-    settings, entered = given.take(PrivateTuneOptions), ledger_of(target, ledger)
+    settings, entered = given.take(PrivateTuneOptions), paying(ledger, dataset)
     with in_python(model="target"):
         check_private(settings)
         front = widest_front(given.take(MapOptions), settings)
         dataset = _in_front(target, dataset, front, entered, services.progress)
-        plan = search_stage.plan(target, dataset, settings, entered, services, names_ledger=ledger is not None)
-        return search_stage.search(plan, services)
+        return search_verb.search(target, dataset, settings, entered, services)
 
 
 def transfer(
@@ -303,7 +467,7 @@ def transfer(
         **options: ``bounds`` and ``classes`` of arrays, and the fields of ``dpltm.options.transfer.TransferOptions``.
 
     Returns:
-        The new set, which depends on whatever the old one depends on, and goes on in its ledger.
+        The new set, which depends on whatever the old one depends on.
 
     Raises:
         InputError: an option that there is none of; records that the network cannot take, or no layer in common.
@@ -315,16 +479,14 @@ def transfer(
     check_types(tickets=tickets)
     number = None if round is None else whole_number("round", round)
     dataset, arguments = records_and_options(x, y, options, TransferOptions)
-    winner = tickets if isinstance(tickets, Winner) else None
-    if winner is not None and number is None:
-        number = winner.round
+    if isinstance(tickets, Winner) and number is None:
+        number = tickets.round
     source = tickets.tickets if isinstance(tickets, Winner) else tickets
     if source is None:
         raise InputError("`tickets`: a winner without its set; pass the set, and `round`")
     taken = arguments.take(TransferOptions)
     with in_python(model="tickets"):
-        plan = transfer_stage.plan_transfer(source, dataset, taken, round=number, winner=winner)
-        return transfer_stage.transfer(plan).tickets
+        return transfer_verb.transfer(source, dataset, taken, round=number).tickets
 
 
 def evaluate(
@@ -336,7 +498,7 @@ def evaluate(
     name: str | None = None,
     ledger: Ledger | None = None,
     progress: Progress | None = None,
-) -> evaluate_stage.Evaluation:
+) -> evaluate_verb.Evaluation:
     """Accuracy of a run's network on records that were held out, at no cost.
 
     Args:
@@ -344,7 +506,7 @@ def evaluate(
         x, y: ``(n, ...)`` and ``(n,)``, records that no release was made from; or a dataset, whose test split is taken.
         bounds: of arrays; by default those of the run.
         name: of arrays, what messages call them.
-        ledger: that the run was entered in; by default the one that it has.
+        ledger: of the people whom the records may be of; by default the one that paid for the run, or that of this process.
         progress: told how far it is; None for silence.
 
     Raises:
@@ -358,10 +520,10 @@ def evaluate(
     check_types(run=run, ledger=ledger)
     services, dataset = Services(watched_by(progress)), held_out(run, x, y, {"bounds": bounds, "name": name})
     with in_python(test="x"):
-        return evaluate_stage.evaluate(run, dataset, ledger, services)
+        return evaluate_verb.evaluate(run, dataset, ledger, services)
 
 
-def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = None) -> predict_stage.Predictions:
+def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = None) -> predict_verb.Predictions:
     """Class probabilities that a run's network gives to records without labels, at no cost for records that it never saw.
 
     Args:
@@ -382,7 +544,44 @@ def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = Non
     check_types(run=run)
     with in_python():
         records = checked_features(RawSplit(array_of(x, "x"), None, "records", "x"))
-        return predict_stage.predict(run, records, progress=watched_by(progress))
+        return predict_verb.predict(run, records, progress=watched_by(progress))
+
+
+def synthesize(
+    x: Records, y: Labels = None, *, ledger: Ledger | None = None, progress: Progress | None = None, **options: Any
+) -> SyntheticRecords:
+    """Synthetic records under differential privacy: post-processing of one Gaussian query for moments.
+
+    Args:
+        x, y: the private records, ``(n, ...)``, and their labels ``(n,)``; or a dataset alone.
+        ledger: that pays; by default that of this process.
+        progress: told how far it is; None for silence.
+        options: ``epsilon`` and all other fields of ``SynthesizeOptions``; of arrays also ``test`` (features and labels of
+            records declared separate, which a network trained on the synthetic ones is scored on), ``bounds``, ``classes``,
+            ``records`` and ``name``.
+
+    Returns:
+        The records, ``.x`` and ``.y``, and as a ``.dataset`` that every stage takes; ``.privacy``, ``.score``.
+
+    Raises:
+        DpltmError: bad input, or too small a budget, before any of it is spent.
+
+    Guarantees:
+        The release is entered before the query is asked. Nothing else depends on the records, but for public facts.
+
+    Example:
+        >>> import dpltm, numpy as np
+        >>> x = np.random.default_rng(5).integers(0, 256, (200, 6), dtype=np.uint8)
+        >>> made = dpltm.synthesize(x, np.arange(200) % 3, epsilon=1.0, delta=1e-4, records_out=50, ledger=dpltm.Ledger())
+        >>> made.x.shape, round(made.privacy.certified.epsilon, 2)
+        ((50, 6), 1.0)
+    """
+    check_types(ledger=ledger)
+    services = Services(watched_by(progress))
+    dataset, arguments = records_and_options(x, y, options, SynthesizeOptions)
+    with in_python(dataset="x"):
+        settled = settle_synthesis(dataset, arguments.take(SynthesizeOptions), paying(ledger, dataset), services)
+        return settled.scored(settled.made())
 
 
 def _in_front(
@@ -390,7 +589,7 @@ def _in_front(
 ) -> Dataset:
     """The records behind what is asked for in front of a network; a ticket set remembers its own, and asking is refused."""
     if isinstance(ticket, str):
-        sources = FeatureSources(registry=ledger.registry)
+        sources = FeatureSources(ledger=ledger)
         if dataset.feature_map is not None:
             return take_over_map(dataset, None, settings, dataset.name)
         return with_feature_map(dataset, settings, sources, progress)
