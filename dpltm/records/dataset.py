@@ -12,12 +12,14 @@ import hmac
 import math
 import secrets
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from dpltm.privacy.events import DatasetRef, Event
 from dpltm.privacy.mechanisms import Unit
+from dpltm.records.mapped import pieces
 from dpltm.records.rows import Rows
 from dpltm.records.subset import WHOLE, Part
 from dpltm.records.synthetic_origin import SyntheticOrigin
@@ -46,6 +48,16 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of these features and labels, in their order: private."""
+        content = hashlib.sha256()
+        for values in (self.x, self.y):
+            content.update(f"{values.dtype.name} {values.shape}\n".encode())
+            for piece in pieces(values):
+                content.update(np.ascontiguousarray(piece, dtype=values.dtype.newbyteorder("<")).tobytes())
+        return content.hexdigest()
 
     @property
     def slots(self) -> int | None:

@@ -163,7 +163,7 @@ def _facts(plan: GenerationPlan) -> dict[str, Any]:
     """What a generation is of, beside its options."""
     feature_map = plan.dataset.feature_map
     return {
-        "records": records_of(plan.source),
+        "records": records_of(plan.source, plan.dataset, plan.ledger.registry.key),
         "model": plan.spec.text,
         "features": None if feature_map is None else feature_map.id,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -86,6 +88,18 @@ def check_same_work(held: Checkpoint, dataset: Dataset, facts: Mapping[str, Any]
     check_same(had, now)
 
 
-def records_of(ref: DatasetRef | None) -> list[Any] | None:
-    """What records are known by from one reference to the next; None for none."""
-    return None if ref is None else [ref.group, ref.cut, ref.start, ref.stop]
+def records_of(ref: DatasetRef | None, dataset: Dataset, key: bytes) -> list[Any] | None:
+    """What records are known by from one reference to the next, and what they hold; None for none.
+
+    The noise of what goes on is that of the interrupted attempt. Were a label another one, two results would share it, and
+    their difference would tell the label.
+
+    Args:
+        ref: of the records that the work is on.
+        dataset: them.
+        key: secret; without it the digest confirms no guess of a record.
+    """
+    if ref is None:
+        return None
+    content = hmac.new(key, dataset.train.digest.encode(), hashlib.sha256).hexdigest()
+    return [ref.group, ref.cut, ref.start, ref.stop, content]

@@ -327,7 +327,7 @@ def _facts(plan: PrivateSearchPlan) -> dict[str, Any]:
     """What a search is of, beside its options."""
     start, feature_map = plan.trainings[0].start, plan.dataset.feature_map
     return {
-        "records": records_of(plan.records),
+        "records": records_of(plan.records, plan.dataset, plan.ledger.registry.key),
         "set": None if start.tickets is None else start.tickets.id,
         "model": start.spec.text,
         "features": None if feature_map is None else feature_map.id,

@@ -175,7 +175,7 @@ def _facts(plan: TrainingPlan) -> dict[str, Any]:
     """What a training is of, beside its options."""
     tickets, feature_map = plan.start.tickets, plan.dataset.feature_map
     return {
-        "records": records_of(plan.records),
+        "records": records_of(plan.records, plan.dataset, plan.ledger.registry.key),
         "ticket": None if tickets is None else tickets.id,
         "round": plan.start.round,
         "model": plan.start.spec.text,

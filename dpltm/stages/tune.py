@@ -202,7 +202,7 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     options, held = plan.options, checkpoints.held
     rows = {count: _public_rows(dataset, options.seed, services) for count, (dataset, _) in plan.fronts.items()}
     facts = {
-        "records": records_of(plan.registry.reference(plan.dataset, public=True)),
+        "records": records_of(plan.registry.reference(plan.dataset, public=True), plan.dataset, plan.registry.key),
         "set": plan.tickets and plan.tickets.id,
     }
     if held is not None:
