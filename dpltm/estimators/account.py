@@ -18,7 +18,7 @@ from dpltm.privacy.events import BudgetEvent, DatasetRef, Event, GuaranteeEvent,
 from dpltm.privacy.lineage import check_never_private, check_not_public, entered_on, to_enter
 from dpltm.privacy.mechanisms import Adjacency, Guarantee
 from dpltm.privacy.old_ledger import Ledger, after, as_adaptive, merge
-from dpltm.privacy.parts import as_replace_one, stated_relations
+from dpltm.privacy.parts import as_replace_one, other_users, stated_relations, users_of
 from dpltm.privacy.report import report
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.records import Dataset
@@ -160,6 +160,26 @@ class Account:
         for budget in budgets:  # one by one: on the same records, the last of them alone would count
             check_budgets((*spent, _together(budget)), new)
 
+    def check_one_kind(self, dataset: Dataset) -> None:
+        """Refuses a fit for other persons than those that an earlier one protects: together they would protect nobody.
+
+        Args:
+            dataset: the records, and whose each of them is.
+
+        Raises:
+            InputError: some of its rows were somebody else's, or the column that says so had another name.
+        """
+        for book in self.books:
+            knows = book.ledger.registry
+            mine = replace(knows.reference(dataset), units=dataset.units_name)
+            for ref in users_of(book.counted()):
+                if other_users(mine, knows.resolve(ref)):
+                    raise InputError(
+                        "`units`: an earlier fit of this estimator, or of a clone of it, protects persons of another kind"
+                        f" (by {ref.units}), and both together would protect neither; give the same units, or fit an"
+                        " estimator of its own for these"
+                    )
+
     def _spent(self, books: Iterable[Book]) -> tuple[Event, ...]:
         """What counts in some of the ledgers, and from before, as on the same records: each release once.
 
@@ -240,7 +260,8 @@ class Book:
             adjacency: neighbouring relation of the fit.
 
         Raises:
-            InputError: the records are on record as public, or accuracy was measured on some of them for free.
+            InputError: the records are on record as public, accuracy was measured on some of them for free, or an earlier
+                fit protects persons of another kind.
 
         Guarantees:
             Nothing is released by the fit before it is in ``ledger``, whose budgets hold.
@@ -255,6 +276,9 @@ class Book:
                 " so they cannot be private here; to cross-validate on private records give `score_epsilon`, which pays"
                 " for each score"
             )
+
+        if dataset.units is not None:
+            self.account.check_one_kind(dataset)
 
         def persist(events: tuple[Event, ...]) -> None:
             self._enter(events, records)
