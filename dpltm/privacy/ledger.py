@@ -14,12 +14,14 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import NoReturn, Protocol
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account
-from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, to_json, union
+from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, entry_from_json, to_json
 
 
 def canonical(body: object) -> str:
@@ -43,7 +45,7 @@ class Book:
     home: Id
     population: str | None
     unit: str
-    key: bytes
+    key: bytes = field(repr=False)
     entries: tuple[Entry, ...] = ()
     digest: str = ""
 
@@ -63,8 +65,39 @@ class Book:
 
         Args:
             lineage: of the value.
+
+        Raises:
+            ArtifactError: the value knows more of this ledger, or something else, than it holds.
+            InputError: a release protects another unit.
         """
+        if lineage is not None:
+            self._check(lineage)
         return Account.of(self.entries, lineage, home=self.home, population=self.population, unit=self.unit)
+
+    def _check(self, lineage: Lineage) -> None:
+        """Refuse a lineage by which this ledger was longer, or another, than it is."""
+        held = {entry.id for entry in self.entries}
+        for head in lineage.heads:
+            if head.ledger == self.home and (
+                head.count >= len(self._digests) or self._digests[head.count] != head.digest
+            ):
+                raise ArtifactError(
+                    f"ledger: it holds {len(self.entries)} entries (head {self.digest[:12]}), and a value that was paid for"
+                    f" here knows {head.count} (head {head.digest[:12]}): entries were removed, or it is an older copy; put"
+                    " back the ledger that was written last"
+                )
+        for entry in lineage.entries:
+            if entry.home == self.home and entry.id not in held:
+                raise ArtifactError(
+                    f"ledger: it does not hold entry {entry.id[:12]}, which it is said to have paid for"
+                )
+
+    @cached_property
+    def _digests(self) -> tuple[str, ...]:
+        """Of the chain up to each entry, that of the header first."""
+        return tuple(
+            accumulate(self.entries, next_digest, initial=first_digest(self.home, self.population, self.unit))
+        )
 
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
         """Return it with drafts behind what it holds.
@@ -74,12 +107,13 @@ class Book:
             ids: one for each.
 
         Raises:
-            ArtifactError: an id that it holds already.
+            ArtifactError: an id that it holds already; or an entry that could not be read again.
         """
         entries, digest = list(self.entries), self.digest
         for draft, id in zip(drafts, ids, strict=True):
             population = draft.population if draft.kind == "apart" else self.population
             entry = replace(draft, id=id, home=self.home, population=population, sequence=len(entries) + 1)
+            entry = entry_from_json(to_json(entry))  # as it will be read: 1 is 1.0 then, for digests too
             digest = next_digest(digest, entry)
             entries.append(entry)
         if len({entry.id for entry in entries}) < len(entries):
@@ -227,10 +261,6 @@ class Ledger:
             book.account().check_budget(drafts)
             return self._add(book, drafts, [secrets.token_hex(32) for _ in drafts])
 
-    def take_over(self, lineage: Lineage) -> None:
-        """Enter nothing, but refuse a lineage that says of an id something else than this ledger does."""
-        union(self.entries, lineage.entries)
-
     def enter(self, draft: Entry, id: Id, planned_on: Head) -> Entry:
         """Enter a release that was planned on what the ledger held at ``planned_on``; return it as it is on record.
 
@@ -262,6 +292,11 @@ class Ledger:
             if draft.paid and draft.unit != book.unit:
                 raise InputError(
                     f"`unit`: this ledger protects one {book.unit}, and the release one {draft.unit}; name another `ledger`"
+                )
+            if draft.paid and draft.population not in (None, book.population):
+                raise InputError(
+                    f"`population`: this ledger is the account of {book.population or 'people whom nobody named'}, and the"
+                    f" release is from {draft.population}; name another `ledger`"
                 )
         after = book.adding(drafts, ids)
         self._store.add(book, after)
