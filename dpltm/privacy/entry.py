@@ -231,6 +231,9 @@ class Head:
     count: int
     digest: str
 
+    def __str__(self) -> str:
+        return f"{self.count} entr{'y' if self.count == 1 else 'ies'} (head {self.digest[:12]})"
+
 
 @dataclass(frozen=True)
 class Lineage:

@@ -15,8 +15,6 @@ import secrets
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import accumulate
 from typing import NoReturn, Protocol
 
 from dpltm.errors import ArtifactError, InputError
@@ -39,26 +37,34 @@ class Book:
         unit: the noun of whom it protects.
         key: secret, by which snapshots of datasets are known; it never leaves the owner.
         entries: oldest first.
-        digest: of the chain up to the last; of the header where there is none.
+        digests: of the chain: of the header, then up to each entry.
     """
 
     home: Id
     population: str | None
     unit: str
     key: bytes = field(repr=False)
-    entries: tuple[Entry, ...] = ()
-    digest: str = ""
+    entries: tuple[Entry, ...]
+    digests: tuple[str, ...]
 
     @classmethod
     def new(cls, population: str | None = None, unit: str = RECORD) -> Book:
         """Return an empty one, with a random id and key."""
         home = secrets.token_hex(32)
-        return cls(home, population, unit, secrets.token_bytes(32), (), first_digest(home, population, unit))
+        return cls(home, population, unit, secrets.token_bytes(32), (), (first_digest(home, population, unit),))
 
     @property
     def head(self) -> Head:
         """How far it has come."""
-        return Head(self.home, len(self.entries), self.digest)
+        return Head(self.home, len(self.entries), self.digests[-1])
+
+    def extends(self, head: Head) -> bool:
+        """Return whether it held, or holds, just what a head says of it.
+
+        Args:
+            head: of this ledger.
+        """
+        return 0 <= head.count <= len(self.entries) and self.digests[head.count] == head.digest
 
     def account(self, lineage: Lineage | None = None) -> Account:
         """Return what it holds, together with what a value depends on.
@@ -78,26 +84,16 @@ class Book:
         """Refuse a lineage by which this ledger was longer, or another, than it is."""
         held = {entry.id for entry in self.entries}
         for head in lineage.heads:
-            if head.ledger == self.home and (
-                head.count >= len(self._digests) or self._digests[head.count] != head.digest
-            ):
+            if head.ledger == self.home and not self.extends(head):
                 raise ArtifactError(
-                    f"ledger: it holds {len(self.entries)} entries (head {self.digest[:12]}), and a value that was paid for"
-                    f" here knows {head.count} (head {head.digest[:12]}): entries were removed, or it is an older copy; put"
-                    " back the ledger that was written last"
+                    f"ledger: it holds {self.head}, and a value that was paid for here knows {head}: entries were removed,"
+                    " or it is an older copy; put back the ledger that was written last"
                 )
         for entry in lineage.entries:
             if entry.home == self.home and entry.id not in held:
                 raise ArtifactError(
                     f"ledger: it does not hold entry {entry.id[:12]}, which it is said to have paid for"
                 )
-
-    @cached_property
-    def _digests(self) -> tuple[str, ...]:
-        """Of the chain up to each entry, that of the header first."""
-        return tuple(
-            accumulate(self.entries, next_digest, initial=first_digest(self.home, self.population, self.unit))
-        )
 
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
         """Return it with drafts behind what it holds.
@@ -109,16 +105,16 @@ class Book:
         Raises:
             ArtifactError: an id that it holds already; or an entry that could not be read again.
         """
-        entries, digest = list(self.entries), self.digest
+        entries, digests = list(self.entries), list(self.digests)
         for draft, id in zip(drafts, ids, strict=True):
             population = draft.population if draft.kind == "apart" else self.population
             entry = replace(draft, id=id, home=self.home, population=population, sequence=len(entries) + 1)
             entry = entry_from_json(to_json(entry))  # as it will be read: 1 is 1.0 then, for digests too
-            digest = next_digest(digest, entry)
             entries.append(entry)
+            digests.append(next_digest(digests[-1], entry))
         if len({entry.id for entry in entries}) < len(entries):
             raise ArtifactError("ledger: a release that it holds already cannot be entered again")
-        return replace(self, entries=tuple(entries), digest=digest)
+        return replace(self, entries=tuple(entries), digests=tuple(digests))
 
 
 def first_digest(home: Id, population: str | None, unit: str) -> str:
@@ -152,7 +148,7 @@ class Store(Protocol):
         ...
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which nobody else, in any process, adds anything there."""
+        """Return a block in which no other thread or process adds anything there; not to be entered twice."""
         ...
 
     def add(self, before: Book, after: Book) -> None:
@@ -169,7 +165,7 @@ class _Memory:
     """A ledger that lies in no file: of this process alone."""
 
     def __init__(self, book: Book) -> None:
-        self._book, self._process = book, os.getpid()
+        self._book, self._process, self._lock = book, os.getpid(), threading.Lock()
 
     def read(self) -> Book:
         return self._book
@@ -180,7 +176,7 @@ class _Memory:
                 "`ledger`: it lies in the memory of another process, which would not see what is entered here; keep it in a"
                 " file (dpltm.tickets.open_ledger)"
             )
-        return contextlib.nullcontext()
+        return self._lock
 
     def add(self, before: Book, after: Book) -> None:
         del before
@@ -210,7 +206,6 @@ class Ledger:
 
     def __init__(self, population: str | None = None, unit: str = RECORD, store: Store | None = None) -> None:
         self._store: Store = _Memory(Book.new(population, unit)) if store is None else store
-        self._lock = threading.RLock()
 
     @property
     def book(self) -> Book:
@@ -283,7 +278,7 @@ class Ledger:
     @contextlib.contextmanager
     def adding(self) -> Iterator[Book]:
         """A block in which nobody else adds anything, with what the ledger holds."""
-        with self._lock, self._store.locked():
+        with self._store.locked():
             yield self._store.read()
 
     def _add(self, book: Book, drafts: Iterable[Entry], ids: Iterable[Id]) -> tuple[Entry, ...]:
