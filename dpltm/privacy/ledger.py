@@ -147,7 +147,7 @@ class Store(Protocol):
         """
         ...
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
+    def locked(self) -> contextlib.AbstractContextManager[object]:
         """Return a block in which no other thread or process adds anything there; not to be entered twice."""
         ...
 
@@ -170,7 +170,7 @@ class _Memory:
     def read(self) -> Book:
         return self._book
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
+    def locked(self) -> contextlib.AbstractContextManager[object]:
         if self._process != os.getpid():
             raise InputError(
                 "`ledger`: it lies in the memory of another process, which would not see what is entered here; keep it in a"
