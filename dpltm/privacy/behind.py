@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dpltm.errors import ArtifactError, DataError, InputError
 from dpltm.privacy.event_json import found_from_json
 from dpltm.privacy.events import (
+    HELD_OUT,
     SETTINGS,
     DatasetRef,
     Event,
@@ -56,6 +57,8 @@ def found_behind(tickets: TicketSet) -> tuple[Event, ...]:
 def check_not_read_off(found: Iterable[Event], records: DatasetRef, registry: RecordRegistry) -> None:
     """Raises InputError if a schema was read off, or settings searched on, records, declared public, that are to be private.
 
+    Or if accuracy of public tickets, or of settings, was measured on them.
+
     Args:
         found: events of the schema.
         records: that are to be private.
@@ -64,6 +67,11 @@ def check_not_read_off(found: Iterable[Event], records: DatasetRef, registry: Re
     for event in found:
         source = registry.resolve_event(event).dataset
         if isinstance(event, ProvenanceEvent) and source.surely_overlaps(records):
+            if event.ticket_set.startswith(HELD_OUT):
+                raise InputError(
+                    f"`dataset`: accuracy that tickets or settings were chosen by was measured, exactly, on {source}, and"
+                    f" {records} shares records with it; the same records cannot be private here: take others"
+                )
             name, what = "schema", "was read off"
             if event.ticket_set != READ_OFF:
                 name, what = "features", "settings of the network in front were searched on"

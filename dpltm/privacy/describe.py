@@ -9,6 +9,7 @@ from dpltm.privacy.events import (
     HELD_OUT,
     SETTINGS,
     SYNTHETIC,
+    TEST_SPLIT,
     BudgetEvent,
     Event,
     GaussianEvent,
@@ -43,9 +44,8 @@ def describe(event: Event) -> str:
                 return f"{event.ticket_set[: len(SYNTHETIC) + 8]} {_PROVENANCE[event.provenance]}"
             if event.ticket_set.startswith(HELD_OUT):
                 part = event.ticket_set.removeprefix(HELD_OUT)
-                return (
-                    f"accuracy was measured on these records, {part} of a file, held out: nothing is promised for them"
-                )
+                what = "a test split" if part == TEST_SPLIT else f"{part} of a file, held out"
+                return f"accuracy was measured on these records, {what}: nothing is promised for them"
             return f"tickets {event.ticket_set[:8]} {_PROVENANCE[event.provenance]}"
         case SelectionEvent():
             return _selection(event)

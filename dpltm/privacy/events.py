@@ -43,7 +43,7 @@ def now() -> str:
 FEATURES = "features "
 """What the ``ticket_set`` of a provenance event starts with if it tells where a feature map comes from."""
 
-SETTINGS, SYNTHETIC, HELD_OUT = "settings ", "synthetic records ", "held-out "
+SETTINGS, SYNTHETIC, HELD_OUT, TEST_SPLIT = "settings ", "synthetic records ", "held-out ", "test split"
 """The same of what settings were searched on, of what synthetic records come from, and of what accuracy was measured on."""
 
 OPEN_END = 2**63 - 1
@@ -131,15 +131,13 @@ class DatasetRef:
         return not self._is_known_beside(other) or self._in_common(other, self.shares, other.shares)
 
     def surely_overlaps(self, other: DatasetRef) -> bool:
-        """Whether the two are known to share records: parts that cross of one dataset, or of two with common people.
+        """Whether some record must be taken to be in both: crossing parts of one dataset, or any of two with common people.
 
         Equal rows may be a coincidence where rows are short. They count for what things cost, but not here.
         """
         if self._is_same(other):
             return self._crosses(other)
-        hashed = self.cut == other.cut and self.cut in HASHED
-        known = self._is_known_beside(other) and self._in_common(other, self.same, other.same)
-        return known and (not hashed or self._crosses(other))
+        return self._is_known_beside(other) and self._in_common(other, self.same, other.same)
 
     @property
     def widened(self) -> DatasetRef:
@@ -244,7 +242,8 @@ class ProvenanceEvent(Event):
         provenance: ``data-free`` and ``public`` cost nothing, ``dp`` is paid by its own events, ``private`` is
             non-private: masks made from the records with no mechanism.
         ticket_set: content id of the ticket set; ``FEATURES`` and the name of a feature map, ``SETTINGS`` and what chose
-            settings, ``SYNTHETIC`` and the id of synthetic records, or ``HELD_OUT`` and the part of a file that was.
+            settings, ``SYNTHETIC`` and the id of synthetic records, or ``HELD_OUT`` and the part of a file that was, or
+            ``TEST_SPLIT``.
     """
 
     provenance: ProvenanceKind

@@ -19,6 +19,7 @@ from dpltm.privacy.budgets import is_paid
 from dpltm.privacy.events import (
     HASHED,
     HELD_OUT,
+    TEST_SPLIT,
     BudgetEvent,
     DatasetRef,
     Event,
@@ -149,22 +150,26 @@ def check_test_apart(dataset: Dataset, events: Iterable[Event], registry: Record
             )
 
 
-def measured_on(dataset: Dataset, registry: RecordRegistry) -> tuple[Event, ...]:
+def measured_on(dataset: Dataset, registry: RecordRegistry, *, declared: bool = False) -> tuple[Event, ...]:
     """That accuracy is measured on records that were held out of a file: they cannot be private in a later release.
 
-    Nothing of a test split that was declared separate. The event costs nothing, as one of public records does; it holds a
-    random id, and no fingerprint that everybody could compute.
+    The event costs nothing, as one of public records does; it holds a random id, and no fingerprint that everybody could
+    compute.
 
     Args:
         dataset: with its test split.
         registry: tells records apart.
+        declared: whether that holds for a test split that was declared separate as well, unless it was published.
     """
-    if not dataset.hold_out or dataset.test is None or dataset.test_rows is None:
+    if dataset.test is None or dataset.test_rows is None:
+        return ()
+    if not dataset.hold_out and (not declared or dataset.known):
         return ()
     out = replace(
         dataset, train=dataset.test, rows=dataset.test_rows, test=None, test_rows=None, hold_out=0.0, part=WHOLE
     )
-    return (ProvenanceEvent(registry.reference(out), "public", f"{HELD_OUT}{dataset.hold_out:g}"),)
+    part = f"{dataset.hold_out:g}" if dataset.hold_out else TEST_SPLIT
+    return (ProvenanceEvent(registry.reference(out), "public", f"{HELD_OUT}{part}"),)
 
 
 def held_by(ledger: Ledger, used: TicketSet | Run | None) -> tuple[Event, ...]:
@@ -201,10 +206,11 @@ def check_not_public(events: tuple[Event, ...], records: DatasetRef, registry: R
             and registry.resolve_event(event).dataset.surely_overlaps(records)
         ):
             if event.ticket_set.startswith(HELD_OUT):
+                part = event.ticket_set.removeprefix(HELD_OUT)
+                fix = "take others" if part == TEST_SPLIT else f"give the same `test`, {part}"
                 raise InputError(
                     f"`dataset`: accuracy was measured, exactly, on held-out records of {event.dataset.name}, and {records}"
-                    " shares records with those; nothing can be promised for them any more: give the same `test`, "
-                    f"{event.ticket_set.removeprefix(HELD_OUT)}"
+                    f" shares records with those; nothing can be promised for them any more: {fix}"
                 )
             raise InputError(
                 f"`dataset`: the ledger has {event.dataset} down as public, and {records} shares records with it; the same"

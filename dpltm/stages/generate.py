@@ -284,10 +284,12 @@ def _settings(plan: GenerationPlan) -> dict[str, Any]:
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
     if options.criterion in DP_CRITERIA:
         settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
-    dataset = plan.dataset
+    dataset, scored = plan.dataset, ()
+    if plan.provenance == "public":  # accuracies stand in the set, and a rule may choose by them
+        scored = measured_on(dataset, plan.ledger.registry, declared=True)
     if dataset.schema:  # which holds what was found
-        return {**settings, "table_schema": dataset.schema}
-    return {**settings, **found_setting(dataset.found)}
+        return {**settings, "table_schema": dataset.schema, **found_setting(scored)}
+    return {**settings, **found_setting((*dataset.found, *scored))}
 
 
 def _report(plan: GenerationPlan, kept_in: str) -> PrivacyReport:

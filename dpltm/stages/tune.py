@@ -29,6 +29,7 @@ from dpltm.privacy.lineage import (
     check_test_apart,
     draws_behind,
     held_by,
+    measured_on,
     origin_events,
     source_relation,
 )
@@ -140,7 +141,8 @@ class SearchResult:
         """Releases that records, features and tickets of the search come from: settings may be taken for other ones."""
         dataset, tickets = self.plan.dataset, self.plan.tickets
         front = () if dataset.feature_map is None else dataset.feature_map.events
-        behind = merge((dataset.behind, front))
+        scored = measured_on(dataset, self.plan.registry, declared=True)
+        behind = merge((dataset.behind, front, scored))
         if tickets is None:
             return behind
         looked_at: tuple[Event, ...] = ()
