@@ -143,6 +143,33 @@ def by_moments(composition: Composition, delta: float, _: Resolution) -> float:
     return renyi.best_epsilon(_divergence(composition), remaining, renyi.classical_epsilon)
 
 
+def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
+    """Epsilon of a Renyi filter, which also holds for mechanisms that were chosen after looking at answers.
+
+    Whatever way the answers take, let the divergences of its mechanisms at one order, fixed beforehand, add up to at most R,
+    and the chances that their guarantees fail to at most half of ``delta``: then so it is for all of it together (Feldman,
+    Zrnic 2021, Theorem 3.1; Lecuyer 2021). So the largest figure over all ways that could have been taken holds; that of the
+    way that was taken is the one which a filter with a limit of that size would have let through. Order and halves are
+    functions of delta alone, since no release may move them: the order 1 + ln(1 / delta) is about the best one for Gaussians
+    that come to an epsilon of 1 to 2.
+
+    Args:
+        mechanisms: what ran on the same records, in any order.
+        delta: in (0, 1).
+
+    Returns:
+        Infinite where something is unprotected, or may fail with more than half of delta.
+    """
+    check_delta(delta)
+    composition = compose(mechanisms)
+    if not composition.private or composition.delta > delta / 2:
+        return math.inf
+    if composition.empty:
+        return composition.plain
+    order = 1 - math.log(delta)
+    return composition.plain + max(0.0, renyi.modern_epsilon(_divergence(composition)(order), order, delta / 2))
+
+
 def _divergence(composition: Composition) -> renyi.Divergence:
     """The Renyi divergence of a composition at any order."""
     losses = composition.losses + Counter({BoundedRangeLoss(composition.draw): 1} if composition.draw else {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 import sys
 import types
 import typing
@@ -195,8 +196,12 @@ class Entry:
     sequence: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind == "budget" and not (len(self.mechanisms) == 1 and isinstance(self.mechanisms[0], Guarantee)):
-            raise ArtifactError("entry: a budget is one guarantee")
+        if self.kind == "budget" and not (
+            len(self.mechanisms) == 1 and isinstance(self.mechanisms[0], Guarantee) and self.mechanisms[0].delta
+        ):
+            raise ArtifactError("entry: a budget is one guarantee, with a delta above 0")
+        if self.kind == "apart" and self.population is None:
+            raise ArtifactError("entry: Expected the name of the population that is apart")
         if self.kind in ("public", "excluded", "apart") and self.mechanisms:
             raise ArtifactError(f"entry: {self.kind} costs nothing, so Expected no mechanisms")
         if self.kind in ("release", "local") and not self.mechanisms:
@@ -226,6 +231,9 @@ class Head:
     count: int
     digest: str
 
+    def __str__(self) -> str:
+        return f"{self.count} entr{'y' if self.count == 1 else 'ies'} (head {self.digest[:12]})"
+
 
 @dataclass(frozen=True)
 class Lineage:
@@ -244,16 +252,27 @@ class Lineage:
             raise ArtifactError("lineage: an entry that no ledger paid")
         if len({entry.id for entry in self.entries}) < len(self.entries):
             raise ArtifactError("lineage: the same id twice")
+        if len({head.ledger for head in self.heads}) < len(self.heads):
+            raise ArtifactError("lineage: two heads of one ledger")
 
     def __or__(self, other: Lineage) -> Lineage:
         """Union by id.
 
         Raises:
-            ArtifactError: one id with two contents.
+            ArtifactError: one id with two contents; or a ledger with two, which was copied and went on in both places.
         """
         if not other.entries and not other.heads:
             return self
-        heads = {head.ledger: head for head in sorted((*self.heads, *other.heads), key=lambda head: head.count)}
+        heads: dict[Id, Head] = {}
+        for head in (*self.heads, *other.heads):
+            known = heads.setdefault(head.ledger, head)
+            if known.count == head.count and known != head:
+                raise ArtifactError(
+                    f"lineage: ledger {head.ledger[:12]} has two heads at {head.count} entries, {known.digest[:12]} and"
+                    f" {head.digest[:12]}: it was copied, and both copies went on; what they hold no longer adds up"
+                )
+            if known.count < head.count:
+                heads[head.ledger] = head
         return Lineage(union(self.entries, other.entries), tuple(sorted(heads.values(), key=lambda head: head.ledger)))
 
     def __bool__(self) -> bool:
@@ -315,6 +334,10 @@ def to_json(value: Entry | Lineage | Part) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mechanism):
+        if type(value) not in _NAMES:
+            raise InputError(
+                f"mechanism: no ledger can hold a {type(value).__name__}; state its (epsilon, delta) as a Guarantee"
+            )
         return {
             "mechanism": _NAMES[type(value)],
             **{item.name: _plain(getattr(value, item.name)) for item in fields(value)},
@@ -367,13 +390,12 @@ def _hints(kind: type) -> Mapping[str, Any]:
 def _read(kind: Any, body: object, where: str) -> Any:
     """A value of a type, from JSON; the types used by entries are the only ones handled."""
     origin = get_origin(kind)
-    if kind is Mechanism:
-        if not isinstance(body, dict) or body.get("mechanism") not in MECHANISMS:
+    if isinstance(kind, type) and issubclass(kind, Mechanism):
+        name = body.get("mechanism") if isinstance(body, dict) else None
+        found = MECHANISMS.get(name) if isinstance(name, str) else None
+        if found is None or not issubclass(found, kind):
             raise ArtifactError(f"{where}: a mechanism that this version does not know")
-        kind, body = (
-            MECHANISMS[str(body["mechanism"])],
-            {key: value for key, value in body.items() if key != "mechanism"},
-        )
+        return _object(found, {key: each for key, each in body.items() if key != "mechanism"}, where)  # type: ignore[attr-defined]
     if isinstance(kind, type) and origin is None and hasattr(kind, "__dataclass_fields__"):
         return _object(kind, body, where)
     if origin is tuple:
@@ -384,13 +406,11 @@ def _read(kind: Any, body: object, where: str) -> Any:
         if body is None and type(None) in get_args(kind):
             return None
         return _read(next(each for each in get_args(kind) if each is not type(None)), body, where)
+    if kind is float and body == "inf":
+        return math.inf
     if kind is float:
-        body = math.inf if body == "inf" else body
-        good = (
-            isinstance(body, (int, float))
-            and not isinstance(body, bool)
-            and (body == math.inf or abs(body) <= sys.float_info.max)
-        )
+        number = isinstance(body, (int, float)) and not isinstance(body, bool)
+        good = number and abs(body) <= sys.float_info.max  # type: ignore[arg-type]  # false for NaN
         body = float(body) if good else body  # type: ignore[arg-type]
     elif origin is Literal:
         good = isinstance(body, str) and body in get_args(kind)
@@ -399,7 +419,7 @@ def _read(kind: Any, body: object, where: str) -> Any:
     else:
         good = type(body) is kind
     if not good:
-        raise ArtifactError(f"{where}: bad value {body!r:.60}")
+        raise ArtifactError(f"{where}: bad value {reprlib.repr(body)}")  # which goes no deeper than a few lists
     return body
 
 

@@ -14,12 +14,12 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account, check_declared
-from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, Part, to_json, union
+from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, Part, entry_from_json, to_json
 
 
 def canonical(body: object) -> str:
@@ -37,34 +37,63 @@ class Book:
         unit: the noun of whom it protects.
         key: secret, by which snapshots of datasets are known; it never leaves the owner.
         entries: oldest first.
-        digest: of the chain up to the last; of the header where there is none.
+        digests: of the chain: of the header, then up to each entry.
     """
 
     home: Id
     population: str | None
     unit: str
-    key: bytes
-    entries: tuple[Entry, ...] = ()
-    digest: str = ""
+    key: bytes = field(repr=False)
+    entries: tuple[Entry, ...]
+    digests: tuple[str, ...]
 
     @classmethod
     def new(cls, population: str | None = None, unit: str = RECORD) -> Book:
         """Return an empty one, with a random id and key."""
         home = secrets.token_hex(32)
-        return cls(home, population, unit, secrets.token_bytes(32), (), first_digest(home, population, unit))
+        return cls(home, population, unit, secrets.token_bytes(32), (), (first_digest(home, population, unit),))
 
     @property
     def head(self) -> Head:
         """How far it has come."""
-        return Head(self.home, len(self.entries), self.digest)
+        return Head(self.home, len(self.entries), self.digests[-1])
+
+    def extends(self, head: Head) -> bool:
+        """Return whether it held, or holds, just what a head says of it.
+
+        Args:
+            head: of this ledger.
+        """
+        return 0 <= head.count <= len(self.entries) and self.digests[head.count] == head.digest
 
     def account(self, lineage: Lineage | None = None) -> Account:
         """Return what it holds, together with what a value depends on.
 
         Args:
             lineage: of the value.
+
+        Raises:
+            ArtifactError: the value knows more of this ledger, or something else, than it holds.
+            InputError: a release protects another unit.
         """
+        if lineage is not None:
+            self._check(lineage)
         return Account.of(self.entries, lineage, home=self.home, population=self.population, unit=self.unit)
+
+    def _check(self, lineage: Lineage) -> None:
+        """Refuse a lineage by which this ledger was longer, or another, than it is."""
+        held = {entry.id for entry in self.entries}
+        for head in lineage.heads:
+            if head.ledger == self.home and not self.extends(head):
+                raise ArtifactError(
+                    f"ledger: it holds {self.head}, and a value that was paid for here knows {head}: entries were removed,"
+                    " or it is an older copy; put back the ledger that was written last"
+                )
+        for entry in lineage.entries:
+            if entry.home == self.home and entry.id not in held:
+                raise ArtifactError(
+                    f"ledger: it does not hold entry {entry.id[:12]}, which it is said to have paid for"
+                )
 
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
         """Return it with drafts behind what it holds.
@@ -74,17 +103,18 @@ class Book:
             ids: one for each.
 
         Raises:
-            ArtifactError: an id that it holds already.
+            ArtifactError: an id that it holds already; or an entry that could not be read again.
         """
-        entries, digest = list(self.entries), self.digest
+        entries, digests = list(self.entries), list(self.digests)
         for draft, id in zip(drafts, ids, strict=True):
             population = draft.population if draft.kind == "apart" else self.population
             entry = replace(draft, id=id, home=self.home, population=population, sequence=len(entries) + 1)
-            digest = next_digest(digest, entry)
+            entry = entry_from_json(to_json(entry))  # as it will be read: 1 is 1.0 then, for digests too
             entries.append(entry)
+            digests.append(next_digest(digests[-1], entry))
         if len({entry.id for entry in entries}) < len(entries):
             raise ArtifactError("ledger: a release that it holds already cannot be entered again")
-        return replace(self, entries=tuple(entries), digest=digest)
+        return replace(self, entries=tuple(entries), digests=tuple(digests))
 
 
 def first_digest(home: Id, population: str | None, unit: str) -> str:
@@ -117,8 +147,8 @@ class Store(Protocol):
         """
         ...
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which nobody else, in any process, adds anything there."""
+    def locked(self) -> contextlib.AbstractContextManager[object]:
+        """Return a block in which no other thread or process adds anything there; not to be entered twice."""
         ...
 
     def add(self, before: Book, after: Book) -> None:
@@ -135,18 +165,18 @@ class _Memory:
     """A ledger that lies in no file: of this process alone."""
 
     def __init__(self, book: Book) -> None:
-        self._book, self._process = book, os.getpid()
+        self._book, self._process, self._lock = book, os.getpid(), threading.Lock()
 
     def read(self) -> Book:
         return self._book
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
+    def locked(self) -> contextlib.AbstractContextManager[object]:
         if self._process != os.getpid():
             raise InputError(
                 "`ledger`: it lies in the memory of another process, which would not see what is entered here; keep it in a"
                 " file (dpltm.tickets.open_ledger)"
             )
-        return contextlib.nullcontext()
+        return self._lock
 
     def add(self, before: Book, after: Book) -> None:
         del before
@@ -176,7 +206,6 @@ class Ledger:
 
     def __init__(self, population: str | None = None, unit: str = RECORD, store: Store | None = None) -> None:
         self._store: Store = _Memory(Book.new(population, unit)) if store is None else store
-        self._lock = threading.RLock()
 
     @property
     def book(self) -> Book:
@@ -256,10 +285,6 @@ class Ledger:
             book.account().check_budget(drafts)
             return self._add(book, drafts, [secrets.token_hex(32) for _ in drafts])
 
-    def take_over(self, lineage: Lineage) -> None:
-        """Enter nothing, but refuse a lineage that says of an id something else than this ledger does."""
-        union(self.entries, lineage.entries)
-
     def enter(self, draft: Entry, id: Id, planned_on: Head) -> Entry:
         """Enter a release that was planned on what the ledger held at ``planned_on``; return it as it is on record.
 
@@ -282,7 +307,7 @@ class Ledger:
     @contextlib.contextmanager
     def adding(self) -> Iterator[Book]:
         """A block in which nobody else adds anything, with what the ledger holds."""
-        with self._lock, self._store.locked():
+        with self._store.locked():
             yield self._store.read()
 
     def _add(self, book: Book, drafts: Iterable[Entry], ids: Iterable[Id]) -> tuple[Entry, ...]:
@@ -291,6 +316,11 @@ class Ledger:
             if draft.paid and draft.unit != book.unit:
                 raise InputError(
                     f"`unit`: this ledger protects one {book.unit}, and the release one {draft.unit}; name another `ledger`"
+                )
+            if draft.paid and draft.population not in (None, book.population):
+                raise InputError(
+                    f"`population`: this ledger is the account of {book.population or 'people whom nobody named'}, and the"
+                    f" release is from {draft.population}; name another `ledger`"
                 )
         after = book.adding(drafts, ids)
         self._store.add(book, after)

@@ -1,23 +1,25 @@
 """The door: a value computed from private records is drawn only after the entry that pays for it is on record.
 
 Every verb comes here. It makes a :class:`Release` from its options, which can be priced without a secret; :func:`pay` checks
-it, mints the secret, keeps that in the checkpoint, enters the entry under the ledger's lock, synced, and only then lets the
-release draw. Private arrays are opened by :class:`Secret` values alone, and only ``pay`` makes one that a ledger knows.
+it, mints the secret key, keeps that in the checkpoint, enters the entry under the ledger's lock, synced, and only then lets
+the release draw. Private arrays are opened by :class:`Secret` values alone, and a secret is the key of an entry on record.
 
 What holds, whenever the process is killed: a value that was drawn has its entry; an entry without a value costs, and is
-found again by its id; no secret is ever paid twice, so no two noisy values share one noise.
+found again by its id; no key is ever paid twice, so no two noisy values share one noise.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from dpltm.errors import InputError
+from dpltm.errors import DpltmError, InputError
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Id, Lineage
 from dpltm.privacy.ledger import Book, Ledger, Moved
@@ -28,29 +30,59 @@ T_co = TypeVar("T_co", covariant=True)
 ATTEMPTS = 100
 """How often a release is planned anew because others enter theirs meanwhile."""
 
+AGAIN = "repeat the same command to go on, choose another `out`, or say `fresh` to begin again (what was spent stays spent)"
+
+
+def release_id(key: bytes) -> Id:
+    """Return what the release of a secret key is known by: tells nothing of the key.
+
+    Args:
+        key: 256 random bits.
+    """
+    return hashlib.sha256(b"dpltm release" + key).hexdigest()
+
 
 @dataclass(frozen=True)
 class Secret:
-    """256 random bits that everything random of one release follows from; they never leave its process and checkpoint.
+    """The key of a release that was paid for: everything random of it follows from these bits, and it opens its records.
 
     Attributes:
-        key: the bits. Whoever has them can take the noise away.
+        entry: of the release, as it is on record.
+        key: 256 bits; whoever has them can take the noise away. None where values were drawn already: a checkpoint then
+            holds the states of its sources, which tell nothing of what was drawn before.
+
+    Guarantees:
+        The entry is that of the key, and some ledger holds it. A secret stays in its process.
     """
 
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    entry: Entry
+    key: bytes | None = field(repr=False)
+    _given: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
-    @property
-    def id(self) -> Id:
-        """What the release is known by: tells nothing of the key."""
-        return hashlib.sha256(b"dpltm release" + self.key).hexdigest()
+    def __post_init__(self) -> None:
+        if not (self.entry.paid and self.entry.home):
+            raise InputError(
+                "secret: nothing was paid for it; a release draws through dpltm.privacy.release.pay alone"
+            )
+        if self.key is not None and release_id(self.key) != self.entry.id:
+            raise InputError("secret: the key of another release than the entry is of")
 
     def child(self, name: str) -> bytes:
         """Return 32 bytes for one purpose of the release, independent of those for any other.
 
         Args:
-            name: of the purpose, such as ``noise``.
+            name: of the purpose, such as ``noise``; each may be asked for once, since two values of one noise differ by
+                what they should hide.
         """
+        if self.key is None:
+            raise InputError("secret: values were drawn, and its key is gone; go on from the states in the checkpoint")
+        if name in self._given:
+            raise InputError(f"secret: its bits for {name} were given out before")
+        self._given.add(name)
         return hmac.new(self.key, name.encode(), hashlib.sha256).digest()
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError("secret: is never pickled or copied; another process goes on from a checkpoint")
 
 
 class Release(Protocol[T_co]):
@@ -80,47 +112,76 @@ class Release(Protocol[T_co]):
         ...
 
 
-class Keeper(Protocol):
-    """Where the checkpoint of a release lies."""
+@dataclass(frozen=True)
+class Held:
+    """What a checkpoint holds of a release.
 
-    def held(self) -> tuple[Id, Any] | None:
-        """Return the id, and the state, of a release to go on with; None to begin."""
+    Attributes:
+        id: of the release.
+        key: its secret key; None as soon as something was drawn.
+        state: where it is, to be read by the release; None where nothing was drawn.
+    """
+
+    id: Id
+    key: bytes | None = field(repr=False)
+    state: Any = field(default=None, repr=False)
+
+
+class Keeper(Protocol):
+    """Where the checkpoint of a release lies. One process has it to itself."""
+
+    def held(self) -> Held | None:
+        """Return what there is of a release to go on with; None to begin."""
         ...
 
-    def keep_secret(self, secret: Secret, facts: str) -> None:
-        """Put a secret on disk before its entry is; when this returns, it is there.
+    def keep(self, held: Held) -> None:
+        """Keep this in place of what was held; when this returns, it is on disk.
 
         Args:
-            secret: of a release that is not entered yet.
-            facts: of its entry.
+            held: the key of a release that is not entered yet.
         """
         ...
 
-    def secret(self) -> Secret:
-        """Return the secret that was kept."""
-        ...
-
     def forget(self) -> None:
-        """Remove what is kept."""
+        """Remove what is held."""
         ...
 
 
 class InMemory:
     """Nothing is kept: a release ends with its process."""
 
-    def held(self) -> tuple[Id, Any] | None:
+    def held(self) -> Held | None:
         """See :class:`Keeper`."""
         return None
 
-    def keep_secret(self, secret: Secret, facts: str) -> None:
+    def keep(self, held: Held) -> None:
         """See :class:`Keeper`."""
-
-    def secret(self) -> Secret:
-        """See :class:`Keeper`."""
-        raise AssertionError("nothing is held")
 
     def forget(self) -> None:
         """See :class:`Keeper`."""
+
+
+class Values(Iterator[T]):
+    """The values of a release, as they are drawn: in the process that paid, by one thread at a time.
+
+    Args:
+        drawn: by the release.
+
+    Guarantees:
+        A process that was forked off draws none: it would add the same noise to what may be another sum by then.
+    """
+
+    def __init__(self, drawn: Iterator[T]) -> None:
+        self._drawn, self._process, self._lock = drawn, os.getpid(), threading.Lock()
+
+    def __next__(self) -> T:
+        if self._process != os.getpid():
+            raise InputError("values: another process paid for them and draws them; pay in the process that draws")
+        with self._lock:
+            return next(self._drawn)
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError("values: are drawn once, and never pickled or copied")
 
 
 @dataclass(frozen=True)
@@ -139,7 +200,7 @@ class Paid(Generic[T]):
     entry: Entry
     lineage: Lineage
     account: Account
-    values: Iterator[T] = field(repr=False)
+    values: Values[T] = field(repr=False)
 
 
 def price(release: Release[Any], book: Book) -> Account:
@@ -148,6 +209,9 @@ def price(release: Release[Any], book: Book) -> Account:
     Args:
         release: that is planned.
         book: of the ledger that would pay.
+
+    Raises:
+        ArtifactError: what it is made of knows more of the ledger than that holds.
     """
     drafts = (release.entry,)
     return book.account(release.lineage) + drafts
@@ -167,57 +231,60 @@ def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper
         InputError: it cannot be done, or the checkpoint is of a release that this ledger does not hold.
 
     Guarantees:
-        When ``values`` can be drawn from, the secret and then the entry are on disk. Two calls never share a secret. What a
-        killed process left is found again: without an entry nothing was drawn, and the secret is dropped.
+        When ``values`` can be drawn from, the key and then the entry are on disk. Two calls never share a key. What a
+        killed process left is found again: without an entry nothing was drawn, and the key is dropped.
     """
     keeper = InMemory() if keeper is None else keeper
     held = keeper.held()
     if held is not None:
-        resumed = _go_on(plan, ledger, keeper, *held)
+        resumed = _go_on(plan, ledger, held)
         if resumed is not None:
             return resumed
     for _ in range(ATTEMPTS):
         book = ledger.book
         release = plan(book, None)
         release.check()
-        (book.account(release.lineage)).check_budget((release.entry,))
-        secret = Secret()
-        keeper.keep_secret(secret, release.entry.facts)
+        book.account(release.lineage).check_budget((release.entry,))
+        key = secrets.token_bytes(32)
+        keeper.keep(Held(release_id(key), key))
         try:
-            entry = ledger.enter(release.entry, secret.id, book.head)
+            entry = ledger.enter(release.entry, release_id(key), book.head)
         except Moved:
-            keeper.forget()
-            continue
-        except BaseException:
+            continue  # another key takes the place of this one, which no ledger knows
+        except DpltmError:  # nothing was entered; whatever else ends this call may come after that, so the key stays
             keeper.forget()
             raise
-        return _begun(release, entry, ledger, release.draw(secret, None))
+        return _begun(release, ledger, Secret(entry, key), None)
+    keeper.forget()
     raise InputError("`ledger`: others enter their releases all the time; try again when they have ended")
 
 
-def _go_on(
-    plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper: Keeper, id: Id, state: Any
-) -> Paid[T] | None:
+def _go_on(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, held: Held) -> Paid[T] | None:
     """The release that a checkpoint is of; None where it was never entered and drew nothing."""
-    known = next((entry for entry in ledger.entries if entry.id == id), None)
+    book = ledger.book
+    known = next((entry for entry in book.entries if entry.id == held.id), None)
     if known is None:
-        if state is not None:
+        if held.state is not None:
             raise InputError(
                 "`ledger`: it does not hold the release that the checkpoint goes on with, and values were drawn; put back"
                 " the ledger that it was entered in, or say `fresh` to begin again"
             )
-        keeper.forget()
         return None
-    release = plan(ledger.book, known)
+    release = plan(book, known)
     release.check()
-    if release.entry.facts != known.facts:
-        raise InputError(
-            "checkpoint: an interrupted attempt was begun with other settings or records; repeat the same command to go on,"
-            " choose another `out`, or say `fresh` to begin again (what was spent stays spent)"
-        )
-    return _begun(release, known, ledger, release.draw(keeper.secret(), state))
+    if known.part.snapshot is None:
+        raise InputError(f"checkpoint: nothing says whether the records are those that it was begun with; {AGAIN}")
+    if _as_planned(known, release.entry) != known:  # one noise with two values would take the noise away
+        raise InputError(f"checkpoint: an interrupted attempt was begun with other settings or records; {AGAIN}")
+    return _begun(release, ledger, Secret(known, held.key), held.state)
 
 
-def _begun(release: Release[T], entry: Entry, ledger: Ledger, values: Iterator[T]) -> Paid[T]:
-    lineage = release.lineage | ledger.lineage(entry)
-    return Paid(release, entry, lineage, ledger.account(release.lineage), values)
+def _as_planned(known: Entry, draft: Entry) -> Entry:
+    """A draft as it would be on record in place of an entry, under the same names."""
+    given = {name: getattr(known, name) for name in ("id", "home", "sequence", "population", "day", "words")}
+    return replace(draft, part=replace(draft.part, name=known.part.name), **given)
+
+
+def _begun(release: Release[T], ledger: Ledger, secret: Secret, state: Any) -> Paid[T]:
+    lineage, account = release.lineage | ledger.lineage(secret.entry), ledger.account(release.lineage)
+    return Paid(release, secret.entry, lineage, account, Values(release.draw(secret, state)))

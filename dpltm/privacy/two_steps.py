@@ -12,6 +12,7 @@ sensitivity doubles. Every release is so dominated by a pair of distributions of
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 
 from dpltm.errors import InputError
@@ -35,28 +36,38 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
     """
     match mechanism:
         case NoisySgd():
-            noise, bound = mechanism.noise_multiplier / 2, 2 * mechanism.sensitivity
+            noise, bound = mechanism.noise_multiplier / 2, _twice(mechanism.sensitivity)
             return replace(mechanism, adjacency="replace-one", noise_multiplier=noise, sensitivity=bound)
         case GaussianRelease():
-            noise, bound = mechanism.noise_multiplier / 2, 2 * mechanism.sensitivity
+            noise, bound = _half(mechanism.noise_multiplier), _twice(mechanism.sensitivity)
             return replace(mechanism, noise_multiplier=noise, sensitivity=bound)
         case PrivateSearch():
             trainings = tuple(replace(over_two_steps(each), adjacency="replace-one") for each in mechanism.trainings)
-            noise = mechanism.score_noise / 2
+            noise = _half(mechanism.score_noise)
             return replace(mechanism, adjacency="replace-one", trainings=trainings, score_noise=noise)  # type: ignore[arg-type]
         case Selection():
             return replace(mechanism, certified_epsilon=2 * mechanism.certified_epsilon)
         case LaplaceRelease():
-            return replace(mechanism, sensitivity=2 * mechanism.sensitivity)
+            return replace(mechanism, sensitivity=_twice(mechanism.sensitivity))
         case Guarantee():
             growth = math.exp(mechanism.epsilon) if mechanism.epsilon < MAX_EXPONENT else math.inf
             failing = mechanism.delta and (1 + growth) * mechanism.delta
             if failing >= 1:
                 return Unprotected(adjacency=mechanism.adjacency)
-            return replace(mechanism, epsilon=2 * mechanism.epsilon, delta=failing)
+            return replace(mechanism, epsilon=_twice(mechanism.epsilon), delta=failing)
         case Unprotected():
             return mechanism
     raise InputError(f"the accountant does not know what {type(mechanism).__name__} says over two steps")
+
+
+def _twice(value: float) -> float:
+    """Without leaving the finite numbers: what is that large costs the most there is either way."""
+    return min(2 * value, sys.float_info.max)
+
+
+def _half(value: float) -> float:
+    """Without becoming 0: what is that small costs the most there is either way."""
+    return value / 2 or value
 
 
 MAX_EXPONENT = 700.0

@@ -57,7 +57,7 @@ def test_three_stages(cli, events, file, kind):
     assert trained["privacy"]["certified"]["epsilon"] <= 2
     assert trained["sampling_rate"] == 0.2
     assert not [note for note in trained["privacy"]["notes"] if "treated as public" in note]
-    assert [event["kind"] for event in events("s/ledger.jsonl")] == ["provenance", "selection", "training"]
+    assert [event["kind"] for event in events("s/ledger.jsonl")] == ["provenance"] * 2 + ["selection", "training"]
     judged = cli("evaluate", "r", *options, "--json").json
     assert (judged["records"], judged["accuracy"]) == (30, trained["accuracy"])
 

@@ -320,7 +320,8 @@ def test_a_set_remembers_statistics_and_who_trains_it_enters_them(cli, events):
     cli("generate", "--dataset", "public.npz", *options, "--out", "s", "--quiet")
     train = ("train", "s@1", *OWN, "--epsilon", "3", "--steps", "3", "--out")
     body = cli(*train, "r", "--json").json
-    features, tickets, trained = events("r/ledger.jsonl")
+    features, tickets, scored, trained = events("r/ledger.jsonl")
+    assert (scored["provenance"], scored["ticket_set"]) == ("public", "held-out test split")
     document = json.loads(Path("s/tickets.json").read_text())
     assert (tickets["provenance"], tickets["ticket_set"]) == ("public", document["id"])
     assert (features["provenance"], features["ticket_set"].startswith("features scatter:1,3 ")) == ("public", True)

@@ -288,6 +288,68 @@ def test_other_records_under_the_same_name_are_refused(cli, stopped, refused):
     assert cli(*command, "--quiet").code == 0
 
 
+def another_label(x, y):
+    return x, np.r_[1 - y[:1], y[1:]]
+
+
+def another_order(x, y):
+    return np.r_[x[1:], x[:1]], np.r_[y[1:], y[:1]]
+
+
+BITS = ("--dataset", "d.npz", "--bounds", "0,1", "--classes", "2", "--delta", "1e-3", "--out", "r")
+ON_BITS = {
+    "train": ("train", "--dense", "--model", "mlp:4", "--epsilon", "2", "--steps", "9"),
+    "tickets": (
+        "generate",
+        "--criterion",
+        "dp-train",
+        "--model",
+        "mlp:4",
+        "--epsilon",
+        "2",
+        "--iterations",
+        "9",
+        "--rounds",
+        "1",
+    ),
+    "search": (
+        "tune",
+        "--private",
+        "--model",
+        "mlp:4",
+        "--epsilon",
+        "9",
+        "--epochs",
+        "1",
+        "--lr",
+        "0.1,1",
+        "--tries",
+        "20",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", [another_label, another_order])
+@pytest.mark.parametrize("work", ON_BITS)
+def test_the_same_rows_with_another_label_or_in_another_order_are_refused(
+    cli, keys, stopped_at, refused, work, change
+):
+    """The noise would be the same, so that the difference of two results told the label."""
+    keys(1)
+    generator = np.random.default_rng(0)
+    x, y = generator.integers(0, 2, (200, 12), dtype=np.uint8), generator.integers(0, 2, 200)
+    np.savez("d.npz", x_train=x, y_train=y)
+    command = (*ON_BITS[work], *BITS)
+    assert stopped_at(ctrl_c, 2, *command).code == 130
+    other = change(x, y)
+    np.savez("d.npz", x_train=other[0], y_train=other[1])
+    assert refused(*command).startswith(
+        "--dataset: an interrupted attempt was begun on other records than those of d at hand"
+    )
+    np.savez("d.npz", x_train=x.copy(), y_train=y.copy())
+    assert cli(*command, "--quiet").code == 0
+
+
 def test_another_winner_than_before_is_refused(cli, stopped, refused):
     draw = ("select", "pub", *PRIVATE, "--score", "additive", "--eps1", "0.01", "--quiet")
     assert cli(*draw).code == 0

@@ -43,6 +43,86 @@ def backwards(labels):
     return {name: y[::-1] for name, y in labels.items()}
 
 
+@pytest.mark.parametrize("order", [None, ["years", "b", "c", "ill"]], ids=["the same columns", "a column renamed"])
+def test_parts_by_hash_of_another_file_are_not_apart(cli, refused, people, order):
+    """A hash looks at the names of columns, so a record of this half may be in the other half there."""
+    x, labels = people
+    options, halves = ("--label", "ill", *SCALED), ("0.0:0.5", "0.5:1.0")
+    table("a.csv", x, {"ill": labels["ill"]})
+    table("b.csv", np.vstack([x, x[:1] / 2]), {"ill": [*labels["ill"], 0]})
+    if order is not None:
+        Path("b.csv").write_text(",".join(order) + "\n" + Path("b.csv").read_text().partition("\n")[2])
+        one, other = (
+            load(f"{name}.csv", label="ill", bounds=(0, 1), subset=half)
+            for name, half in zip("ab", halves, strict=True)
+        )
+        assert {*map(tuple, one.train.x.tolist())} & {*map(tuple, other.train.x.tolist())}, "the test shows nothing"
+    made = ("--subset", halves[0], "--provenance", "public", *TINY, "--batch-size", "20", "--out", "s", "--quiet")
+    assert cli("generate", "--dataset", "a.csv", *options, *made).code == 0
+    training = (
+        "train",
+        "s@1",
+        *options,
+        "--subset",
+        halves[1],
+        "--steps",
+        "3",
+        "--noise-multiplier",
+        "9",
+        "--delta",
+        "1e-3",
+    )
+    told = refused(*training, "--dataset", "b.csv", "--out", "r")
+    assert told.startswith("s: its tickets were made from a[0.0:0.5], declared public, and b[0.5:1.0] shares records")
+    assert cli(*training, "--dataset", "a.csv", "--out", "r", "--quiet").code == 0
+
+
+def test_records_that_were_trained_on_are_refused_under_other_columns(cli, refused, people):
+    """Where evaluation took hashes of renamed columns for those of the training, they passed for the other half."""
+    x, labels = people
+    table("a.csv", x, {"ill": labels["ill"]})
+    trained = (
+        "train",
+        "--dataset",
+        "a.csv",
+        "--label",
+        "ill",
+        *SCALED,
+        "--subset",
+        "0.0:0.5",
+        *QUICK,
+        "--delta",
+        "1e-3",
+    )
+    assert cli(*trained, "--out", "r", "--quiet").code == 0
+    half = load("a.csv", label="ill", bounds=(0, 1), subset="0.0:0.5").train
+    table("all.csv", half.x, {"ill": half.y}, order=["a", "b", "c", "ill"])
+    Path("all.csv").write_text(Path("all.csv").read_text().replace("a,b", "years,b", 1))
+    other = load("all.csv", label="ill", bounds=(0, 1), subset="0.5:1.0").train
+    assert len(other)
+    for name, rows, y in (("t", other.x, other.y), ("n", x / 3, labels["ill"])):
+        table(f"{name}.csv", rows, {"ill": y})
+        Path(f"{name}.csv").write_text(Path(f"{name}.csv").read_text().replace("a,b", "years,b", 1))
+    told = refused("evaluate", "r", "--dataset", "n.csv", "--test", "t.csv", "--label", "ill", "--classes", "2")
+    assert f"{len(other)} of the {len(other)} test records of n are among those that r was trained on" in told
+
+
+def test_a_held_out_part_that_scored_public_tickets_cannot_be_private(cli, refused, people):
+    """What is left of the file is public; on the rest, accuracies were measured that stand in the set."""
+    x, labels = people
+    table("a.csv", x, {"ill": labels["ill"]})
+    whole = load("a.csv", label="ill", bounds=(0, 1), test="0.4")
+    table("g.csv", whole.test.x, {"ill": whole.test.y})
+    options = ("--label", "ill", *SCALED, "--quiet")
+    made = ("--test", "0.4", "--provenance", "public", *TINY, "--out", "s")
+    assert cli("generate", "--dataset", "a.csv", *options, *made).code == 0
+    training = ("train", "s@1", *options, "--steps", "3", "--noise-multiplier", "9", "--delta", "1e-3", "--out", "r")
+    told = refused(*training, "--dataset", "g.csv")
+    assert told.startswith(
+        "--dataset: accuracy that tickets or settings were chosen by was measured, exactly, on a, and g"
+    )
+
+
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 def test_parts_by_hash_compose_in_parallel(cli, people, adjacency):
     """Two halves cost what the costlier one does, in whatever files the records lie; a replaced record is in both."""

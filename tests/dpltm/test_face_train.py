@@ -149,6 +149,22 @@ def test_a_search_costs_nothing_and_its_settings_train(tickets):
         dpltm.train("mlp:4", *arrays(1), ledger=tickets.ledger, classes=CLASSES, **found.settings)
 
 
+def test_records_that_public_tickets_or_settings_were_scored_on_cannot_be_private():
+    """Their exact accuracies chose the ticket, or the settings."""
+    ledger, made = Ledger(), {"model": "mlp:4", "rounds": 2, "iterations": 9, "batch_size": 50, "ledger": None}
+    scored = dpltm.generate(*arrays(1), provenance="public", test=arrays(2), classes=CLASSES, **made)
+    winner = dpltm.select(scored, rule="smallest-within", tolerance=0.9, max_density=1.0)
+    settings = dpltm.tune("mlp:4", *arrays(1), lr=[0.5, 1], ledger=ledger, test=arrays(2), **SEARCH).settings
+    both = [lambda x, y: dpltm.train(winner, x, y, noise_multiplier=5.0, **FEW)]
+    both += [lambda x, y: dpltm.train("mlp:4", x, y, ledger=ledger, classes=CLASSES, **settings)]
+    for call in both:
+        with pytest.raises(InputError, match=r"^`x`: accuracy that tickets or settings were chosen by was measured"):
+            call(*arrays(2))
+        assert call(*arrays(3)).privacy.certified.epsilon > 0
+    with pytest.raises(InputError, match=r"^`x`: accuracy that tickets or settings were chosen by was measured"):
+        dpltm.select(scored, *arrays(2), eps1=1.0, classes=CLASSES)
+
+
 def test_no_stage_shows_accuracy_on_records_that_a_ledger_protects(tickets):
     """The one that is named, that of a set or of a run, or what a private set comes from."""
     registry, test = tickets.ledger.registry, {"test": arrays(0)}

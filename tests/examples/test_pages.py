@@ -56,7 +56,6 @@ QUICKER = (  # in every training of the other pages
 INSTEAD = {  # page: words on it, and what is typed in their place
     "audits.md": {"SET": "digits.tickets@5", "--audit 5000": "--audit 100", "CANARIES": "100", "SEED": "0", "ROW": "--microbatch 8"},  # noqa: E501
     "data.md": {"movielens-like": "movielens-small"},
-    "how-to.md": {"compare digits.run --baselines": "compare digits.run --baselines --kinds dense"},
     "recipes.md": {"--seeds 2 --jobs 1": "--seeds 2 --jobs 1 --dry-run"},
     "stages.md": {"synthesize --dataset digits": "synthesize --records-out 500 --dataset digits"},
     "results.md": {
@@ -205,15 +204,12 @@ HALF = "--dataset digits --subset 0.5:1.0"
 SET = typed(
     "dpltm generate --dataset digits --subset 0.0:0.5 --provenance public --iterations 10 --out digits.tickets"
 )
-DRAW = typed(f"dpltm select digits.tickets {HALF} --score additive --eps1 0.1")
-TRAIN = typed(f"dpltm train digits.tickets {HALF} --epsilon 3 --steps 10 --out digits.run")
 KMNIST = typed(
     "dpltm generate --dataset kmnist-7k --provenance public --model mlp:8 --iterations 10 --out kmnist.tickets",
 )
 OTHER = typed(f"dpltm train --dense {HALF} --model mlp:8 --epsilon 1 --steps 5 --out other.run")
 
 BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step before which this is done
-    ("how-to.md", "dpltm train --dense --dataset claims.csv"): both(SET, DRAW, TRAIN, OTHER),
     ("audits.md", "dpltm train SET"): SET,
     ("tickets.md", "dpltm tickets ls"): SET,
     ("tickets.md", "dpltm tickets import"): typed(

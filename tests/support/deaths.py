@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod")
 """What the interpreter reports of changes (``sys.addaudithook``), beside files that are opened to be written."""
 
+CALLS = ("open", "write", "fsync", "replace", "rename", "unlink", "ftruncate", "mkdir")
+"""What code that writes with care calls: functions of ``os``."""
+
 DIED = 9
+
+End = Literal["kill", "torn", "power"]
+"""How a process ends:
+
+- ``kill``: what it wrote is there.
+- ``torn``: the same, and half of what it was about to write.
+- ``power``: the machine loses power, and the disk has nothing but what it was asked to put there (``Disk``).
+"""
 
 
 def dies_at(number: int, work: Callable[[], object], folder: Path) -> bool:
@@ -25,12 +39,6 @@ def dies_at(number: int, work: Callable[[], object], folder: Path) -> bool:
     Returns:
         Whether it died; False where it had come to its end before.
     """
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        assert code in (0, DIED), code
-        return code == DIED
     left, here = number, os.path.realpath(folder)
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
@@ -42,10 +50,113 @@ def dies_at(number: int, work: Callable[[], object], folder: Path) -> bool:
             if left == 0:
                 os._exit(DIED)
 
-    try:
+    def watched() -> None:
         sys.addaudithook(watch)
+        work()
+
+    return in_child(watched) == DIED
+
+
+def ends_at(number: int, work: Callable[[], object], folder: Path, end: End) -> bool:
+    """Does some work in a process of its own, which ends in the middle of its nth call that changes or syncs something.
+
+    Args:
+        number: which call of ``CALLS``, from 1 on.
+        work: what the process does.
+        folder: what is lost where the power goes; what lies elsewhere stays.
+        end: how it ends.
+
+    Returns:
+        Whether it ended there; False where it had come to its end before.
+    """
+    left, disk = number, Disk(folder)
+
+    def patched(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal left
+            if name != "open" or arguments[1] & (os.O_WRONLY | os.O_RDWR):
+                left -= 1
+            if left == 0:
+                if end == "torn" and name == "write":
+                    inner(arguments[0], arguments[1][: len(arguments[1]) // 2])
+                if end == "power":
+                    left = -1
+                    disk.lose_power()
+                os._exit(DIED)
+            result = inner(*arguments, **named)
+            if name == "fsync":
+                disk.sync(arguments[0])
+            return result
+
+        return call
+
+    def watched() -> None:
+        for name in CALLS:
+            setattr(os, name, patched(name, getattr(os, name)))
+        work()
+
+    return in_child(watched) == DIED
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Does some work in a process of its own; returns its exit code, which is 0, or ``DIED``."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        assert code in (0, DIED), code
+        return code
+    try:
         work()
     except BaseException:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
+
+
+class Disk:
+    """What of a folder survives a power cut: contents as of each file's last sync, names as of their folder's.
+
+    A stricter disk than any. What is there at the beginning is on it.
+
+    Args:
+        folder: what is in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._contents = {path.stat().st_ino: path.read_bytes() for path in self._files()}
+        self._names = {path: path.stat().st_ino for path in self._files()}
+
+    def _files(self) -> Iterator[Path]:
+        return (path for path in self._folder.rglob("*") if path.is_file())
+
+    def sync(self, descriptor: int) -> None:
+        """What was synced: a file, or the names in a folder."""
+        status = os.fstat(descriptor)
+        if not stat.S_ISDIR(status.st_mode):
+            for path in self._files():
+                if _same(path, status):
+                    self._contents[status.st_ino] = path.read_bytes()
+            return
+        for folder in (self._folder, *self._folder.rglob("*")):
+            if _same(folder, status):
+                self._names = {path: inode for path, inode in self._names.items() if path.parent != folder}
+                self._names |= {path: path.stat().st_ino for path in self._files() if path.parent == folder}
+
+    def lose_power(self) -> None:
+        """Leaves what survives; folders do."""
+        kept = {path: self._contents.get(inode, b"") for path, inode in self._names.items()}
+        modes = {path.stat().st_ino: path.stat().st_mode for path in self._files()}
+        folders = [path for path in self._folder.rglob("*") if path.is_dir()]
+        names = dict(self._names)
+        shutil.rmtree(self._folder)
+        for folder in (self._folder, *folders):
+            folder.mkdir(exist_ok=True)
+        for path, data in kept.items():
+            path.write_bytes(data)
+            path.chmod(stat.S_IMODE(modes.get(names[path], 0o600)))
+
+
+def _same(path: Path, status: os.stat_result) -> bool:
+    return os.path.samestat(path.stat(), status)

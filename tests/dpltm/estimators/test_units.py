@@ -175,6 +175,24 @@ def test_scores_of_persons_who_were_trained_on_are_refused() -> None:
     assert any("was not told whose" in note for note in made.privacy_.notes)
 
 
+HOUSEHOLDS = (np.arange(len(WHO)) * 7) % 20
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one ledger", "a ledger each"])
+@pytest.mark.parametrize("rows", [slice(None), slice(100)], ids=["all", "half"])
+def test_a_second_fit_for_persons_of_another_kind_is_refused(rows: slice, apart: bool) -> None:
+    """A patient has rows in many households, so no figure for either kind would hold for the other."""
+    made = classifier().fit(X, Y, units=WHO)
+    other = clone(made).set_params(n_records=20, ledger=Ledger() if apart else made.ledger)
+    spent, figure = other.ledger.events, made.privacy_.certified
+    with pytest.raises(InputError, match=r"^`units`: an earlier fit of this estimator"):
+        other.fit(X[rows], Y[rows], units=HOUSEHOLDS[rows])
+    assert other.ledger.events == spent
+    assert made.privacy_.certified == figure
+    other.set_params(n_records=PERSONS).fit(X[rows], Y[rows], units=WHO[rows])
+    assert made.privacy_.certified.unit == "user"
+
+
 def test_clones_add_up_for_persons() -> None:
     made = classifier()
     one, two = clone(made).fit(X, Y, units=WHO), clone(made).fit(X[:160], Y[:160], units=WHO[:160])

@@ -1,0 +1,403 @@
+"""Accounts: which entries count, which touched the same people, and what they come to; golden figures of PRIVACY.md."""
+
+import math
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+
+from dpltm.errors import BudgetError, DpltmError, InputError
+from dpltm.privacy import accountant
+from dpltm.privacy.account import MAX_PIECES, Account, as_replace_one
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.entry import HASHES, Entry, Lineage, Part
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    NoisySgd,
+    PrivateSearch,
+    RandomizedResponse,
+    Selection,
+    Unprotected,
+)
+from dpltm.privacy.two_steps import over_two_steps
+from exact import gaussian_delta
+
+DELTA = 1e-5
+HERE, THERE = "a" * 64, "b" * 64
+NOISE = GaussianRelease(4.0)
+SGD = NoisySgd(256 / 60000, 3515, 1.1)
+REPLACING = GaussianRelease(4.0, adjacency="replace-one")
+
+
+def part(start, stop, cut="record", snapshot="one"):
+    return Part("table", snapshot, (), cut, start, stop)
+
+
+def released(number, *mechanisms, home=HERE, on=None, kind="release", **more):
+    return Entry(kind, on or Part(), mechanisms, id=f"{number}", home=home, sequence=number, **more)
+
+
+def account(*entries, lineage=(), **more):
+    return Account.of(entries, Lineage(tuple(lineage)), **({"home": HERE} | more))
+
+
+def noise_for(target, delta=DELTA):
+    return brentq(lambda noise: gaussian_delta(target, 1 / noise) - delta, 0.1, 100)
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("parts", "truth"), [(1, 2.15), (2, 3.18), (10, 8.17)])
+def test_ranges_of_a_file_that_fixes_no_places_add_up_over_two_steps(parts, truth):
+    """PRIVACY.md 1: whatever follows a record moves by one, so each part sees one record leave and another come."""
+    moved = over_two_steps(GaussianRelease(noise_for(1.0)))
+    ranges = [released(number + 1, moved, on=Part(f"rows {number}")) for number in range(parts)]
+    assert account(*ranges).epsilon(DELTA) == pytest.approx(truth, abs=0.01)
+
+
+@pytest.mark.parametrize("cut", ["record", "person", "place"])
+def test_disjoint_ranges_of_one_cut_cost_what_one_does(cut):
+    noise = GaussianRelease(noise_for(1.0))
+    ranges = [released(number + 1, noise, on=part(10 * number, 10 * number + 10, cut)) for number in range(10)]
+    assert account(*ranges).epsilon(DELTA) == pytest.approx(1.0, abs=1e-3)
+    assert account(*ranges, released(11, noise)).epsilon(DELTA) == pytest.approx(epsilon([noise, noise], DELTA))
+
+
+def ids(pieces):
+    return {frozenset(entry.id for entry in piece) for piece in pieces}
+
+
+def test_pieces_are_what_one_person_can_be_in():
+    entries = [
+        released(1, NOISE, on=part(0, 10)),
+        released(2, NOISE, on=part(10, 20)),
+        released(3, NOISE, on=part(5, 15)),
+        released(4, NOISE, on=part(0, 10, "place")),
+        released(5, NOISE, on=part(10, 20, "place")),
+        released(6, NOISE),
+    ]
+    assert ids(account(*entries[:3]).pieces) == {frozenset("13"), frozenset("23")}
+    assert ids(account(*entries).pieces) == {frozenset(f"{hash}3{place}6") for hash in "12" for place in "45"}
+    assert ids(account(*entries[:2], unit="record").pieces) == {frozenset("1"), frozenset("2")}
+    replacing = released(7, REPLACING, on=part(20, 30))
+    assert ids(account(*entries[:2], replacing).pieces) == {frozenset("127")}
+    assert ids(account(*entries[3:5], replacing).pieces) == {frozenset("47"), frozenset("57")}
+    assert ids(account().pieces) == {frozenset()}
+
+
+@pytest.mark.parametrize("many", [15, 16, 17, 300])
+def test_too_many_combinations_are_priced_as_whole(many):
+    cells = [(k, cut) for cut in ("record", "place") for k in range(many)]
+    entries = [released(place, NOISE, on=part(k, k + 1, cut)) for place, (k, cut) in enumerate(cells, start=1)]
+    found = account(*entries)
+    size = max(map(len, found.pieces))
+    assert len(found.pieces) <= MAX_PIECES
+    assert size == (2 if many * many <= MAX_PIECES else 1 + many if many <= MAX_PIECES else 2 * many)
+    assert {entry.id for piece in found.pieces for entry in piece} == {entry.id for entry in entries}
+
+
+# --- which entries count --------------------------------------------------------------------------------------------
+
+
+def test_everything_in_the_ledger_and_the_lineage_counts_once():
+    mine, other = released(1, NOISE), released(2, NOISE, home=THERE)
+    assert account(mine, lineage=[mine, other]).entries == (mine, other)
+    assert account(mine, lineage=[mine, other]).epsilon(DELTA) == epsilon([NOISE, NOISE], DELTA)
+    assert account(mine).__add__([mine]).entries == (mine,)
+    draft = Entry("release", mechanisms=(NOISE,))
+    assert len(account(mine).__add__([draft]).__add__([draft]).entries) == 3
+
+
+@pytest.mark.parametrize(
+    ("population", "declared_by", "counts"),
+    [
+        ("others", HERE, False),
+        ("others", THERE, True),
+        ("strangers", HERE, True),
+        (None, HERE, True),
+        ("people", HERE, True),
+    ],
+)
+def test_names_separate_only_where_this_ledger_declares_them_apart(population, declared_by, counts):
+    apart = Entry("apart", population="others", id="9", home=declared_by, sequence=9)
+    travelled = released(1, NOISE, home=THERE, population=population)
+    held, lineage = ([apart], [travelled]) if declared_by == HERE else ([], [apart, travelled])
+    found = account(*held, lineage=lineage, population="people")
+    assert (travelled in found.paid) is counts
+    assert (found.aside == {"others": (travelled,)}) is not counts
+    assert found.epsilon(DELTA) == (epsilon([NOISE], DELTA) if counts else 0)
+
+
+def test_declarations_cost_nothing_and_every_release_does():
+    free = [Entry(kind, id=kind, home=HERE) for kind in ("public", "excluded")]
+    free.append(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),), id="budget", home=HERE))
+    assert account(*free).epsilon(DELTA) == 0
+    assert account(*free).adjacency is None
+    assert account(*free, released(1, NOISE, kind="local")).epsilon(DELTA) == epsilon([NOISE], DELTA)
+    assert math.isinf(account(*free, released(1, Unprotected())).epsilon(DELTA))
+
+
+def test_units_are_never_added():
+    with pytest.raises(InputError, match="patient") as refused:
+        account(released(1, NOISE), released(2, NOISE, unit="patient"))
+    assert refused.value.field == "unit"
+    people = account(released(1, NOISE, unit="patient"), Entry("public", id="2", home=HERE), unit="patient")
+    assert people.epsilon(DELTA) == epsilon([NOISE], DELTA)
+
+
+# --- relations ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "twice"),
+    [
+        (SGD, NoisySgd(SGD.sampling_rate, SGD.steps, 0.55, 2.0, adjacency="replace-one")),
+        (NOISE, GaussianRelease(2.0, 2.0, adjacency="replace-one")),
+        (LaplaceRelease(2.0), LaplaceRelease(2.0, 2.0, adjacency="replace-one")),
+        (Selection(0.5, 0.6), Selection(0.5, 1.2, adjacency="replace-one")),
+        (Guarantee(0.5), Guarantee(1.0, adjacency="replace-one")),
+        (Guarantee(1.0, 1e-6), Guarantee(2.0, (1 + math.e) * 1e-6, adjacency="replace-one")),
+        (Guarantee(1.0, 0.3), Unprotected(adjacency="replace-one")),
+        (
+            PrivateSearch((NoisySgd(0.01, 9, 1.0),), 20.0, 0.1),
+            PrivateSearch((NoisySgd(0.01, 9, 0.5, 2.0, adjacency="replace-one"),), 10.0, 0.1, adjacency="replace-one"),
+        ),
+        (Unprotected(), Unprotected()),
+        (RandomizedResponse(epsilon=1.0, categories=3), RandomizedResponse(epsilon=1.0, categories=3)),
+    ],
+)
+def test_under_mixed_relations_a_record_is_two_steps_away(mechanism, twice):
+    assert as_replace_one(mechanism) == twice
+    stated = (mechanism,) if mechanism.adjacency == "replace-one" else (twice,)
+    mixed = account(released(1, mechanism), released(2, REPLACING))
+    assert mixed.adjacency == "replace-one"
+    assert mixed.epsilon(DELTA, "rdp") == epsilon([*stated, REPLACING], DELTA, "rdp")
+
+
+SIZES = st.floats(5e-324, 1.7e308)
+
+
+@given(
+    st.one_of(
+        st.builds(GaussianRelease, SIZES, SIZES),
+        st.builds(LaplaceRelease, SIZES, SIZES),
+        st.builds(Guarantee, SIZES, st.floats(0, 1, exclude_max=True)),
+        st.builds(Selection, SIZES, st.just(math.inf)),
+        st.builds(
+            NoisySgd,
+            st.sampled_from([1e-300, 0.01, 1]),
+            st.integers(1, 10**9),
+            st.sampled_from([0, 1e-3, 1.0, 1e300]),
+            SIZES,
+        ),
+    )
+)
+def test_two_steps_of_whatever_a_ledger_can_hold_have_a_price_and_never_a_lower_one(mechanism):
+    single = account(released(1, mechanism)).epsilon(DELTA, "rdp")
+    both = account(released(1, mechanism), released(2, GaussianRelease(1e6, adjacency="replace-one"))).epsilon(
+        DELTA, "rdp"
+    )
+    assert both >= single * (1 - 1e-6)
+
+
+# --- order ----------------------------------------------------------------------------------------------------------
+
+DRAW = Selection(0.5, 0.5)
+
+
+def test_a_draw_that_came_first_composes_better():
+    """PRIVACY.md 5: 1.134 without the draw, about 1.42 with it, 1.596 as pure DP."""
+    draw, training = released(1, DRAW), released(2, SGD)
+    first = account(draw, training).epsilon(DELTA)
+    assert account(training).epsilon(DELTA) == pytest.approx(1.134, abs=0.001)
+    assert first == pytest.approx(1.42, abs=0.01)
+    adaptive = account(released(3, DRAW), training).epsilon(DELTA)
+    assert first < adaptive < 1.596
+    assert epsilon([DRAW, SGD], DELTA) == adaptive
+
+
+@pytest.mark.parametrize(
+    ("entries", "first"),
+    [
+        ([released(1, DRAW), released(2, NOISE)], True),
+        ([released(2, DRAW), released(1, NOISE)], False),
+        ([released(1, DRAW), released(2, NOISE, home=THERE)], False),  # nothing says which came first
+        ([released(1, DRAW), replace(released(1, NOISE, home=THERE), id="x")], False),
+        ([released(1, DRAW, NOISE)], False),
+        ([released(1, DRAW, home=THERE), released(2, NOISE, home=THERE)], True),
+        ([released(1, replace(DRAW, adaptive=False)), released(2, replace(DRAW, adaptive=False))], True),
+        ([released(2, replace(DRAW, adaptive=False)), released(1, NOISE)], False),  # what is stored is not believed
+    ],
+)
+def test_first_is_read_from_the_order_of_one_ledger(entries, first):
+    found = account(*entries)
+    (piece,) = found.pieces
+    adaptive = [mechanism.adaptive for mechanism in found.mechanisms(piece) if isinstance(mechanism, Selection)]
+    assert adaptive == [not first] + [True] * (len(adaptive) - 1)
+
+
+def test_a_draft_is_the_last_of_its_ledger():
+    draft = Entry("release", mechanisms=(DRAW,))
+    for held, first in (((), True), ((released(1, NOISE),), False)):
+        planned = account(*held).__add__([draft, Entry("release", mechanisms=(NOISE,))])
+        (draw,) = [each for each in planned.mechanisms(planned.pieces[0]) if isinstance(each, Selection)]
+        assert draw.adaptive is not first
+
+
+def test_a_filter_covers_mechanisms_that_answers_chose():
+    """PRIVACY.md 1, "Order": the answer of randomised response picks a Gaussian or a (0, 1e-5) mechanism.
+
+    Let p and q be the chances of the answers, 1 and 0. On the pair where p belongs to the answer that picks the Gaussian,
+    delta(x) = p G(x - 0.25) + q (1e-5 + (1 - 1e-5) (1 - e^(x + 0.25))+), with the Gaussian's own profile G.
+    """
+    response = RandomizedResponse(epsilon=0.25, categories=2)
+    p = math.exp(0.25) / (1 + math.exp(0.25))
+
+    def on_the_way(noise, x):  # of both, where the Gaussian is always taken
+        return p * gaussian_delta(x - 0.25, 1 / noise) + (1 - p) * gaussian_delta(x + 0.25, 1 / noise)
+
+    noise = brentq(lambda noise: on_the_way(noise, 1.5) - DELTA, 1, 10)
+    way = account(released(1, response), released(2, GaussianRelease(noise, adjacency="replace-one")))
+    other = account(released(1, response), released(2, Guarantee(1e-9, DELTA / 2, adjacency="replace-one")))
+    assert way.epsilon(DELTA) == pytest.approx(1.5, abs=1e-3)
+    assert other.epsilon(DELTA) < 1.5
+    together = brentq(lambda x: p * gaussian_delta(x - 0.25, 1 / noise) + (1 - p) * DELTA - DELTA, 0.3, 5)
+    assert together == pytest.approx(1.548, abs=5e-4)
+    assert max(way.filter_epsilon(DELTA), other.filter_epsilon(DELTA)) > together
+
+
+@pytest.mark.parametrize("first", [1.0, 3.0])
+def test_the_filter_is_one_order_for_everything(first):
+    """Divergences at that order add up, so a figure depends on their sum alone; no best order is looked for."""
+    order = 1 - math.log(DELTA)
+    sums = order / (2 * first**2) + order / (2 * 5.0**2)
+    found = account(released(1, GaussianRelease(first)), released(2, GaussianRelease(5.0))).filter_epsilon(DELTA)
+    assert found == pytest.approx(sums + math.log1p(-1 / order) - math.log(DELTA / 2 * order) / (order - 1), rel=1e-9)
+    assert found >= epsilon([GaussianRelease(first), GaussianRelease(5.0)], DELTA)
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "figure"),
+    [
+        ((), 0.0),
+        ((Unprotected(),), math.inf),
+        ((Guarantee(600.0),), 600.0),
+        ((NOISE, Guarantee(0.1, 0.6e-5)), math.inf),
+    ],
+)
+def test_edges_of_the_filter(mechanisms, figure):
+    assert accountant.filter_epsilon(mechanisms, DELTA) == figure
+
+
+def test_a_filter_takes_the_worst_piece_and_checks_delta():
+    small, large = released(1, NOISE, on=part(0, 10)), released(2, GaussianRelease(1.0), on=part(10, 20))
+    assert account(small, large).filter_epsilon(DELTA) == account(large).filter_epsilon(DELTA)
+    with pytest.raises(InputError, match="delta"):
+        account(small).filter_epsilon(0.0)
+
+
+# --- budgets --------------------------------------------------------------------------------------------------------
+
+
+def budget(limit, number=1, home=HERE):
+    return Entry("budget", mechanisms=(Guarantee(limit, DELTA),), id=f"b{number}", home=home, sequence=number)
+
+
+DRAFT = Entry("release", mechanisms=(NOISE,))
+
+
+@pytest.mark.parametrize(
+    ("held", "lineage", "refused"),
+    [
+        ([budget(1.0)], [], False),
+        ([budget(0.9)], [], True),
+        ([budget(1.0), released(2, NOISE)], [], True),
+        ([budget(1.0)], [released(2, NOISE, home=THERE)], True),
+        ([budget(0.9), budget(1.0, 2)], [], False),
+        ([budget(1.0), budget(0.9, 2)], [], True),
+        ([], [budget(0.9, home=THERE)], False),  # of somebody else's ledger
+        ([budget(1.0)], [budget(0.9, 2, home=THERE)], False),
+        ([budget(9.0), released(2, Unprotected())], [], True),
+    ],
+)
+def test_the_last_budget_of_the_own_ledger_limits_ledger_and_lineage(held, lineage, refused):
+    found = account(*held, lineage=lineage)
+    if refused:
+        with pytest.raises(BudgetError, match="above the budget"):
+            found.check_budget((DRAFT,))
+    else:
+        found.check_budget((DRAFT,))
+    found.check_budget((budget(0.001, 9),))  # what costs nothing is never refused
+    assert epsilon([NOISE], DELTA) == pytest.approx(0.926, abs=1e-3)
+
+
+def test_ranges_beside_each_other_share_no_budget():
+    held = [budget(1.0), released(2, NOISE, on=part(0, 10))]
+    account(*held).check_budget([replace(DRAFT, part=part(10, 20))])
+    with pytest.raises(BudgetError):
+        account(*held).check_budget([replace(DRAFT, part=part(9, 20))])
+
+
+# --- properties -----------------------------------------------------------------------------------------------------
+
+PARTS = [
+    Part(),
+    Part("table", "one"),
+    *(part(k, k + 2, cut) for cut in ("record", "place", "person") for k in (0, 1, 2)),
+]
+PARTS += [part(0, 2, snapshot="two"), part(0, HASHES, snapshot="two")]
+CHEAP = [NOISE, REPLACING, LaplaceRelease(2.0), DRAW, Guarantee(0.3, 1e-7), Guarantee(0.5)]
+entries_of_two_ledgers = st.lists(
+    st.tuples(st.sampled_from(PARTS), st.sampled_from(CHEAP), st.sampled_from([HERE, THERE])), min_size=1, max_size=8
+).map(lambda rows: [released(k, mechanism, home=home, on=where) for k, (where, mechanism, home) in enumerate(rows, 1)])
+
+
+def figures(entries, unit="record"):
+    entries = [replace(entry, unit=unit) for entry in entries]
+    mine = [entry for entry in entries if entry.home == HERE]
+    found = account(*mine, lineage=[entry for entry in entries if entry.home != HERE], unit=unit)
+    return found.epsilon(DELTA, "rdp"), found.filter_epsilon(DELTA)
+
+
+@settings(max_examples=100)
+@given(entries_of_two_ledgers, st.sampled_from(["record", "patient"]))
+def test_one_entry_more_never_lowers_a_figure(entries, unit):
+    before, after = figures(entries[:-1], unit), figures(entries, unit)
+    assert all(more >= less * (1 - 1e-9) for less, more in zip(before, after, strict=True))
+
+
+@given(entries_of_two_ledgers.map(lambda entries: entries[:4]))
+def test_no_order_of_unions_changes_a_figure(entries):
+    first = account(lineage=entries, home="").epsilon(DELTA, "rdp")
+    for order in permutations(entries):
+        assert account(lineage=order, home="").epsilon(DELTA, "rdp") == pytest.approx(first, rel=1e-9)
+
+
+def test_many_cuts_stay_monotone():
+    """Also where there are too many combinations to price each: once a cut is taken as whole it stays so."""
+    rng = np.random.default_rng(0)
+    entries, last = [], 0.0
+    for number in range(1, 120):
+        start, cut, snapshot = (
+            int(rng.integers(40)),
+            str(rng.choice(["record", "place"])),
+            str(rng.choice(["one", "two"])),
+        )
+        entries.append(released(number, NOISE, on=part(start, start + 1, cut, snapshot)))
+        found = account(*entries).epsilon(DELTA, "ma")
+        assert found >= last * (1 - 1e-9)
+        last = found
+
+
+def test_an_account_has_a_curve_a_piece():
+    found = account(released(1, NOISE, on=part(0, 10)), released(2, NOISE, on=part(10, 20))).profiles()
+    assert [profile.epsilon(DELTA) for profile in found] == [epsilon([NOISE], DELTA)] * 2
+    with pytest.raises(DpltmError):
+        account(released(1, Unprotected())).profiles()

@@ -1,0 +1,374 @@
+"""Parts, entries and lineages: which ranges separate whom, the laws of unions, and JSON that refuses the unknown."""
+
+import copy
+import json
+import math
+import pickle
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpltm.errors import ArtifactError, InputError
+from dpltm.privacy.entry import (
+    END,
+    HASHES,
+    MECHANISMS,
+    Entry,
+    Head,
+    Lineage,
+    Part,
+    entry_from_json,
+    lineage_from_json,
+    lineage_from_text,
+    lineage_of,
+    to_json,
+    union,
+)
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    Mechanism,
+    NoisySgd,
+    PrivateSearch,
+    RandomizedResponse,
+    Selection,
+    Unprotected,
+)
+
+HALF = HASHES // 2
+NOISE = GaussianRelease(4.0)
+
+
+def ranged(start, stop, cut="record", snapshot="one", columns=("age", "sex")):
+    return Part("table", snapshot, columns, cut, start, stop)
+
+
+def entry(id, mechanism=NOISE, **more):
+    return Entry("release", mechanisms=(mechanism,), id=id, **({"home": "home", "day": "2026-01-01"} | more))
+
+
+@pytest.mark.parametrize(
+    ("cut", "unit", "adjacency", "apart"),
+    [
+        ("record", "record", "add-remove", True),
+        ("record", "record", "replace-one", False),  # it leaves one range, and its successor enters another
+        ("record", "patient", "add-remove", False),  # whose records have any hash
+        ("person", "patient", "add-remove", True),
+        ("person", "record", "add-remove", True),  # all records of one person have one hash
+        ("person", "patient", "replace-one", False),
+        ("place", "record", "add-remove", True),
+        ("place", "record", "replace-one", True),  # the successor has the same place
+        ("place", "patient", "add-remove", False),
+    ],
+)
+def test_ranges_separate_whoever_a_neighbour_changes_in_one_of_them_alone(cut, unit, adjacency, apart):
+    low, high = ranged(0, 10, cut), ranged(10, 20, cut)
+    assert low.apart(high, unit, adjacency) is high.apart(low, unit, adjacency) is apart
+    assert not low.apart(replace(high, start=9), unit, adjacency)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ranged(HALF, HASHES, snapshot="two"),
+        ranged(HALF, HASHES, snapshot=None),
+        ranged(HALF, HASHES, columns=("age",)),
+        ranged(HALF, HASHES, cut="person"),
+        Part("table", "one"),
+        Part(),
+    ],
+)
+def test_only_ranges_of_one_cut_of_one_snapshot_are_compared(other):
+    assert not ranged(0, HALF).apart(other, "record", "add-remove")
+
+
+@pytest.mark.parametrize(
+    ("other", "overlaps"),
+    [
+        (ranged(0, 1), True),
+        (ranged(HALF, HASHES), False),
+        (ranged(HALF, HASHES, cut="person"), True),
+        (Part("table", "one"), True),
+        (Part("table", "two"), False),  # not surely
+        (Part(), False),
+    ],
+)
+def test_what_surely_shares_records_refuses(other, overlaps):
+    assert ranged(0, HALF).overlaps(other) is overlaps
+
+
+@pytest.mark.parametrize(
+    ("cut", "start", "stop"),
+    [
+        ("record", 0, HASHES + 1),
+        ("record", 0, END),
+        ("person", 5, 5),
+        ("place", -1, 5),
+        ("place", 5, 4),
+        ("whole", 0, 5),
+    ],
+)
+def test_what_is_no_range_is_refused(cut, start, stop):
+    with pytest.raises(ArtifactError, match=f"table: {start}:{stop}"):
+        ranged(start, stop, cut)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mechanisms", "population"),
+    [
+        ("release", (), None),
+        ("local", (), None),
+        ("budget", (), None),
+        ("budget", (NOISE,), None),
+        ("budget", (Guarantee(1.0, 1e-5), Guarantee(1.0, 1e-5)), None),
+        ("budget", (Guarantee(1.0),), None),  # no accountant answers at delta 0
+        ("public", (NOISE,), None),
+        ("excluded", (NOISE,), None),
+        ("apart", (NOISE,), "others"),
+        ("apart", (), None),
+    ],
+)
+def test_an_entry_that_contradicts_itself_is_refused(kind, mechanisms, population):
+    with pytest.raises(ArtifactError):
+        Entry(kind, mechanisms=mechanisms, population=population)
+
+
+# --- unions ---------------------------------------------------------------------------------------------------------
+
+POOL = [entry(f"{number:064x}", GaussianRelease(1.0 + number)) for number in range(6)]
+lineages = st.builds(
+    lambda chosen, counts: Lineage(
+        tuple(chosen), tuple(Head(f"ledger {k}", n, f"{k} {n}") for k, n in counts.items())
+    ),
+    st.lists(st.sampled_from(POOL), unique=True),
+    st.dictionaries(st.integers(0, 2), st.integers(0, 5)),
+)
+
+
+def content(lineage):
+    return {each.id: each for each in lineage.entries}, {head.ledger: head for head in lineage.heads}
+
+
+@given(lineages, lineages, lineages)
+def test_unions_lose_nothing_count_nothing_twice_and_have_no_order(one, two, three):
+    assert (one | two) | three == one | (two | three)
+    assert content(one | two) == content(two | one)
+    assert content(one | one) == content(Lineage() | one) == content(one)
+    assert one | Lineage() == one
+    assert {each.id for each in (one | two).entries} == {each.id for part in (one, two) for each in part.entries}
+    for ledger, head in content(one | two)[1].items():
+        assert head.count == max(each.count for part in (one, two) for each in part.heads if each.ledger == ledger)
+
+
+def test_one_id_with_two_contents_is_refused_in_either_order():
+    true, edited = entry("1" * 64), entry("1" * 64, GaussianRelease(40.0))
+    for groups in (((true,), (edited,)), ((edited,), (true,)), ((true, edited),)):
+        with pytest.raises(ArtifactError, match="111111111111"):
+            union(*groups)
+
+
+def test_a_ledger_that_went_on_in_two_places_is_refused():
+    one, other = Lineage((), (Head("ledger", 3, "a" * 64),)), Lineage((), (Head("ledger", 3, "b" * 64),))
+    with pytest.raises(ArtifactError, match="aaaaaaaaaaaa and bbbbbbbbbbbb"):
+        one | other
+
+
+@pytest.mark.parametrize(
+    ("entries", "heads"),
+    [
+        ((entry("1" * 64), entry("1" * 64)), ()),
+        ((entry(""),), ()),
+        ((entry("1" * 64, home=""),), ()),
+        ((), (Head("ledger", 1, "a"), Head("ledger", 2, "b"))),
+    ],
+)
+def test_a_lineage_that_contradicts_itself_is_refused(entries, heads):
+    with pytest.raises(ArtifactError):
+        Lineage(entries, heads)
+
+
+def test_values_made_of_values_carry_the_lineages_of_all():
+    class Value:
+        def __init__(self, *entries):
+            self.lineage = Lineage(entries)
+
+    made = lineage_of(Value(POOL[0], POOL[1]), None, Value(POOL[1]), Lineage((POOL[2],)))
+    assert made.entries == tuple(POOL[:3])
+    assert made.paid == made.entries
+    assert made
+    assert not lineage_of(None)
+    with pytest.raises(AttributeError):
+        lineage_of("a value that does not say where it comes from")
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+SGD = NoisySgd(0.01, 100, 1.1, nominal_sensitivity=0.5)
+EVERY = (
+    SGD,
+    Selection(0.5, math.inf, "permute-and-flip"),
+    PrivateSearch((replace(SGD, nominal_sensitivity=None),), 20.0, 0.1),
+    NOISE,
+    LaplaceRelease(2.0, 3.0),
+    RandomizedResponse(epsilon=0.5, categories=4),
+    Guarantee(1.0, 1e-6, adjacency="replace-one"),
+    Unprotected(),
+)
+FULL = Lineage(
+    (
+        Entry(
+            "release",
+            ranged(0, HALF),
+            EVERY,
+            "words",
+            "facts",
+            "people",
+            "patient",
+            "2026-01-01",
+            "1" * 64,
+            "2" * 64,
+            1,
+        ),
+        Entry("apart", population="others", id="3" * 64, home="2" * 64, sequence=2),
+    ),
+    (Head("2" * 64, 2, "4" * 64),),
+)
+
+
+def test_every_mechanism_has_a_name():
+    assert set(MECHANISMS.values()) == {type(mechanism) for mechanism in EVERY} == set(_concrete(Mechanism))
+
+
+def _concrete(kind):
+    return [
+        each
+        for each in kind.__subclasses__()
+        if each.__module__ == "dpltm.privacy.mechanisms" and each.__name__ != "TwoSteps"
+    ]
+
+
+def test_json_and_pickles_give_back_what_went_in():
+    assert lineage_from_text(json.dumps(to_json(FULL))) == FULL
+    assert [entry_from_json(to_json(each)) for each in FULL.entries] == list(FULL.entries)
+    assert pickle.loads(pickle.dumps(FULL)) == FULL
+
+
+@given(
+    st.builds(
+        Entry,
+        st.just("release"),
+        st.builds(ranged, st.integers(0, 9), st.integers(10, 20), st.sampled_from(["record", "person", "place"])),
+        st.lists(st.sampled_from(EVERY) | st.builds(GaussianRelease, st.floats(1e-300, 1e300)), min_size=1).map(tuple),
+        st.text(st.characters(categories=["L", "N", "P"]), max_size=20),
+        population=st.none() | st.just("people"),
+        sequence=st.integers(0, 10**6),
+    )
+)
+def test_any_entry_survives_json(draft):
+    assert entry_from_json(json.loads(json.dumps(to_json(draft)))) == draft
+
+
+def deep():
+    found = []
+    for _ in range(5000):
+        found = [found]
+    return found
+
+
+HOSTILE = [
+    math.nan,
+    -math.inf,
+    math.inf,
+    True,
+    False,
+    None,
+    "",
+    "text\nof two lines",
+    "x" * 10_001,
+    -1,
+    0,
+    1,
+    0.5,
+    10**400,
+]
+HOSTILE += [[], [[]], {}, {"a": 1}, "inf", "\ud800"]
+
+
+def paths(body, path=()):
+    yield path
+    for key, value in body.items() if isinstance(body, dict) else enumerate(body) if isinstance(body, list) else ():
+        yield from paths(value, (*path, key))
+
+
+def changed(body, path, value):
+    if not path:
+        return value
+    body = copy.copy(body)
+    body[path[0]] = changed(body[path[0]], path[1:], value)
+    return body
+
+
+def test_whatever_stands_anywhere_is_read_as_it_is_or_refused():
+    body = to_json(FULL)
+    read = refused = 0
+    for path in paths(body):
+        for value in (*HOSTILE, deep()):
+            try:
+                found = lineage_from_json(changed(body, path, value))
+            except ArtifactError:
+                refused += 1
+                continue
+            read += 1
+            again = to_json(found)
+            for step in path:
+                again = again[step]
+            assert again == value
+            assert type(again) is type(value) or (type(again), type(value)) == (float, int), path
+    assert read > 50
+    assert refused > 1000
+
+
+def test_unknown_and_missing_fields_are_refused_everywhere():
+    body = to_json(FULL)
+    for path in paths(body):
+        at = body
+        for step in path:
+            at = at[step]
+        if isinstance(at, dict):
+            for wrong in ({**at, "more": 1}, *({k: v for k, v in at.items() if k != gone} for gone in at)):
+                with pytest.raises(ArtifactError):
+                    lineage_from_json(changed(body, path, wrong))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[" * 100_000, "NaN", "1" * 5000, '{"entries": [], "heads": [], "x": 1e999}']
+)
+def test_a_text_that_is_no_lineage_is_refused(text):
+    with pytest.raises(ArtifactError, match="lineage"):
+        lineage_from_text(text)
+
+
+def test_numbers_that_would_be_rounded_to_whole_ones_are_not():
+    body = to_json(entry("1" * 64, SGD))
+    for wrong in (100.0, "100", True):
+        with pytest.raises(ArtifactError, match="steps"):
+            entry_from_json(changed(body, ("mechanisms", 0, "steps"), wrong))
+
+
+def test_a_mechanism_that_no_ledger_knows_is_refused_by_name():
+    class Mine(GaussianRelease):
+        pass
+
+    with pytest.raises(InputError, match="Mine"):
+        to_json(Entry("release", mechanisms=(Mine(4.0),)))
+
+
+def test_words_of_a_part_name_its_range():
+    assert str(ranged(0, HALF)) == "table[0.0:0.5]"
+    assert str(ranged(HASHES // 8, HASHES, "person")) == "table[0.125:1.0]"
+    assert str(ranged(3, END, "place")) == "table[3:]"
+    assert str(ranged(0, HALF).whole) == "table"
+    assert {item.name for item in fields(Part)} == {"name", "snapshot", "columns", "cut", "start", "stop"}

@@ -1,0 +1,232 @@
+"""Ledgers: what is entered stays, as it will be read; budgets refuse before it; and no value knows more than its ledger."""
+
+import copy
+import json
+import multiprocessing
+import os
+import pickle
+import threading
+from dataclasses import replace
+
+import pytest
+
+from dpltm.errors import ArtifactError, BudgetError, InputError
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.entry import Entry, Head, Lineage, Part, entry_from_json, to_json
+from dpltm.privacy.ledger import Book, Ledger, Moved, next_digest
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, RandomizedResponse, Unprotected
+
+DELTA = 1e-5
+NOISE = GaussianRelease(4.0)
+DRAFT = Entry("release", mechanisms=(NOISE,), words="a mean")
+
+
+class Shelf:
+    """A store in memory that tests can look into, and take from."""
+
+    def __init__(self, book):
+        self.book, self.held = book, threading.Lock()
+
+    def read(self):
+        return self.book
+
+    def locked(self):
+        return self.held
+
+    def add(self, before, after):
+        assert self.held.locked()
+        assert before is self.book
+        self.book = after
+
+
+@pytest.fixture
+def shelf():
+    return Shelf(Book.new("people"))
+
+
+def enter(ledger, draft=DRAFT, id="1" * 64):
+    return ledger.enter(draft, id, ledger.book.head)
+
+
+def test_entries_get_id_home_population_and_place(shelf):
+    ledger = Ledger(store=shelf)
+    first = enter(ledger)
+    (second,) = ledger.declare(Entry("apart", population="others"))
+    assert first == replace(DRAFT, id="1" * 64, home=shelf.book.home, population="people", sequence=1)
+    assert (second.sequence, second.population, len(second.id)) == (2, "others", 64)
+    assert ledger.entries == (first, second)
+    assert ledger.lineage(first) == Lineage((first,), (shelf.book.head,))
+    assert shelf.book.head == Head(shelf.book.home, 2, shelf.book.digests[-1])
+
+
+def test_what_is_read_again_has_the_same_digests(shelf):
+    entered = enter(Ledger(store=shelf), Entry("release", mechanisms=(GaussianRelease(2, 3),)))
+    read = entry_from_json(json.loads(json.dumps(to_json(entered))))
+    assert read == entered
+    assert next_digest("before", read) == next_digest("before", entered)
+    assert (
+        next_digest("before", replace(read, words="others"))
+        != next_digest("before", read)
+        != next_digest("after", read)
+    )
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        replace(DRAFT, words="of two\nlines"),
+        replace(DRAFT, kind="gift"),
+        replace(DRAFT, part=Part("table\x00")),
+        replace(DRAFT, mechanisms=[NOISE]),
+        replace(DRAFT, mechanisms=(RandomizedResponse(epsilon=1.0, categories=2.5),)),
+        replace(DRAFT, day=20261126),
+    ],
+)
+def test_what_could_not_be_read_again_is_never_entered(shelf, draft):
+    before = shelf.book
+    for way in (lambda: enter(Ledger(store=shelf), draft), lambda: Ledger(store=shelf).declare(DRAFT, draft)):
+        with pytest.raises((ArtifactError, TypeError)):
+            way()
+    assert shelf.book is before
+
+
+def test_a_release_is_entered_on_what_it_was_planned_on(shelf):
+    ledger, head = Ledger(store=shelf), shelf.book.head
+    enter(ledger)
+    with pytest.raises(Moved):
+        ledger.enter(DRAFT, "2" * 64, head)
+    with pytest.raises(ArtifactError, match="again"):
+        enter(ledger)
+    assert len(ledger.entries) == 1
+
+
+def test_one_plan_paid_twice_is_two_releases():
+    ledger = Ledger()
+    one, two = ledger.declare(DRAFT, DRAFT)
+    assert one.id != two.id
+    assert ledger.account().epsilon(DELTA) == epsilon([NOISE, NOISE], DELTA)
+
+
+@pytest.mark.parametrize(
+    ("draft", "field"),
+    [(replace(DRAFT, unit="patient"), "unit"), (replace(DRAFT, population="others"), "population")],
+)
+def test_people_of_another_unit_or_population_are_refused(shelf, draft, field):
+    with pytest.raises(InputError) as refused:
+        enter(Ledger(store=shelf), draft)
+    assert refused.value.field == field
+    nameless = Ledger()
+    with pytest.raises(InputError):
+        nameless.declare(draft)
+    assert nameless.entries == shelf.book.entries == ()
+    enter(Ledger(store=shelf), replace(DRAFT, population="people"))
+    Ledger(store=shelf).declare(Entry("public", population="others", unit="patient"))  # protects nobody
+
+
+def test_budgets_refuse_before_anything_is_entered():
+    ledger = Ledger()
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, DELTA),)))
+    enter(ledger)
+    with pytest.raises(BudgetError):
+        enter(ledger, id="2" * 64)
+    with pytest.raises(BudgetError):
+        ledger.declare(DRAFT)
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(2.0, DELTA),)))  # the last one rules
+    enter(ledger, id="2" * 64)
+    with pytest.raises(BudgetError):
+        enter(ledger, Entry("release", mechanisms=(Unprotected(),)), "3" * 64)
+    assert [entry.kind for entry in ledger.entries] == ["budget", "release", "budget", "release"]
+
+
+def test_what_came_with_a_value_is_never_refused_but_leaves_less():
+    elsewhere = Ledger()
+    behind = elsewhere.lineage(*elsewhere.declare(DRAFT))
+    ledger = Ledger()
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, DELTA),)))
+    account = ledger.account(behind)
+    assert account.epsilon(DELTA) == epsilon([NOISE], DELTA)
+    with pytest.raises(BudgetError):
+        account.check_budget((DRAFT,))
+
+
+def test_a_value_that_knows_more_of_its_ledger_is_refused_with_both_heads(shelf):
+    ledger = Ledger(store=shelf)
+    one, two = (enter(ledger, id=digit * 64) for digit in "12")
+    knows = [ledger.lineage(two), Lineage((two,)), Lineage((), (shelf.book.head,))]
+    full = shelf.book
+    for book in (full, full.adding([DRAFT], ["3" * 64])):  # which has grown since
+        assert all(book.account(lineage).entries == book.entries for lineage in knows)
+    short = replace(full, entries=(one,), digests=full.digests[:2])
+    shelf.book = short
+    for lineage in knows:
+        with pytest.raises(ArtifactError) as refused:
+            Ledger(store=shelf).account(lineage)
+        if lineage.heads:
+            assert full.digests[-1][:12] in str(refused.value)
+            assert short.digests[-1][:12] in str(refused.value)
+
+
+def test_a_copy_that_went_on_elsewhere_is_refused(shelf):
+    ledger = Ledger(store=shelf)
+    enter(ledger)
+    at_one = shelf.book
+    head = at_one.adding([DRAFT], ["2" * 64]).head
+    shelf.book = at_one.adding([DRAFT, DRAFT], ["3" * 64, "4" * 64])
+    with pytest.raises(ArtifactError, match=r"holds 3 entries .* knows 2"):
+        ledger.account(Lineage((), (head,)))
+    assert ledger.account(Lineage((), (at_one.head, Head("elsewhere", 9, "x")))).entries == shelf.book.entries
+
+
+def test_an_edited_entry_is_refused_wherever_it_meets_the_true_one(shelf):
+    ledger = Ledger(store=shelf)
+    edited = replace(enter(ledger), mechanisms=(GaussianRelease(400.0),))
+    with pytest.raises(ArtifactError, match="edited"):
+        ledger.account(Lineage((edited,)))
+
+
+def test_snapshots_are_known_by_content_and_to_the_owner_alone(shelf):
+    ledger = Ledger(store=shelf)
+    assert ledger.snapshot(b"content") == Ledger(store=shelf).snapshot(b"content")
+    assert len({ledger.snapshot(b"content"), ledger.snapshot(b"other"), Ledger("people").snapshot(b"content")}) == 3
+    assert shelf.book.key.hex() not in repr(shelf.book)
+    assert repr(shelf.book.key) not in repr(shelf.book)
+
+
+def test_threads_enter_one_after_the_other(shelf):
+    ledger = Ledger(store=shelf)
+    threads = [threading.Thread(target=ledger.declare, args=(DRAFT,) * 2) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [entry.sequence for entry in ledger.entries] == list(range(1, 17))
+    assert ledger.account(ledger.lineage()).entries == ledger.entries  # the chain is that of the entries
+
+
+def test_a_ledger_is_one():
+    ledger = Ledger()
+    assert copy.copy(ledger) is copy.deepcopy([ledger])[0] is ledger
+    with pytest.raises(InputError, match="pickled"):
+        pickle.dumps(ledger)
+    entered = ledger.declare(DRAFT)
+    lineage = ledger.lineage(*entered)
+    assert pickle.loads(pickle.dumps(lineage)) == lineage
+
+
+def _declare_in_child(ledger, found):
+    try:
+        ledger.declare(DRAFT)
+    except InputError as error:
+        found.put((error.field, len(ledger.entries)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_ledger_in_memory_is_of_one_process():
+    ledger, context = Ledger(), multiprocessing.get_context("fork")
+    ledger.declare(DRAFT)
+    found = context.Queue()
+    child = context.Process(target=_declare_in_child, args=(ledger, found))
+    child.start()
+    assert found.get(timeout=60) == ("ledger", 1)
+    child.join()
+    assert child.exitcode == 0
