@@ -15,11 +15,15 @@ from dpltm.networks.compaction import Compact, compact, compact_spec
 from dpltm.networks.masks import Mask
 from dpltm.pruning.generation import Ticket, Tickets, weights_of
 from dpltm.pruning.ticket_set import Parent, TicketSet
-from dpltm.tickets.files import LINEAGE, MAX_LINEAGE, new_folder, read_bytes
+from dpltm.tickets.files import new_folder, read_bytes, write_lineage
 from dpltm.tickets.plain import plain_pytorch
+from dpltm.tickets.run import weights_of as run_id
 from dpltm.tickets.run import write_config, write_network
 from dpltm.tickets.ticket_set import save_ticket_set
 from dpltm.training.run import Run
+
+MAX_METRICS = 2**26
+"""Bytes of a file of a run that is copied."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,11 @@ def compact_run(run: Run, path: Path) -> Shrunk:
     spec = ModelSpec(run.config["model"], run.config["features"], run.config["classes"])
     smaller, after = _compacted(spec, weights_of(run.model), run.mask, fold=True)
     with new_folder(path) as folder:
-        for name in ("metrics.jsonl", LINEAGE, "result.json", "environment.json"):
-            (folder / name).write_bytes(read_bytes(run.path / name, MAX_LINEAGE))
+        for name in ("metrics.jsonl", "result.json", "environment.json"):
+            (folder / name).write_bytes(read_bytes(run.path / name, MAX_METRICS))
         write_config(folder, {**run.config, "model": after.text, "compacted_from": spec.text})
         write_network(folder, smaller.model, smaller.mask)
+        write_lineage(folder, run.lineage, run_id(smaller.model, smaller.mask))
         (folder / "model.py").write_text(plain_pytorch(after, "model.safetensors"), encoding="utf-8")
     return _shrunk(spec, after, run.mask, smaller)
 

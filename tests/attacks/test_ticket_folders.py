@@ -20,7 +20,6 @@ import signal
 import struct
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,21 +28,21 @@ from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.network import FrozenNetwork
 from dpltm.networks import ModelSpec, build
+from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
-from dpltm.pruning.ticket_set import TicketSet
-from dpltm.tickets.ledger_file import open_ledger
+from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.tickets.remote import Folder
 from dpltm.tickets.sharing import pull
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.winner import save_winner
 from hostile_values import MAPS, wrong_values
-from set_events import DRAWN, MOMENTS, SAID, SOURCE, TRAINED
+from set_entries import DRAWN, MOMENTS, TRAINED
 from sets import store_set
 
 MAX_SECONDS, MAX_MEGABYTES = 20, 256
 TENSORS = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors", "features.safetensors")
-FILES = ("tickets.json", "README.md", "selection.json", "ledger.jsonl", *TENSORS)
+FILES = ("tickets.json", "README.md", "lineage.json", "winner.json", *TENSORS)
 
 ENTRIES: dict[str, list[Any]] = {
     "shape": [[2**63, 2**63], [-1], [0], [2**62, 4], ["1"], None, [1] * 10_000, [1.5]],
@@ -64,8 +63,8 @@ class Payload:
 
 
 def original(folder: Path) -> TicketSet:
-    """A small set with all that a set may have: a DP release and a draw behind it, predictors, a selection, a ledger, and
-    a network in front, which was trained on these records.
+    """A small set with all that a set may have: a DP release and a draw behind it, predictors, a winner, and a network in
+    front, which was trained on these records.
     """
     import torch
 
@@ -76,17 +75,11 @@ def original(folder: Path) -> TicketSet:
     front = ModelSpec("mlp:12", 4, 3)
     weights = {name: value.detach() for name, value in build(front, 0).named_parameters()}
     saved = store_set(
-        folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp", source=SOURCE,
-        config={"rounds": 3}, events=[MOMENTS], draws=[DRAWN],
-        feature_map=FeatureMap(
-            FrozenNetwork(front, weights), (2, 2), (0.0, 255.0), source=SOURCE, events=(TRAINED,)
-        ),
+        folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp",
+        config={"rounds": 3}, lineage=Lineage((MOMENTS, DRAWN)),
+        feature_map=FeatureMap(FrozenNetwork(front, weights), (2, 2), (0.0, 255.0), lineage=Lineage((TRAINED,))),
     )  # fmt: skip
-    drawn = replace(DRAWN, ticket_set=saved.id)
-    ledger = open_ledger(folder / "s" / "ledger.jsonl")
-    for event in (MOMENTS, replace(SAID, provenance="dp", ticket_set=saved.id), drawn):
-        ledger.append(event)
-    save_winner(saved, 2, "exponential", [drawn])
+    save_winner(folder / "s", Winner(2, saved.lineage, saved, {"eps1": 0.1}))
     return saved
 
 
@@ -109,8 +102,9 @@ class Attacker:
             "hostile header": self.header,
             "JSON bomb": self.bomb,
             "hostile description": lambda folder: self.description(folder, lambda document: document),
+            "hostile lineage": lambda folder: self.description(folder, lambda body: body["lineage"], "lineage.json"),
             "hostile row": lambda folder: self.description(folder, lambda one: self.random.choice(one["tickets"])),
-            "line of the ledger": self.ledger,
+            "another lineage": self.lineage,
         }
 
     def mutant(self, target: Path) -> str:
@@ -204,16 +198,18 @@ class Attacker:
             f'{start}2, "x": "' + "\\u0000" * (depth // 2) + '"}',
             f'{start}2, "format": "dpltm-ticket-set"}}',
         ]
-        self.file(folder, "tickets.json", "selection.json").write_text(self.random.choice(texts))
+        self.file(folder, "tickets.json", "lineage.json", "winner.json").write_text(self.random.choice(texts))
 
-    def description(self, folder: Path, part: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    def description(
+        self, folder: Path, part: Callable[[dict[str, Any]], dict[str, Any]], name: str = "tickets.json"
+    ) -> None:
         """A value that is wrong, at whatever depth of a part, with the digest that an attacker would make right."""
-        document = json.loads((folder / "tickets.json").read_text())
+        document = json.loads((folder / name).read_text())
         self.forge(part(document))
         rest = {key: value for key, value in document.items() if key != "digest"}
         text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
         document["digest"] = hashlib.sha256(text.encode()).hexdigest()
-        (folder / "tickets.json").write_text(json.dumps(document, indent=self.random.choice((None, 2))))
+        (folder / name).write_text(json.dumps(document, indent=self.random.choice((None, 2))))
 
     def forge(self, holder: dict[str, Any]) -> None:
         """Changes, drops or adds one key of an object, or of one within it."""
@@ -233,21 +229,21 @@ class Attacker:
                     values = [*values, holder[key][:2], holder[key][::-1], holder[key] * 5000]
                 holder[key] = self.random.choice([value for value in values if value != holder[key]])
 
-    def ledger(self, folder: Path) -> None:
-        path = folder / "ledger.jsonl"
-        lines = path.read_bytes().splitlines(keepends=True)
-        place = self.random.randrange(len(lines) - 1)
-        match self.random.randrange(4):
+    def lineage(self, folder: Path) -> None:
+        """One without an entry, with one twice or with another price, and the digest made right."""
+        path = folder / "lineage.json"
+        body = json.loads(path.read_text())
+        entries, place = body["lineage"]["entries"], self.random.randrange(2)
+        match self.random.randrange(3):
             case 0:
-                lines[place], lines[place + 1] = lines[place + 1], lines[place]
+                del entries[place]
             case 1:
-                lines.insert(place, lines[place])
+                entries.insert(place, entries[place])
             case 2:
-                del lines[place]
-            case 3:
-                for old, new in ((b"7.5", b"9.5"), (b"0.1", b"0.9"), (b"dpltm-ledger", b"x")):
-                    lines[place] = lines[place].replace(old, new)
-        path.write_bytes(b"".join(lines))
+                entries[place]["mechanisms"][0] |= self.random.choice(({"noise_multiplier": 9.5}, {"eps1": 0.01}))
+        rest = {key: value for key, value in body.items() if key != "digest"}
+        text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+        path.write_text(json.dumps({**rest, "digest": hashlib.sha256(text.encode()).hexdigest()}))
 
 
 def snapshot(folder: Path) -> dict[Path, tuple[int, int, int]]:
@@ -260,8 +256,8 @@ def same(folder: Path, saved: TicketSet) -> bool:
     """Whether a folder that is not refused holds what was saved: a change that means nothing, such as of a blank."""
 
     def content(one: TicketSet) -> list[object]:
-        whole = [getattr(one, name) for name in ("id", "name", "provenance", "source", "events", "draws", "config")]
-        return whole + [getattr(one.feature_map, name) for name in ("id", "source", "events")]
+        whole = [getattr(one, name) for name in ("id", "name", "provenance", "lineage", "config")]
+        return whole + [getattr(one.feature_map, name) for name in ("id", "lineage")]
 
     return content(load_ticket_set(folder)) == content(saved)
 
@@ -288,7 +284,7 @@ def taken(folder: Path, out: Path, saved: TicketSet) -> str | None:
         if "\n" in message or not message.isprintable() or len(message) > 1000:
             return f"pull: not one printable line: {message!r:.300}"
         return f"pull: left {os.listdir(out.parent)}" if os.listdir(out.parent) else None
-    strange = {path.name for path in out.iterdir()} - {"tickets.json", "README.md", *TENSORS}
+    strange = {path.name for path in out.iterdir()} - {"tickets.json", "README.md", "lineage.json", *TENSORS}
     fine = not strange and same(out, saved) and problems(out) == []
     shutil.rmtree(out)
     return None if fine else f"pull: accepted, with {strange}"

@@ -18,7 +18,6 @@ from dpltm.networks import ModelSpec
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import load, scale
-from set_events import SOURCE
 from sets import store_set
 
 SPEC = ModelSpec("mlp:8", 64, 10)
@@ -39,7 +38,7 @@ def save(tickets: Tickets) -> Callable[..., TicketSet]:
     """Writes the tickets to a folder."""
 
     def call(path: Path, body: Tickets = tickets, **changes: object) -> TicketSet:
-        said = {"name": "a name", "criterion": "magnitude", "provenance": "public", "source": SOURCE}
+        said = {"name": "a name", "criterion": "magnitude", "provenance": "public"}
         return store_set(path, body, **{**said, "config": asdict(CONFIG), **changes})  # type: ignore[arg-type]
 
     return call

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-from dataclasses import replace
 
 import pytest
 import torch
@@ -15,19 +14,17 @@ from torch import nn
 from dpltm.errors import ArtifactError, InputError
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.pruning.ticket_set import Parent
 from dpltm.tickets.compact import compact_run, compact_set
-from dpltm.tickets.files import new_folder, write_json
-from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.files import new_folder, write_json, write_lineage
 from dpltm.tickets.plain import plain_pytorch
-from dpltm.tickets.run import load_run, write_run
+from dpltm.tickets.run import load_run, weights_of, write_run
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
-from dpltm.tickets.winner import save_winner
-from entries import having
 from refusals import told
-from set_events import DRAWN, MOMENTS, SOURCE, TIME
+from set_entries import DRAWN, LINEAGES
 from sets import store_set
 
 SPECS = {"mlp": ModelSpec("mlp:12,9", 10, 4), "cnn": ModelSpec("cnn:14x14x1:5,6,7", 196, 4)}
@@ -74,7 +71,7 @@ def saved_set(path, kind, **changes):
     spec = SPECS[kind]
     masks = (dense(spec), dense(spec), mask_of(kind))
     rows = tuple(Ticket(number, mask, None, values_of(spec, 10 + number)) for number, mask in enumerate(masks))
-    said = {"name": "big", "criterion": "magnitude", "provenance": "public", "source": SOURCE, "config": {"a": 1}}
+    said = {"name": "big", "criterion": "magnitude", "provenance": "public", "config": {"a": 1}}
     return store_set(path, Tickets(spec, values_of(spec, 1), rows), **{**said, **changes})
 
 
@@ -132,35 +129,15 @@ def test_a_compact_set_holds_the_weights_and_masks_of_the_units_that_stay(tmp_pa
 @pytest.mark.parametrize("provenance", ["public", "private", "dp", "data-free"])
 def test_a_compact_set_comes_from_where_the_set_does(tmp_path, provenance):
     """It has no accuracies, so a side file of another set, which was moved elsewhere, stays as it is."""
-    source, events = None if provenance == "data-free" else SOURCE, [MOMENTS] if provenance == "dp" else []
-    saved = saved_set(tmp_path / "s", "mlp", provenance=provenance, source=source, events=events)
+    saved = saved_set(tmp_path / "s", "mlp", provenance=provenance)
+    saved.mark(Lineage((DRAWN,)))
     private_path(tmp_path / "c").write_text("accuracies of another set")
     compact_set(saved, 2, tmp_path / "c")
     small = load_ticket_set(tmp_path / "c")
-    assert (small.provenance, small.source, small.events) == (provenance, saved.source, saved.events)
+    assert (small.provenance, small.lineage) == (provenance, LINEAGES[provenance] | Lineage((DRAWN,)))
     assert (small.parent, small.is_scored) == (Parent(saved.id, "big", 2, "compaction"), False)
     assert private_path(tmp_path / "c").read_text() == "accuracies of another set"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "c.private.json", "s"]
-
-
-def test_a_compact_winner_remembers_its_draw(tmp_path):
-    """Which round was compacted tells who won: the draw is in the description of it, and of no other round."""
-    saved = saved_set(tmp_path / "s", "mlp")
-    drawn = replace(DRAWN, dataset=replace(SOURCE, start=719, stop=900), ticket_set=saved.id)
-    later = replace(having(drawn, adaptive=True), time=TIME.replace("2026", "2027"))  # which saw the former winner too
-
-    def draws_of(name):
-        compact_set(saved, 2, tmp_path / name)
-        assert not (tmp_path / name / "selection.json").exists()
-        return load_ticket_set(tmp_path / name).draws
-
-    save_winner(saved, 1, "exponential", [drawn])
-    assert draws_of("other") == ()
-    (saved.path / "selection.json").unlink()
-    save_winner(saved, 2, "exponential", [drawn])
-    assert draws_of("winner") == (drawn,)
-    save_winner(saved, 1, "exponential", [later])
-    assert set(draws_of("again")) == {drawn, later}  # whoever ever won, with every draw so far
 
 
 def test_nothing_to_compact(tmp_path):
@@ -184,7 +161,8 @@ def saved_run(path, kind, mask):
     with new_folder(path) as folder:
         write_run(folder, config, masked(spec, values_of(spec, 1), mask), mask, metrics)
         write_json(folder / "result.json", {"accuracy": 0.5})
-        open_ledger(folder / "ledger.jsonl").append(MOMENTS)
+        model = masked(spec, values_of(spec, 1), mask)
+        write_lineage(folder, LINEAGES["dp"], weights_of(model, mask))
     return load_run(path)
 
 
@@ -209,28 +187,14 @@ def test_a_compact_run_gives_the_same_answers_and_says_what_it_is(tmp_path, run,
     assert sum(int(value.sum()) for value in small.mask.values()) == shrunk.live[1] < shrunk.live[0]
     config = json.loads((tmp_path / "c/config.json").read_text())
     assert config == {**run.config, "model": shrunk.after.text, "compacted_from": SPECS[kind].text}
-    for name in ("metrics.jsonl", "ledger.jsonl", "result.json", "environment.json"):
+    for name in ("metrics.jsonl", "result.json", "environment.json"):
         assert (tmp_path / "c" / name).read_bytes() == before[name]
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
+    assert small.lineage == run.lineage == LINEAGES["dp"]
 
 
 @pytest.mark.parametrize("kind", ["mlp"])
-def test_a_compact_run_drops_what_former_versions_kept(tmp_path, run, raw):
-    """How long training took, and where files lie on the machine of whoever trained."""
-    said = {"accuracy": 0.5, "seconds": 12.5, "run": "/h/u/r", "ticket_set": "bundled:a"}
-    write_json(run.path / "result.json", said)
-    options = {"dataset": "/h/u/d.csv", "out": "r", "features": "network:/h/u/n.run", "epsilon": 1.0, "test": None}
-    raw.edit(run.path / "config.json", signed=False, options=options, resolved={"ticket_set": "/h/u/t"})
-    compact_run(load_run(run.path), tmp_path / "c")
-    result = json.loads((tmp_path / "c/result.json").read_text())
-    assert result == {"accuracy": 0.5, "run": "r", "ticket_set": "bundled:a"}
-    found = json.loads((tmp_path / "c/config.json").read_text())
-    assert found["options"] == {**options, "dataset": "d.csv", "features": "network:n.run"}
-    assert found["resolved"] == {"ticket_set": "t"}
-
-
-@pytest.mark.parametrize("kind", ["mlp"])
-@pytest.mark.parametrize("name", ["metrics.jsonl", "ledger.jsonl", "result.json", "environment.json"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "result.json", "environment.json"])
 def test_nothing_is_copied_through_a_link(tmp_path, run, name):
     """A run of somebody else's may point anywhere; a copy of it would hand that on."""
     (tmp_path / "secret").write_text("secret")

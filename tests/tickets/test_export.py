@@ -16,10 +16,12 @@ from torch.nn.utils import prune
 from dpltm.errors import InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
-from dpltm.privacy.event_json import to_json
+from dpltm.privacy.entry import Lineage, to_json
 from dpltm.privacy.figures import percent
 from dpltm.pruning.generation import GenerationConfig, weights_of, without_data
+from dpltm.pruning.ticket_set import Winner
 from dpltm.tickets.export import (
+    Origin,
     export_onnx,
     export_set,
     export_state_dict,
@@ -29,22 +31,19 @@ from dpltm.tickets.export import (
     read_origin,
 )
 from dpltm.tickets.feature_files import Front
-from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.origin import Origin
 from dpltm.tickets.store import problems
-from dpltm.tickets.ticket_set import ledger_path, load_ticket_set, private_path
+from dpltm.tickets.ticket_set import load_ticket_set, private_path
 from dpltm.tickets.winner import save_winner
 from refusals import told
-from set_events import COUNT, DRAWN, MOMENTS, SOURCE, SOURCE_JSON, TIME
+from set_entries import DRAWN, LINEAGES, MOMENTS, entered
 
 FRONT = Front.of(make_feature_map("unit:1", (12,), (0.0, 1.0)))
-ORIGIN = Origin("cd" * 32, "a name", "public", SOURCE, ())
+ORIGIN = Origin("cd" * 32, "a name", "public", LINEAGES["public"])
 ORIGINS = {
-    "public": ORIGIN,
-    "private": replace(ORIGIN, provenance="private"),
-    "dp": replace(ORIGIN, name='Größe "数字"', provenance="dp", events=(MOMENTS, COUNT)),
-    "data-free": replace(ORIGIN, provenance="data-free", source=None),
-    "drawn from, behind features": replace(ORIGIN, draws=(DRAWN,), front=FRONT),
+    **{name: replace(ORIGIN, provenance=name, lineage=lineage) for name, lineage in LINEAGES.items()},
+    "drawn from, behind features": Origin(
+        "cd" * 32, 'Größe "数字"', "public", LINEAGES["public"] | Lineage((DRAWN,)), FRONT
+    ),
 }
 MLP, CNN = ModelSpec("mlp:8,6", 12, 3), ModelSpec("cnn:14x14x1:3,4,5", 196, 3)
 
@@ -91,16 +90,15 @@ def equal(one, other):
 
 @pytest.mark.parametrize("provenance", ["public", "private", "dp"])
 def test_a_copy_holds_the_set_and_nothing_of_its_use(tmp_path, save, provenance):
-    """Of a private set neither the networks nor an accuracy, in any file; of a DP set what it spent."""
-    saved = save(tmp_path / "s", provenance=provenance, events=[MOMENTS] if provenance == "dp" else [])
-    drawn = replace(DRAWN, dataset=saved.source, ticket_set=saved.id)
-    open_ledger(ledger_path(saved.path)).append(drawn)
-    save_winner(saved, 2, "exponential", [drawn])
+    """Of a private set neither the networks nor an accuracy, in any file; of each its lineage, with the draws from it."""
+    saved = save(tmp_path / "s", provenance=provenance)
+    saved.mark(Lineage((DRAWN,)))
+    save_winner(saved.path, Winner(2, saved.lineage, saved))
     measured = [ticket.accuracy for ticket in saved.body.tickets]
     before, known, saved = content(tmp_path), saved, load_ticket_set(saved.path)
     copied = export_set(known, tmp_path / "c/copy")  # of what is in memory, with the accuracies
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["copy"]  # no side file, no ledger beside it
-    files = {"README.md", "masks.safetensors", "theta0.safetensors", "tickets.json"}
+    files = {"README.md", "lineage.json", "masks.safetensors", "theta0.safetensors", "tickets.json"}
     predictors = set() if provenance == "private" else {"predictors.safetensors"}
     assert {path.name for path in copied.path.iterdir()} == files | predictors
     assert {name: data for name, data in content(tmp_path).items() if not name.startswith("c/")} == before
@@ -108,7 +106,7 @@ def test_a_copy_holds_the_set_and_nothing_of_its_use(tmp_path, save, provenance)
     bare = load_ticket_set(bare.path)
     assert (bare.id, bare.is_scored, (bare.path / "predictors.safetensors").exists()) == (saved.id, False, False)
     assert problems(copied.path) == problems(bare.path) == []
-    for name in ("id", "name", "criterion", "provenance", "source", "config", "events", "parent"):
+    for name in ("id", "name", "criterion", "provenance", "lineage", "config", "parent"):
         assert getattr(found, name) == getattr(saved, name)
     for one, other in zip(saved.body.tickets, found.body.tickets, strict=True):
         assert one.mask.same_as(other.mask)
@@ -272,19 +270,15 @@ def written(path, form, origin):
 def test_a_file_says_where_it_comes_from(tmp_path, form):
     for number, origin in enumerate(ORIGINS.values()):
         assert read_origin(written(tmp_path / f"{number}.safetensors", form, origin), MLP) == origin
-    before = {key: value for key, value in ORIGIN.to_json().items() if key != "feature_map"}
-    assert Origin.from_json(before) == replace(ORIGIN, complete=False), "written before files said what is in front"
+    before = {"id": "cd" * 32, "name": "n", "provenance": "public", "source": {}, "events": [], "draws": []}
+    assert told(Origin.from_json, before) == "it was written by dpltm before 0.3; make it again"
 
 
 def test_the_origin_by_the_letter():
-    body = ORIGINS["dp"].to_json()
-    assert body == {
-        **{"id": "cd" * 32, "name": 'Größe "数字"', "provenance": "dp", "source": SOURCE_JSON},
-        **{"events": [to_json(MOMENTS), to_json(COUNT)], "draws": [], "feature_map": None, "found": []},
+    assert ORIGIN.to_json() == {
+        **{"id": "cd" * 32, "name": "a name", "provenance": "public"},
+        **{"lineage": to_json(LINEAGES["public"]), "feature_map": None},
     }
-    assert replace(ORIGINS["dp"], found=(MOMENTS,)).to_json() == {**body, "found": [to_json(MOMENTS)]}
-    assert replace(ORIGINS["dp"], draws=(DRAWN,)).to_json() == {**body, "draws": [to_json(DRAWN)]}
-    assert ORIGINS["data-free"].to_json()["source"] is None
 
 
 BODY = ORIGINS["dp"].to_json()
@@ -294,11 +288,13 @@ BODY = ORIGINS["dp"].to_json()
     "stated",
     [
         *("", "{", "null", "[]", "[" * 100_000),
-        *(json.dumps({name: value for name, value in BODY.items() if name != key}) for key in ("events", "source")),
-        *(json.dumps({**BODY, key: None}) for key in ("events", "source", "id", "provenance")),
-        *(json.dumps({**BODY, key: value}) for key, value in (("more", 1), ("events", []), ("name", "two\nlines"))),
-        *(json.dumps({**BODY, "provenance": kind}) for kind in ("public", "private", "data-free", "unknown", ["dp"])),
-        *(json.dumps({**BODY, "found": value}) for value in (None, {}, [5], [to_json(DRAWN) | {"kind": "none"}])),
+        *(
+            json.dumps({name: value for name, value in BODY.items() if name != key})
+            for key in ("lineage", "feature_map")
+        ),
+        *(json.dumps({**BODY, key: None}) for key in ("lineage", "id", "provenance")),
+        *(json.dumps({**BODY, key: value}) for key, value in (("more", 1), ("lineage", []), ("name", "two\nlines"))),
+        *(json.dumps({**BODY, "provenance": kind}) for kind in ("public", "private", "unknown", ["dp"])),
         *(json.dumps({**BODY, "feature_map": value}) for value in ({}, "unit:1", {**FRONT.to_json(), "id": 5})),
     ],
     ids=lambda text: text[:60],
@@ -311,29 +307,29 @@ def test_an_origin_that_makes_no_sense(tmp_path, stated):
 
 
 def test_metadata_of_others_beside_the_tensors(tmp_path):
-    """Which say nothing of where it comes from; up to 64 KiB, and no more."""
+    """Which say nothing of where it comes from; up to a megabyte, and no more."""
     path, state = tmp_path / "t.safetensors", pruned_by_torch(MLP).state_dict()
     for metadata in (None, {"format": "pt"}, {"notes": "x" * 60_000}):
         save_file(state, path, metadata=metadata)
         assert read_origin(path, MLP) is None
-    save_file(state, path, metadata={"notes": "x" * 2**17})
+    save_file(state, path, metadata={"notes": "x" * 2**21})
     assert "bytes, where" in told(import_torch_prune, path, MLP)
 
 
-def test_more_than_32_kib_to_go_along_are_refused(tmp_path):
+def test_more_than_half_a_megabyte_to_go_along_is_refused(tmp_path):
     """What a file may not state it may not leave out either; all that it may state can be read, whatever the texts."""
 
     def having(number):
-        texts = (f"{place:0{len(TIME)}d}" for place in range(number))
-        return replace(ORIGINS["dp"], events=tuple(replace(MOMENTS, what="ü" * 1000, time=text) for text in texts))
+        entries = (entered(replace(MOMENTS, words="ü" * 1000), place) for place in range(100, 100 + number))
+        return replace(ORIGINS["dp"], lineage=Lineage(tuple(entries)))
 
     sizes = [len(json.dumps(having(number).to_json())) for number in (1, 2)]
-    most = 1 + (2**15 - sizes[0]) // (sizes[1] - sizes[0])
+    most = 1 + (2**19 - sizes[0]) // (sizes[1] - sizes[0])
     path = tmp_path / "t.safetensors"
     assert read_origin(written(path, "torch-prune", having(most)), MLP) == having(most)
     assert import_torch_prune(path, MLP).tickets[1].mask.same_as(ticket_of(MLP)[1])
     path.unlink()
-    why = f"{most + 1} releases are too many to go with a file; export the whole set"
+    why = f"{most + 1} releases and declarations are too many to go with a file; export the whole set"
     assert told(written, path, "state-dict", having(most + 1), kind=InputError).endswith(why)
     assert list(tmp_path.iterdir()) == []
 

@@ -117,7 +117,7 @@ def test_json_round_trip(tmp_path):
     """A key may stand in several objects, but not twice in one; what cannot be written leaves the file as it was."""
     body = {"format": "f", "schema": 1, "text": "ü\n", "x": {"x": 1, "y": [{"x": 2}, {"x": None}]}}
     path = tmp_path / "a.json"
-    for mode, schema in ((0o644, 1), (0o600, 2)):
+    for mode, schema in ((0o644, 2), (0o600, 2)):
         write_json(path, {**body, "schema": schema}, mode=mode)
         assert read_json(path, "f", 2) == {**body, "schema": schema}
         assert path.stat().st_mode & 0o777 == mode
@@ -139,6 +139,7 @@ def test_json_round_trip(tmp_path):
         ('{"format": "f", "schema": 1.0}', "schema 1.0 is not a positive whole number"),
         ('{"format": "f", "schema": 0}', "schema 0 is not a positive whole number"),
         ('{"format": "f", "schema": true}', "schema True is not a positive whole number"),
+        ('{"format": "f", "schema": 1}', "schema 1 was written by dpltm before 0.3; make it again"),
         ('{"format": "f", "schema": 3}', "schema 3 is newer than this version of dpltm reads (2); upgrade dpltm"),
         *((text, "not a document of format 'f'") for text in ('{"format": "g", "schema": 1}', '["format", "f"]', "5")),
         *((text, "not valid JSON") for text in ("", "{", "hello", '{"schema": ' + "9" * 5000 + "}")),

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.records import key_id
-from dpltm.records.registry import PUBLIC_KEY
+from dpltm.privacy.entry import Lineage
+from dpltm.pruning.ticket_set import Winner
 from dpltm.tickets import store, ticket_set
-from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.store import bundled_names, find_set, is_bundled, listing, problems, set_path, split_round
-from dpltm.tickets.ticket_set import ledger_path
+from dpltm.tickets.store import bundled_names, find_set, listing, problems, set_path, split_round
+from dpltm.tickets.ticket_set import is_bundled
 from dpltm.tickets.winner import save_winner
 from refusals import told
-from set_events import DRAWN, SAID
+from set_entries import DRAWN, SAID
 
 
 @pytest.fixture
@@ -89,8 +87,8 @@ def test_what_comes_along_is_whole_and_free_to_use():
         assert problems(set_path(name)) == []
         found = find_set(name)
         assert found.provenance in ("public", "data-free")
-        assert found.source is None or found.source.key_id == key_id(PUBLIC_KEY)
-        assert not any(set_path(name).glob("*.jsonl"))
+        assert [entry.kind for entry in found.lineage.entries] == ["public"]
+        assert found.on_mark is None, "nothing is written into the package"
 
 
 def test_listing(home, save):
@@ -119,13 +117,9 @@ def test_listing(home, save):
 
 @pytest.fixture
 def healthy(tmp_path, save):
-    """A set with a selection and a ledger."""
+    """A set with a winner."""
     saved = save(tmp_path / "s")
-    drawn = replace(DRAWN, ticket_set=saved.id)
-    ledger = open_ledger(ledger_path(saved.path))
-    for event in (replace(SAID, ticket_set=saved.id), drawn):
-        ledger.append(event)
-    save_winner(saved, 2, "exponential", [drawn])
+    save_winner(saved.path, Winner(2, Lineage((SAID, DRAWN)), saved))
     return saved
 
 
@@ -134,7 +128,9 @@ def flip(path):
     path.write_bytes(data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
 
 
-@pytest.mark.parametrize("name", ["theta0.safetensors", "masks.safetensors", "predictors.safetensors", "README.md"])
+@pytest.mark.parametrize(
+    "name", ["theta0.safetensors", "masks.safetensors", "predictors.safetensors", "README.md", "lineage.json"]
+)
 def test_a_flipped_bit_and_a_missing_file_are_found(healthy, name):
     flip(healthy.path / name)
     (found,) = problems(healthy.path)
@@ -144,20 +140,18 @@ def test_a_flipped_bit_and_a_missing_file_are_found(healthy, name):
 
 
 def test_everything_that_is_wrong_is_told(healthy, raw):
-    """Set, card, selection and ledger each, and what two checks find only once."""
+    """Set, card and winner each, and what two checks find only once."""
     assert problems(healthy.path) == []
-    for name in ("README.md", "ledger.jsonl"):
-        flip(healthy.path / name)
-    path = healthy.path / "selection.json"
+    flip(healthy.path / "README.md")
+    path = healthy.path / "winner.json"
     raw.edit(path, signed=False, round=1)
-    card, selection, ledger = problems(healthy.path)
+    card, winner = problems(healthy.path)
     assert card == f"{healthy.path / 'README.md'}: not the card that was written with the set; edited or damaged"
-    assert selection.startswith(f"{path}: the digest does not match")
-    assert ledger.startswith(f"{healthy.path / 'ledger.jsonl'}: line 3")
+    assert winner.startswith(f"{path}: the digest does not match")
     flip(healthy.path / "theta0.safetensors")  # with the set damaged, whose winner it is cannot be told
     first, *rest = problems(healthy.path)
     assert "the id does not match" in first
-    assert rest == [card, ledger]
+    assert rest == [card]
 
 
 def test_where_no_set_is(tmp_path):

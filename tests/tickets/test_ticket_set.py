@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
+from dpltm.privacy.ledger import canonical
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
 from refusals import told
-from set_events import SOURCE_JSON
+from set_entries import DRAWN, LINEAGES, SAID
 
 
 def same_tensors(one, other):
@@ -24,7 +26,7 @@ def same_tensors(one, other):
 
 def test_round_trip(tmp_path, tickets, save):
     saved, loaded = save(tmp_path / "s"), load_ticket_set(tmp_path / "s")
-    for field in ("path", "id", "name", "criterion", "provenance", "source", "events", "parent"):
+    for field in ("path", "id", "name", "criterion", "provenance", "lineage", "parent"):
         assert getattr(loaded, field) == getattr(saved, field)
     assert loaded.config == json.loads(json.dumps(saved.config))
     assert loaded.body.spec == tickets.spec
@@ -39,22 +41,33 @@ def test_round_trip(tmp_path, tickets, save):
 def test_document(tmp_path, tickets, save, raw):
     saved = save(tmp_path / "s")
     tensors = {f"{name}.safetensors" for name in ("masks", "predictors", "theta0")}
-    assert {path.name for path in (tmp_path / "s").iterdir()} == {"README.md", "tickets.json", *tensors}
+    assert {path.name for path in (tmp_path / "s").iterdir()} == {
+        "README.md",
+        "lineage.json",
+        "tickets.json",
+        *tensors,
+    }
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
     document = json.loads((tmp_path / "s/tickets.json").read_text())
     assert set(document) == {
         *("format", "schema", "id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes"),
-        *("criterion", "provenance", "source", "events", "draws", "parent", "config", "card", "tickets", "digest"),
+        *("criterion", "provenance", "lineage", "parent", "config", "card", "tickets", "digest"),
         "feature_map",
     }
     stated = {
-        **{"format": "dpltm-ticket-set", "schema": 3, "name": "a name", "events": [], "draws": [], "parent": None},
+        **{"format": "dpltm-ticket-set", "schema": 4, "name": "a name", "parent": None},
         **{"feature_map": None, "model": "mlp:8", "features": 64, "classes": 10, "criterion": "magnitude"},
-        **{"provenance": "public", "source": SOURCE_JSON, "id": raw.set_id(tmp_path / "s")},
+        **{"provenance": "public", "id": raw.set_id(tmp_path / "s")},
         "predictors_id": raw.content_id(raw.read(tmp_path / "s/predictors.safetensors")),
         "card": hashlib.sha256((tmp_path / "s/README.md").read_bytes()).hexdigest(),
         "digest": raw.digest(document),
+        "lineage": {SAID.id: hashlib.sha256(canonical(to_json(SAID)).encode()).hexdigest()},
     }
+    lineage = json.loads((tmp_path / "s/lineage.json").read_text())
+    assert set(lineage) == {"format", "schema", "of", "lineage", "digest"}
+    assert (lineage["format"], lineage["schema"], lineage["of"]) == ("dpltm-lineage", 1, document["id"])
+    assert lineage["digest"] == raw.digest(lineage)
+    assert lineage_from_json(lineage["lineage"]) == LINEAGES["public"]
     assert {key: document[key] for key in stated} == stated
     assert saved.id == document["id"]
     assert document["config"]["prune"] == [0.3, 0.4]
@@ -134,3 +147,16 @@ def test_saving_over_something_is_refused(tmp_path, save):
     assert told(save, tmp_path / "c", provenance="private") == f"`out`: {private_path(tmp_path / 'c')} {taken}"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.private.json", "s"]
     assert private_path(tmp_path / "c").read_text() == "accuracies of another set"
+
+
+def test_a_draw_marks_the_set_in_memory_and_in_its_folder(tmp_path, save):
+    """Whoever reads the set later, or read it before and draws as well, has both."""
+    one = save(tmp_path / "s")
+    other = load_ticket_set(tmp_path / "s")
+    one.mark(Lineage((DRAWN,)))
+    later = replace(DRAWN, id="e" * 64)
+    other.mark(Lineage((later,)))
+    assert one.lineage.entries == (SAID, DRAWN)
+    found = load_ticket_set(tmp_path / "s")
+    assert (found.lineage.entries, found.id) == ((SAID, DRAWN, later), one.id)
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]

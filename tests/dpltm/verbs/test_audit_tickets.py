@@ -14,8 +14,8 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.randomness.noise import FastSource
 from dpltm.records import from_arrays
-from dpltm.verbs import audit as stage
 from dpltm.stages.services import Services
+from dpltm.verbs import audit as stage
 from dpltm.verbs.generate import generate, plan
 from refusals import refused
 from set_entries import DRAWN

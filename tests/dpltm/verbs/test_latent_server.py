@@ -1,0 +1,151 @@
+"""What a server learns from messages, on arrays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from dpltm.errors import InputError
+from dpltm.local.scheme import Scheme
+from dpltm.options.latent import SchemeOptions, ServerOptions
+from dpltm.pruning import rounds as pruning_rounds
+from dpltm.randomness.noise import FastSource
+from dpltm.records import Dataset, from_arrays
+from dpltm.records.registry import RecordRegistry
+from dpltm.stages import latent_server
+from dpltm.stages.front import FeatureSources
+from dpltm.stages.latent_scheme import make_scheme
+from dpltm.stages.latent_server import Learned, learn, plan_learning
+from refusals import refused
+
+X, Y = load_digits().images.astype(np.uint8), load_digits().target
+PUBLIC = from_arrays(X[:400], Y[:400], test=(X[400:700], Y[400:700]), name="pub")
+QUICK = ServerOptions(model="mlp:8", epochs=1.0, threads=1)
+
+
+def agreed(**changes: Any) -> Scheme:
+    options = SchemeOptions(features="unit", protocol="rappor", epsilon=192.0, label_epsilon="5")
+    sources = FeatureSources(registry=RecordRegistry(), public=lambda _: PUBLIC)
+    return make_scheme(PUBLIC, replace(options, **changes), sources)
+
+
+@pytest.fixture(scope="module")
+def scheme() -> Scheme:
+    return agreed()
+
+
+def messages(scheme: Scheme, start: int, stop: int) -> np.ndarray:
+    return np.concatenate([rows for rows, _ in scheme.messages(X[start:stop], Y[start:stop], FastSource(start))])
+
+
+@pytest.fixture(scope="module")
+def files(scheme: Scheme) -> list[np.ndarray]:
+    """Of two owners: 1,097 messages."""
+    return [messages(scheme, 700, 1300), messages(scheme, 1300, 1797)]
+
+
+def learned(scheme: Scheme, files: list[np.ndarray], test: Dataset | None = None, **changes: Any) -> Learned:
+    return learn(plan_learning(scheme, files, replace(QUICK, **changes), test))
+
+
+def test_next_to_nothing_is_learned_where_next_to_nothing_was_sent() -> None:
+    """Epsilon 0.1 for 64 bits and 0.1 for the label; chance is 0.1, and six deviations of 300 draws are 0.1."""
+    weak = agreed(epsilon=0.1, label_epsilon="0.1")
+    found = learned(weak, [messages(weak, 700, 1797)], PUBLIC, model="mlp:32", epochs=5.0, lr=0.1)
+    assert found.scores[0].randomised < 0.2 + 0.1  # type: ignore[operator]
+    assert found.scores[0].accuracy < 0.4  # type: ignore[operator]
+
+
+def test_densities_are_those_of_the_schedule(scheme: Scheme, files: list[np.ndarray]) -> None:
+    """512 and 80 weights; 30 and 20 % go, then 30 and 20 % of the rest."""
+    found = learned(scheme, files, rounds=2)
+    assert [row.density for row in found.scores] == [
+        1.0,
+        pytest.approx((512 - 154 + 80 - 16) / 592),
+        pytest.approx((358 - 107 + 64 - 13) / 592),
+    ]
+    assert all(row.accuracy is row.randomised is None for row in found.scores), "no test records"
+    assert learned(scheme, files, rounds=1, prune="0.5").scores[1].density == 0.5
+
+
+def test_the_seed_decides(scheme: Scheme, files: list[np.ndarray]) -> None:
+    def weights(**changes: Any) -> bytes:
+        values = learned(scheme, files, **changes).tickets[-1].predictor or {}
+        return b"".join(value.numpy().tobytes() for value in values.values())
+
+    assert weights() == weights()
+    assert len({weights(**change) for change in ({}, {"seed": 1}, {"dropout": 0.5}, {"lr": 0.1})}) == 4
+
+
+def test_epochs_count_messages(scheme: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,097 messages, 100 a step: ten epochs are 110 steps, and a thousandth of one is a step nevertheless."""
+    steps: list[int] = []
+    monkeypatch.setattr(pruning_rounds, "train_plain", lambda *arguments: steps.append(arguments[5]))
+    for epochs in (10.0, 0.001):
+        learned(scheme, files, batch_size=100, epochs=epochs)
+    assert steps == [110, 1]
+
+
+def test_public_test_records_keep_their_labels(
+    scheme: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels of messages are randomised; those that predictions are compared with are not."""
+    seen, whole = [], latent_server.accuracy
+
+    def watched(model: Any, x: Any, y: Any, chunk: int) -> float:
+        seen.append((x[0:300], y))
+        return whole(model, x, y, chunk)
+
+    monkeypatch.setattr(latent_server, "accuracy", watched)
+    learned(scheme, files, PUBLIC)
+    (plain, labels), (noisy, same) = seen
+    assert labels.tolist() == same.tolist() == Y[400:700].tolist()
+    assert not torch.equal(plain.sign(), noisy.sign()), "bits are randomised"
+    p = math.exp(3) / (1 + math.exp(3))  # an input that is certain is (p - q)^-1 times one that is randomised
+    torch.testing.assert_close(noisy.abs(), torch.ones(300, 64), rtol=1e-5, atol=0)
+    torch.testing.assert_close(plain.abs(), torch.full((300, 64), 1 / (2 * p - 1)), rtol=1e-5, atol=0)
+
+
+def test_a_codebook_makes_a_linear_network() -> None:
+    code = agreed(protocol="codebook", epsilon=8.0, label_epsilon=None)
+    found = learned(code, [messages(code, 700, 1797)], PUBLIC, model=None)
+    assert found.spec.text == "mlp"
+    assert (found.scores[0].accuracy or 0.0) > 0.6
+    assert found.scores[0].randomised is None
+    with pytest.raises(InputError, match="hence a linear network; leave it out"):
+        plan_learning(code, [messages(code, 700, 800)], QUICK)
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "`batch_size`: 1098 is not from 1 to 1097, the messages at hand": {"batch_size": 1098},
+    "`dropout`: 1 is not at least 0 and below 1": {"dropout": 1.0},
+    "`rounds`: 10000 is more than the 9999 ": {"rounds": 10000},
+    "`prune`: the rates are too small: round ": {"rounds": 100},
+    "`prune`: nothing is pruned in no rounds; say `rounds` N": {"prune": "0.2"},
+    "`epochs`: nan is not a positive number up to 10,000": {"epochs": math.nan},
+    "`threads`: 0 is not between 1 and 1024": {"threads": 0},
+    "`lr`: training diverged at 1e+30; take a smaller one": {"lr": 1e30},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_options_that_cannot_be(scheme: Scheme, files: list[np.ndarray], message: str) -> None:
+    assert refused(learned, scheme, files, **REFUSED[message]).startswith(message)
+
+
+def test_every_message_counts_once_and_test_records_are_of_the_same_kind(scheme: Scheme, files: list) -> None:
+    assert refused(plan_learning, scheme, [files[0], files[0]], QUICK).startswith(
+        "`messages`: two files hold the same"
+    )
+    few = from_arrays(X[:400], Y[:400] % 5, test=(X[400:700], Y[400:700] % 5), name="few")
+    for test, message in (
+        (few, "`classes`: few has classes 5, and the scheme was made for 10; take records like those"),
+        (from_arrays(X, Y, name="none"), "`test`: none has no test split; name a dataset that has one"),
+    ):
+        assert refused(plan_learning, scheme, files, QUICK, test) == message

@@ -1,0 +1,215 @@
+"""What a set says of where it comes from: its lineage, a parent, no records at all; and that older forms are refused.
+
+Documents are edited with their digest made right, so that what is refused is the disagreement and not the edit.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpltm.errors import ArtifactError
+from dpltm.networks import ModelSpec
+from dpltm.privacy.entry import Lineage, to_json
+from dpltm.pruning.generation import GenerationConfig, without_data
+from dpltm.pruning.ticket_set import PROVENANCES, Parent
+from dpltm.tickets.ticket_set import card_is_as_written, check_text, load_ticket_set
+from refusals import told
+from set_entries import DRAWN, LINEAGES, MADE, MOMENTS, SAID, TRAINED
+from sets import store_set
+
+PARENT = Parent("cd" * 32, "its parent", 2, "transfer to other records")
+SPEC, CONFIG = ModelSpec("mlp:6", 7, 3), GenerationConfig(rounds=2, prune=(0.3,), criterion="random", seed=4)
+TEXT = "not a printable text of at most 200 characters"
+MISSING = "does not hold the entries that the set was written with"
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory, tickets):
+    """``dp``: from DP releases and a parent, with predictors; ``free``: from no data, without; tests work on copies."""
+    home = tmp_path_factory.mktemp("originals")
+    dp = {"criterion": "dp-train", "provenance": "dp", "parent": PARENT}
+    store_set(home / "dp", tickets, name="n", config={"a": [1, 2.5]}, **dp)
+    free = {"criterion": "random", "provenance": "data-free", "config": asdict(CONFIG)}
+    store_set(home / "free", without_data(SPEC, CONFIG), name="n", **free)
+    return home
+
+
+@pytest.fixture
+def cwd(tmp_path, originals, monkeypatch):
+    """A working folder with copies of both."""
+    shutil.copytree(originals, tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    return Path()
+
+
+@pytest.fixture
+def edit(cwd, raw):
+    """Changes keys of tickets.json, or of another file, with the digest made right."""
+    return lambda name, file="tickets.json", /, **changes: raw.edit(cwd / name / file, **changes)
+
+
+def refused(name, file="tickets.json"):
+    """The message that a set is refused with, less the file it begins with."""
+    message = told(load_ticket_set, Path(name))
+    assert message.startswith(f"{name}/{file}: ")
+    return message.removeprefix(f"{name}/{file}: ")
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_set_from_releases_and_a_parent(cwd, tickets):
+    loaded = load_ticket_set(cwd / "dp")
+    assert (loaded.provenance, loaded.lineage, loaded.parent) == ("dp", LINEAGES["dp"], PARENT)
+    assert [ticket.accuracy for ticket in loaded.body.tickets] == [ticket.accuracy for ticket in tickets.tickets]
+    document = json.loads((cwd / "dp/tickets.json").read_text())
+    assert (document["parent"], set(document["lineage"])) == (asdict(PARENT), {TRAINED.id, MOMENTS.id})
+
+
+def test_a_set_without_predictors(cwd, raw):
+    made, loaded = without_data(SPEC, CONFIG), load_ticket_set(cwd / "free")
+    files = {"README.md", "lineage.json", "masks.safetensors", "theta0.safetensors", "tickets.json"}
+    assert {path.name for path in (cwd / "free").iterdir()} == files
+    document = json.loads((cwd / "free/tickets.json").read_text())
+    assert (document["predictors_id"], document["lineage"]) == (None, {})
+    assert document["id"] == loaded.id == raw.set_id(cwd / "free")
+    assert not loaded.is_scored
+    assert same(loaded.body.theta0, made.theta0)
+    for back, ticket in zip(loaded.body.tickets, made.tickets, strict=True):
+        assert back.mask.same_as(ticket.mask)
+        assert (back.predictor, back.accuracy) == (None, None)
+
+
+@pytest.mark.parametrize("schema", [1, 2, 3])
+def test_what_was_written_before_is_refused_by_name(edit, schema):
+    edit("dp", schema=schema)
+    assert refused("dp") == f"schema {schema} was written by dpltm before 0.3; make it again"
+
+
+@pytest.mark.parametrize("provenance", PROVENANCES)
+def test_a_provenance_that_its_lineage_does_not_bear_out(tmp_path, save, edit, provenance):
+    """Neither written nor read; a set of no records may carry anything, such as the draw behind its density."""
+    lineages = {
+        "nothing": Lineage(),
+        "public": Lineage((SAID,)),
+        "dp": Lineage((TRAINED,)),
+        "private": Lineage((MADE,)),
+    }
+    for name, lineage in lineages.items():
+        if provenance in ("data-free", name):
+            assert (
+                load_ticket_set(save(tmp_path / name, provenance=provenance, lineage=lineage).path).lineage == lineage
+            )
+        else:
+            message = f"provenance {provenance}: its lineage holds no entry that this could come from"
+            assert told(save, tmp_path / name, provenance=provenance, lineage=lineage) == message
+            assert not (tmp_path / name).exists()
+    edit("dp", provenance=provenance)
+    if provenance in ("public", "private"):
+        assert refused("dp") == f"provenance {provenance}: its lineage holds no entry that this could come from"
+
+
+def test_an_entry_of_the_set_is_not_dropped_or_changed(cwd, edit):
+    """A draw that was marked later may be there or not: the ledger and the winner know of it."""
+    full = to_json(LINEAGES["dp"])
+    edit("dp", "lineage.json", lineage=to_json(LINEAGES["dp"] | Lineage((DRAWN,))))
+    assert load_ticket_set(cwd / "dp").lineage.entries == (TRAINED, MOMENTS, DRAWN)
+    for entries in ([], full["entries"][:1], [full["entries"][0], {**full["entries"][1], "words": "other"}]):
+        edit("dp", "lineage.json", lineage={"entries": entries, "heads": []})
+        assert refused("dp", "lineage.json") == MISSING
+    edit("dp", "lineage.json", lineage=full)
+    for stated in (None, [], {TRAINED.id: "0" * 64}, {"0" * 64: "0" * 64}):
+        edit("dp", lineage=stated)
+        assert refused("dp", "lineage.json") == MISSING
+
+
+@pytest.mark.parametrize(
+    ("signed", "change", "message"),
+    [
+        (False, {"more": 1}, "the digest does not match; damaged or changed"),
+        (True, {"of": "0" * 64}, "belongs to another artifact"),
+        (True, {"schema": 2}, "schema 2 is newer than this version of dpltm reads (1); upgrade dpltm"),
+        (True, {"lineage": 5}, "lineage: unknown or missing field 'all of it'"),
+        (True, {"lineage": {"entries": [{}], "heads": []}}, "lineage: entries: unknown or missing field 'day'"),
+    ],
+)
+def test_a_lineage_that_is_none(cwd, raw, signed, change, message):
+    raw.edit(cwd / "dp/lineage.json", signed=signed, **change)
+    assert refused("dp", "lineage.json") == message
+    (cwd / "dp/lineage.json").unlink()
+    assert refused("dp", "lineage.json") == "cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"provenance": ["dp"]}, "provenance ['dp'] is none of data-free, public, dp, private"),
+        *(
+            ({"parent": value}, "parent is not a reference to a ticket set")
+            for value in ({}, "cd" * 32, {**asdict(PARENT), "more": 1})
+        ),
+        *(({"parent": {**asdict(PARENT), "round": n}}, f"parent: round {n} is not a round") for n in (-1, True)),
+        ({"parent": {**asdict(PARENT), "how": "\x1b[2J"}}, f"parent: how: {TEXT}"),
+    ],
+)
+def test_disagreements(edit, changes, message):
+    edit("dp", **changes)
+    assert refused("dp") == message
+
+
+def test_texts(tmp_path, save):
+    """What is shown on a terminal has no control characters, and no end of lines."""
+    for text in ("\x1b[2J", "line\nbreak", "\x00", "\u202e", "\x7f", "a\tb", "\ud800", "a" * 201, None, 5):
+        assert told(check_text, "where", text) == f"where: {TEXT}"
+    for text in ("a" * 200, "", "Größe 数字 ½", "[bold]x[/bold]"):
+        check_text("where", text)
+    for where, key in (("`name`", "name"), ("criterion", "criterion")):
+        assert told(save, tmp_path / "a", **{key: "line\nbreak"}) == f"{where}: {TEXT}"
+    parent = replace(PARENT, name="\x1b[2J")
+    assert told(save, tmp_path / "a", parent=parent) == f"parent: name: {TEXT}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_card_may_be_edited(cwd, edit):
+    """Nothing but the card itself minds; what is no file is no card."""
+    path = cwd / "dp/README.md"
+    text = path.read_text()
+    assert card_is_as_written(cwd / "dp")
+    path.write_text(text + "\nmore\n")
+    assert not card_is_as_written(cwd / "dp")
+    path.write_text(text)
+    edit("dp", card="ab" * 32)
+    assert not card_is_as_written(cwd / "dp")
+    path.rename("elsewhere")
+    path.symlink_to(Path("elsewhere").absolute())
+    with pytest.raises(ArtifactError):
+        card_is_as_written(cwd / "dp")
+    path.unlink()
+    assert load_ticket_set(cwd / "dp").name == "n"
+
+
+@pytest.mark.parametrize("stated", [None, 5, "", "AB" * 32, "ab" * 32 + "\n", "٣" * 64], ids=ascii)
+def test_a_card_that_is_no_hash(cwd, edit, stated):
+    """It never passes for the card as written."""
+    edit("dp", card=stated)
+    assert refused("dp") == "card is not a SHA-256"
+    with pytest.raises(ArtifactError, match="card is not a SHA-256"):
+        card_is_as_written(cwd / "dp")
+
+
+def test_the_card_tells_where_the_set_comes_from(cwd):
+    text, free = ((cwd / name / "README.md").read_text() for name in ("dp", "free"))
+    assert "provenance: **dp**" in text
+    assert "- from: the set its parent (`cdcdcdcdcdcd`, round 2) by transfer to other records\n" in text
+    assert "pruning from `digits[0:719]`" in text
+    assert "random pruning from no data" in free
+    assert "- from:" not in free
+    assert free.count("| not measured |") == 3
+    assert "dpltm select" not in free
