@@ -358,7 +358,7 @@ def check_schema(path: Path | str, body: object, form: str, schema: int) -> None
         raise ArtifactError(f"{path}: schema {stated} was written by dpltm before 0.3; make it again")
 
 
-LINEAGE, MAX_LINEAGE = "lineage.json", 2**24
+LINEAGE, MAX_LINEAGE = "lineage.json", 2**27
 """File of an artifact's folder that holds its lineage, and the bytes that it may have."""
 
 _LINEAGE_FORMAT, _LINEAGE_SCHEMA = "dpltm-lineage", 1
