@@ -9,11 +9,11 @@ from dpltm.errors import ArtifactError
 from dpltm.privacy.entry import RECORD
 from dpltm.privacy.ledger import Ledger
 from dpltm.records.files import SUFFIXES
-from dpltm.records.rating_sets import SUFFIX
-from dpltm.registry import Deferred
+from dpltm.records.ratings import SUFFIX
 from dpltm.tickets.files import check_writable
+from dpltm.tickets.ledger_file import open_ledger
 
-open_ledger = Deferred("dpltm.tickets.account_file:open_ledger")
+open_ledger = Deferred("dpltm.tickets.ledger_file:open_ledger")
 
 BESIDE = "dpltm.ledger.jsonl"
 """The ledger of all files of one folder: whose records lie side by side are likely the same people."""
@@ -36,7 +36,7 @@ def ledger_path(dataset: str | None, named: str | None = None) -> Path:
 
 
 def ledger_of(
-    dataset: str | None, named: str | None = None, population: str | None = None, unit: str = RECORD
+    dataset: str | None, named: str | None = None, population: str | None = None, unit: str | None = RECORD
 ) -> Ledger:
     """Return the ledger that pays for releases from a dataset; its file appears with its first entry.
 
@@ -44,7 +44,7 @@ def ledger_of(
         dataset: as :func:`ledger_path`.
         named: as there.
         population: whose account it is, by name.
-        unit: the noun of whom it protects.
+        unit: the noun of whom it protects; None for whatever it says.
 
     Raises:
         ArtifactError: it cannot be read, is of another population or unit, or has no place that can be written to.

@@ -283,6 +283,8 @@ def _with_no_mechanism(plan: GenerationPlan, services: Services, checkpoints: Ch
     lineage, entered = plan.lineage, tuple[Entry, ...]()
     if plan.provenance == "public":
         lineage |= declare_public(ledger, dataset, plan.entries[0].words)
+        if dataset.test is not None and dataset.published_id() is None:  # whoever chooses a ticket sees its accuracy
+            lineage |= declare_public(ledger, dataset.tested(), "accuracies of tickets")
     elif plan.provenance == "private":
         before = [] if held is None else [each for each in ledger.entries if each.id in held.state["entries"]]
         entered = tuple(before) if len(before) == len(plan.entries) else ledger.declare(*plan.entries)

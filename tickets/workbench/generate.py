@@ -9,7 +9,8 @@ from typing import Any
 
 from dpltm.errors import as_flags
 from dpltm.options.generate import GenerateRequest
-from dpltm.privacy.entry import Lineage
+from dpltm.privacy.entry import RECORD, Lineage
+from dpltm.pruning import DP_CRITERIA
 from dpltm.records import DatasetCache
 from dpltm.stages.progress import Progress
 from dpltm.tickets.accounts import ledger_of
@@ -46,7 +47,8 @@ def generate(
         DpltmError: bad input, before any training and before budget is spent.
     """
     check_options(request)
-    ledger = ledger_of(request.dataset, request.ledger, request.population)
+    unit = RECORD if request.criterion in DP_CRITERIA else None
+    ledger = ledger_of(request.dataset, request.ledger, request.population, unit)
     dataset = open_dataset(request, dataset_cache=dataset_cache)
     dataset = open_features(dataset, request, None if request.dry_run else ledger, progress)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")

@@ -283,7 +283,7 @@ def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
     """Writes the set of a pruned model."""
     file, out = Path(request.file or ""), Path(request.out or "")
     check_free(out)
-    origin, ledger = export.read_origin(file), ledger_of(request.dataset, request.ledger, request.population)
+    origin, ledger = export.read_origin(file), ledger_of(request.dataset, request.ledger, request.population, None)
     dataset, notes = verb.front_of_import(
         open_dataset(request), origin, request, feature_sources(ledger), file=file.name, progress=progress
     )
