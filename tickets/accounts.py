@@ -13,8 +13,6 @@ from dpltm.records.ratings import SUFFIX
 from dpltm.tickets.files import check_writable
 from dpltm.tickets.ledger_file import open_ledger
 
-open_ledger = Deferred("dpltm.tickets.ledger_file:open_ledger")
-
 BESIDE = "dpltm.ledger.jsonl"
 """The ledger of all files of one folder: whose records lie side by side are likely the same people."""
 
