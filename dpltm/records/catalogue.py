@@ -6,8 +6,10 @@ from a copy of it, so that using them costs no privacy (docs/privacy-model.md se
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
@@ -134,3 +136,15 @@ _CATALOGUE: Mapping[str, Description] = MappingProxyType({d.name: d for d in _LO
 def catalogue() -> Mapping[str, Description]:
     """The known datasets by name, read-only, those that this version can load first."""
     return _CATALOGUE
+
+
+def data_home() -> Path:
+    """The folder of dataset files: environment variable ``DPLTM_DATA``, else ``dpltm`` in the user cache folder."""
+    declared = os.environ.get("DPLTM_DATA")
+    return Path(declared).expanduser() if declared else cache_home()
+
+
+def cache_home() -> Path:
+    """The folder for what can be had again: ``dpltm`` in the user cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dpltm"

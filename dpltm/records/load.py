@@ -5,19 +5,22 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+import secrets
+import stat
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpltm.errors import DataError, did_you_mean, whole_number
+from dpltm.errors import DataError, did_you_mean, first_line, whole_number
 from dpltm.privacy.entry import Part, lineage_of
-from dpltm.records import checks, openml
-from dpltm.records.cache import DatasetCache
-from dpltm.records.catalogue import Description, catalogue
-from dpltm.records.dataset import Dataset, Split
+from dpltm.records import checks
+from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
+from dpltm.records.dataset import Dataset, Rows, Split
 from dpltm.records.files import (
     FOLDER,
     KINDS,
@@ -30,15 +33,11 @@ from dpltm.records.files import (
     read_test,
     reading,
 )
-from dpltm.records.hold_out import parse_fraction
-from dpltm.records.homes import cache_home, data_home
-from dpltm.records.rating_sets import find_ratings, is_ratings
-from dpltm.records.ratings import STARS, held_out
+from dpltm.records.ratings import STARS, find_ratings, held_out, is_ratings
 from dpltm.records.raw import RawSplit
-from dpltm.records.rows import Rows
 from dpltm.records.schema import Schema, read_schema
-from dpltm.records.schema_tables import read_by_schema
-from dpltm.records.settle import declared_facts, settle, take_part
+from dpltm.records.settle import declared_facts, parse_fraction, settle, take_part
+from dpltm.records.tables import read_by_schema
 from dpltm.records.tokens import Layout, check_positions
 
 _DIGITS_TEST_EVERY = 5
@@ -79,7 +78,7 @@ def load(
         records: public number of training records, after ``subset``; 1 or more.
         subset: the part of the training records to use, see ``parse_subset``.
         test: path of the test split, of the same kind as ``dataset``, where that has none of its own; or the part of
-            its records that is held out, such as 0.2 (see ``dpltm.records.hold_out``).
+            its records that is held out, such as 0.2 (see ``dpltm.records.settle``).
         words: public size of the table that words are looked up in, see ``records.tokens``; for a file of features, says
             that they are such positions.
         length: how many words of a text are kept.
@@ -270,7 +269,7 @@ def _read(
         )
     if units is not None:
         raise DataError(f"`unit_column` {units}: nothing says whose the records of {dataset} are; leave it out")
-    return description, dataset, *openml.fetch(description, cache_home(), home)
+    return description, dataset, *fetch(description, cache_home(), home)
 
 
 def _digits() -> tuple[RawSplit, RawSplit]:
@@ -350,3 +349,146 @@ def _tables(
             if split is not None:
                 check_positions(split.x, words, f"{split.source}: {split.x_name}")
     return (layout.words,) if train.ragged is not None or words is not None else ()
+
+
+MAX_DATASETS = 3
+"""Datasets that are held at a time."""
+
+
+class DatasetCache:
+    """Reads and checks a file once, for stages and trials that come back to the same records.
+
+    What is loaded shares its arrays, which are marked read-only. A file is read again when its size or its time changes;
+    ratings are read every time.
+
+    Datasets stay in the process that read them. Handed to another process, a cache is one of that process's own, and the
+    same one as often as it is handed there.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self._name = name or secrets.token_hex(16)
+        self._whole = lru_cache(maxsize=MAX_DATASETS)(_read_only)
+
+    def __reduce__(self) -> tuple[Callable[[str], DatasetCache], tuple[str]]:
+        return _in_this_process, (self._name,)
+
+    def whole(self, read: Callable[..., Dataset], files: tuple[Path, ...], *asked: Any) -> Dataset:
+        """``read(*asked)``, or what it gave before.
+
+        Args:
+            read: reads a dataset with all its records.
+            files: that it may read; they need not exist.
+            asked: its arguments.
+        """
+        return self._whole(tuple(_stamp(path) for path in files), read, *asked)
+
+
+@lru_cache(maxsize=1)
+def _in_this_process(name: str) -> DatasetCache:
+    """What a cache of another process stands for here."""
+    return DatasetCache(name)
+
+
+def _read_only(_stamps: object, read: Callable[..., Dataset], *asked: Any) -> Dataset:
+    """A dataset in arrays that are marked read-only; ``_stamps`` tell versions of its files apart."""
+    whole = read(*asked)
+    for split in (whole.train, whole.test):
+        if split is not None:
+            split.x.flags.writeable = split.y.flags.writeable = False
+    return whole
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Time and size of a file; None where there is none."""
+    try:
+        state = path.stat()
+    except (OSError, ValueError):
+        return None
+    return (state.st_mtime_ns, state.st_size) if stat.S_ISREG(state.st_mode) else None
+
+
+def fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, RawSplit]:
+    """Both splits of a known dataset, downloaded or from an earlier download.
+
+    Args:
+        description: a dataset with OpenML ids.
+        cache: folder that scikit-learn keeps downloads in.
+        home: the data home that has no file of it, for the message.
+
+    Raises:
+        DataError: OpenML cannot be reached, or what it has under the ids is something else.
+    """
+    from http.client import HTTPException
+
+    from sklearn.datasets import fetch_openml
+
+    # The parser that is fast needs pandas, which dpltm does not depend on.
+    parser = "auto" if importlib.util.find_spec("pandas") else "liac-arff"
+    remedy = f"put {description.name}.npz (x_train, y_train, x_test, y_test) into {home}"
+    misnamed = []
+    for data_id in description.openml or ():
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "A network error occurred")
+                bunch = fetch_openml(data_id=data_id, data_home=str(cache), as_frame=False, parser=parser, n_retries=1)
+        except (OSError, ValueError, HTTPException) as error:
+            raise DataError(
+                f"{description.name}: not in the data home, and OpenML dataset {data_id} could not be fetched "
+                f"({first_line(error)}); {remedy}"
+            ) from error
+        if is_named_right(bunch, description):
+            return convert(bunch, description)
+        misnamed.append(f"{data_id} is {bunch['details']['name']!r}")
+    expected = " or ".join(description.openml_names)
+    raise DataError(f"{description.name}: OpenML dataset {', '.join(misnamed)}, expected {expected}; {remedy}")
+
+
+def is_named_right(bunch: Mapping[str, Any], description: Description) -> bool:
+    """Whether a fetched table carries one of the expected names: an id alone says little."""
+    return bunch["details"]["name"].lower() in (name.lower() for name in description.openml_names)
+
+
+def convert(bunch: Mapping[str, Any], description: Description) -> tuple[RawSplit, RawSplit]:
+    """The two splits in a table of OpenML: its trailing ``openml_test`` rows are the test split.
+
+    Args:
+        bunch: ``data`` (rows, features) and ``target`` (rows,), numbers or numbers as text.
+        description: what the table should be.
+
+    Returns:
+        Training and test split; bytes where the described bounds are those of bytes, else float32.
+
+    Raises:
+        DataError: another number of rows or features than described, or values that are not numbers.
+    """
+    source = f"OpenML {description.name}"
+    rows, features = (description.records or 0) + description.openml_test, int(np.prod(description.shape))
+    if np.shape(bunch["data"]) != (rows, features):
+        raise DataError(
+            f"{source}: has shape {np.shape(bunch['data'])}, expected {(rows, features)}; the table has changed, "
+            f"put {description.name}.npz into the data home instead"
+        )
+    try:
+        # ARFF quotes some labels, and the quotes can survive parsing.
+        target = np.array([float(str(t).strip("'\"")) for t in bunch["target"]]) - description.first_label
+        data: np.ndarray = np.asarray(bunch["data"], dtype=np.float32)
+    except ValueError as error:
+        raise DataError(
+            f"{source}: holds something that is not a number ({first_line(error)}); the table has changed, "
+            f"put {description.name}.npz into the data home instead"
+        ) from error
+    if description.bounds == (0, 255):
+        with np.errstate(invalid="ignore"):
+            as_bytes = data.astype(np.uint8)
+        data = as_bytes if np.array_equal(data, as_bytes) else data
+    x = _records(data, description.shape)
+    cut = description.records
+    return RawSplit(x[:cut], target[:cut], source), RawSplit(x[cut:], target[cut:], source, "x_test", "y_test")
+
+
+def _records(data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Rows in the shape of records; a row of a colour image comes plane by plane, a record has channels last."""
+    if len(shape) == 3:
+        height, width, channels = shape
+        return data.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
+    return data.reshape(-1, *shape)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dpltm.errors import DataError
-from dpltm.records.homes import cache_home
+from dpltm.records.catalogue import cache_home
 
 LARGE = 2**28
 """Bytes from which on an array stays in a file."""

@@ -10,13 +10,11 @@ from typing import Any
 
 from dpltm.errors import DataError
 from dpltm.privacy.entry import Lineage
-from dpltm.records.cells import as_days, as_number
 from dpltm.records.dataset import Dataset
 from dpltm.records.raw import shown
 from dpltm.records.schema import Column, Schema, lineage_text
-from dpltm.records.schema_tables import read_by_schema, table_rows
 from dpltm.records.settle import settle
-from dpltm.records.tables import comma_separated, record_batches
+from dpltm.records.tables import as_days, as_number, comma_separated, read_by_schema, record_batches, table_rows
 
 FEW = 64
 """Most different words of a public column that are drafted as categories; others are hashed."""

@@ -17,8 +17,8 @@ import numpy as np
 
 from dpltm.errors import DataError
 from dpltm.privacy.entry import RECORD
-from dpltm.records.cells import as_number
 from dpltm.records.mapped import gathered, let_go, room_for
+from dpltm.records.tables import as_number
 
 if TYPE_CHECKING:
     from dpltm.records.dataset import Dataset

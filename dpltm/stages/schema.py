@@ -19,9 +19,8 @@ from dpltm.privacy.release import Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records.notes import public_input_notes, unit_notes
-from dpltm.records.private_columns import LONGEST_NAME, MOST_NAMES, ColumnQuery, find_columns
+from dpltm.records.private_columns import LONGEST_NAME, MOST_NAMES, ColumnQuery, Unfinished, find_columns
 from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, Column, schema_text
-from dpltm.records.unfinished import Unfinished
 from dpltm.stages.checks import check_delta, check_epsilon
 from dpltm.stages.progress import Progress
 

@@ -15,7 +15,7 @@ from dpltm.privacy.old_ledger import Ledger
 from dpltm.records import load, private_columns
 from dpltm.records.schema import Column, parse_schema, read_schema
 from dpltm.records.schema_text import schema_text
-from dpltm.records.unfinished import load_unfinished
+from dpltm.records.private_columns import load_unfinished
 from dpltm.stages import schema as stage
 from dpltm.stages.latent_owner import plan_encoding
 from dpltm.tickets.scheme_files import load_scheme

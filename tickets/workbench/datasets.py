@@ -10,11 +10,10 @@ from dpltm.options.datasets import InfoRequest, ListRequest, OverlapRequest, Sch
 from dpltm.records import Description, Rows, catalogue, data_home, load
 from dpltm.records.files import TABLES, reading
 from dpltm.records.notes import bounds_notes
-from dpltm.records.private_columns import Coder
-from dpltm.records.rating_sets import at_hand
+from dpltm.records.private_columns import Coder, load_unfinished
+from dpltm.records.ratings import at_hand
 from dpltm.records.schema import read_schema
 from dpltm.records.schema_draft import draft, public_records
-from dpltm.records.unfinished import load_unfinished
 from dpltm.stages.progress import Progress
 from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.files import check_free, check_writable, new_file

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpltm.privacy.entry import HASHES, Part
 from dpltm.records import from_arrays, load
-from dpltm.records.hold_out import parse_fraction
+from dpltm.records.settle import parse_fraction
 from refusals import refused
 
 

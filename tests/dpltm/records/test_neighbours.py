@@ -17,7 +17,7 @@ import pytest
 
 from dpltm.records import Dataset, Split, catalogue, load
 from dpltm.records.catalogue import Description
-from dpltm.records.rows import Rows
+from dpltm.records.dataset import Rows
 from refusals import refused
 
 N = 41

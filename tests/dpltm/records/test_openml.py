@@ -7,7 +7,7 @@ import pytest
 from sklearn.utils import Bunch
 
 from dpltm.records import Description, catalogue, load
-from dpltm.records.openml import convert, is_named_right
+from dpltm.records.load import convert, is_named_right
 from refusals import refused
 
 PLAIN = Description("plain", "", "vector", (2,), (-1.0, 1.0), 3, 4, openml_test=2, first_label=1)

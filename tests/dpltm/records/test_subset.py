@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.privacy.entry import HASHES, Part
-from dpltm.records.subset import parse_subset
+from dpltm.records.settle import parse_subset
 from refusals import refused
 
 fractions = st.decimals(0, 1, places=9).map(lambda d: f"{d:.9f}")
