@@ -12,8 +12,6 @@ from dpltm.errors import RankError
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.train import TrainRequest
 from dpltm.records import Dataset, DatasetCache
-from dpltm.stages.generate_settings import check_options
-from dpltm.stages.generate_training import follow as follow_generation
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.tickets.workbench.generate import generate as generate_alone
 from dpltm.tickets.workbench.opening import open_features, services
@@ -24,6 +22,8 @@ from dpltm.training.launcher import Place, check_alone, launched
 from dpltm.training.least_squares import is_least_squares
 from dpltm.training.ranks import Ranks, environment
 from dpltm.training.start import StartingPoint
+from dpltm.verbs.generate import check_options
+from dpltm.verbs.generate import follow as follow_generation
 from dpltm.verbs.train import follow
 
 
