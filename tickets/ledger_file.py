@@ -1,384 +1,490 @@
-"""Ledgers on disk: JSON Lines, chained by digests, appended and synced one event at a time.
+"""Ledgers on disk: JSON Lines, chained by digests; and what this user's ledgers held when they were last used.
 
-The user's journal (``tickets.journal``) remembers how far each had come. A ledger that has less is refused.
+    NAME.jsonl      header, then one entry a line (docs/formats.md)
+    NAME.key        by which the ledger knows snapshots of datasets; for its owner alone
+
+A ledger's digests show a line that was changed. They cannot show that its last lines are gone, or that all of it is an older
+copy: that takes somebody who remembers. So ``dpltm/ledgers.jsonl`` in the user's configuration folder has a line for each
+ledger: where it lies, its id, and how far it has come. An entry is synced in its ledger first, then there, and only then is
+its value drawn. A process that dies between the two leaves a ledger that is ahead, which is taken over; one that is *behind*
+was never left by a crash, and is refused. This shows mistakes (a careless restore, a file deleted, two copies that both go
+on). Whoever can write that folder can change both.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import json
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dpltm.errors import ArtifactError
-from dpltm.privacy.budgets import is_paid
-from dpltm.privacy.event_json import to_json
-from dpltm.privacy.events import BudgetEvent, Event
-from dpltm.privacy.old_ledger import Ledger
-from dpltm.records.dataset import key_id
-from dpltm.tickets import journal
-from dpltm.tickets.files import as_path, check_schema, read_bytes, sync
-from dpltm.tickets.identity import UserRegistry, event_reader, load_key
-from dpltm.tickets.journal import Chain, Journal, Link, Record, extends, head, link
+from dpltm.errors import ArtifactError, InputError
+from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
+from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
+from dpltm.tickets.files import as_path, check_schema, parse_json, read_bytes, staged_file, sync
 
-FORMAT, SCHEMA = "dpltm-ledger", 3
-_HEADER = json.dumps({"format": FORMAT, "schema": SCHEMA}) + "\n"
+FORMAT, SCHEMA = "dpltm-ledger", 4
+RECORD_FORMAT, RECORD_SCHEMA = "dpltm-ledgers", 1
 
+MAX_LEDGER = 2**28
+"""No ledger comes near this many bytes (10,000 entries take 8 MB); a larger file is none."""
 
-MAX_LEDGER = 2**26
-"""No ledger comes near this many bytes (10,000 events take 5 MB); a larger file is none."""
+_LINE = re.compile(rb'\{"entry": (\{.*\}), "digest": "([0-9a-f]{64})"\}')
+_ID = re.compile(r"[0-9a-f]{64}")
 
 
-def open_ledger(path: str | Path, *, links: bool = True, remember: bool = True) -> Ledger:
-    """The ledger in ``path``; a missing file is an empty ledger and appears with its first event.
+def open_ledger(
+    path: str | Path, *, population: str | None = None, unit: str | None = None, links: bool = True
+) -> Ledger:
+    """Return the ledger in a file; a missing file is an empty ledger and appears with its first entry.
 
     Args:
         path: the file.
+        population: whose account it is, by name; None for whatever the file says.
+        unit: the noun of whom it protects; None for whatever the file says, and for single records in a new one.
         links: follow a link, as for a file that the user named; not for one inside a folder that may be somebody else's.
-        remember: whether its registry writes down whose records are met; not in a dry run.
 
     Raises:
-        ArtifactError: a line that is broken, edited, out of order, or holds an event this version does not know, and the
+        ArtifactError: a line that is broken, edited, moved or incomplete, or that this version does not know, and the
             message names the line; or the ledger had come farther before, and it names both heads. Nothing is skipped.
+        InputError: it is the account of another population, or protects another unit.
     """
-    path = as_path(path)
-    record = journal.look()  # before the file, which is written first: so it is never behind by another's doing
-    file = _LedgerFile(path, links)
-    events = file.read()
-    file.check_not_behind(record)
-    return Ledger(events, persist=file.write_all, registry=UserRegistry(remember), account=file)
+    for name, value in (("population", population), ("unit", unit)):
+        if value is not None and not (value and value.isprintable() and len(value) <= MAX_TEXT):
+            raise InputError(name, value, "a printable name")
+    store = FileStore(as_path(path), Book.new(population, unit or RECORD), links=links)
+    book = store.read()
+    if population is not None and book.population != population:
+        said = "people that nobody named" if book.population is None else repr(book.population)
+        raise InputError(
+            f"`population`: {path} is the account of {said}, not of {population!r}; name another `ledger`"
+        )
+    if unit is not None and book.unit != unit:
+        raise InputError(f"`unit`: {path} protects one {book.unit}, not one {unit}; name another `ledger`")
+    return Ledger(store=store)
 
 
-def unnamed_ledger(remember: bool = True) -> Ledger:
-    """A ledger that lies in no file, whose events are on record in the journal.
+@dataclass(frozen=True)
+class _Seen:
+    """What a file held when it was read: which version of it, how many of its bytes count, and what they say."""
 
-    Args:
-        remember: as :func:`open_ledger`.
-    """
-    kept = _Unnamed()
-    return Ledger(persist=kept.write_all, registry=UserRegistry(remember), account=kept)
-
-
-def write_events(path: Path, events: Iterable[Event]) -> None:
-    """Writes a new ledger file with events that another ledger admitted already; budgets are not asked again.
-
-    It goes on record where it is first used, or by :func:`enrol`.
-    """
-    _LedgerFile(path).append(events)
+    stamp: tuple[int, int, int] | None
+    size: int
+    book: Book
 
 
-def enrol(path: Path) -> int:
-    """Takes a ledger over as it is: what it holds counts on this machine. Nothing is written if it is on record already.
+@dataclass(frozen=True)
+class _Block:
+    """A locked block: whose it is, the file, and what that holds."""
+
+    process: int
+    thread: int
+    descriptor: int
+    seen: _Seen
+
+
+class FileStore:
+    """A ledger file; see :class:`dpltm.privacy.ledger.Store`.
 
     Args:
         path: the file.
+        new: what it is as long as there is no file.
+        links: as :func:`open_ledger`.
 
-    Returns:
-        How many events it holds.
-
-    Raises:
-        ArtifactError: it is damaged, or had come farther before.
-    """
-    with journal.locked() as kept:
-        file = _LedgerFile(path)
-        file.read()
-        file.check_not_behind(kept.record)
-        if file.chain:
-            kept.mirror(journal.names_of(path), file.chain)
-        return len(file.chain)
-
-
-def restore(path: Path) -> tuple[int, int]:
-    """Gives a ledger back what it held when it was last used; what it holds beside that stays.
-
-    A file that cannot be read is kept beside the new one, as ``NAME.damaged``.
-
-    Args:
-        path: the file, which may be gone.
-
-    Returns:
-        How many events it holds now, and how many of them were missing.
-
-    Raises:
-        ArtifactError: nothing is known of a ledger there, or it cannot be written.
-    """
-    with journal.locked() as kept:
-        known = kept.record.known(journal.names_of(path))
-        file = _LedgerFile(path)
-        if not known:
-            raise ArtifactError(f"{path}: no ledger of that name is on record here, so there is nothing to put back")
-        try:
-            file.read()
-        except ArtifactError:
-            if not path.is_file():
-                raise
-            path.rename(_free(path))
-            file = _LedgerFile(path)
-        entered = [[each.text for each in kept.record.chains[number]] for number in known]
-        most, lost = Counter[str](), list[str]()
-        for texts in entered:
-            most |= Counter(texts)
-        most -= Counter(each.text for each in file.chain)
-        for text in itertools.chain(*entered):
-            if most[text] > 0:
-                most[text] -= 1
-                lost.append(text)
-        file.append_bodies([json.loads(text) for text in lost])
-        kept.mirror(journal.names_of(path), file.chain)
-        return len(file.chain), len(lost)
-
-
-def rename_ledger(path: Path, new: Path) -> None:
-    """Gives a ledger another name, by which it is remembered from now on if it was by the former one.
-
-    Args:
-        path: of it.
-        new: the same folder, a free name; or ``path`` itself, for a process that died before the name was remembered.
-
-    Raises:
-        ArtifactError: it is damaged, or had come farther before; it has its former name still.
-    """
-    with journal.locked() as kept:
-        file = _LedgerFile(path, links=False)
-        file.read()
-        file.check_not_behind(kept.record)
-        if new != path:
-            path.rename(new)
-            sync(new.parent)
-        if file.chain and {each.text for each in file.chain} <= kept.record.texts():  # else it is to be declared
-            kept.mirror(journal.names_of(new), file.chain)
-
-
-def held_by(path: Path) -> Chain:
-    """What a ledger holds, whatever it held before; nothing where there is none. Links are not followed.
-
-    Raises:
-        ArtifactError: it is damaged.
-    """
-    file = _LedgerFile(path, links=False)
-    file.read()
-    return file.chain
-
-
-def remove_ledger(path: Path) -> None:
-    """Takes away a ledger file whose events another one holds; they stay on record."""
-    journal.begin(path)
-    path.unlink()
-
-
-def _free(path: Path) -> Path:
-    number, name = 1, path.with_name(f"{path.name}.damaged")
-    while os.path.lexists(name):
-        number += 1
-        name = path.with_name(f"{path.name}.damaged-{number}")
-    return name
-
-
-def _on_record(record: Record, sets_budget: bool) -> tuple[Event, ...]:
-    """All events, where a budget may be among them: without one there is nothing to sum up."""
-    return record.events if sets_budget or record.sets_budgets else ()
-
-
-class _Unnamed:
-    """Keeps the events of a ledger without a file; an account, as ``dpltm.privacy.old_ledger`` has it."""
-
-    def __init__(self) -> None:
-        self._chain: list[Link] = []
-        self._kept: Journal | None = None
-
-    def look(self, planned: tuple[Event, ...]) -> tuple[Event, ...]:
-        return _on_record(journal.look(), _has_budget(planned))
-
-    @contextlib.contextmanager
-    def reserve(self, planned: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
-        with journal.locked() as self._kept:
-            yield _on_record(self._kept.record, _has_budget(planned))
-
-    def write_all(self, events: Iterable[Event]) -> None:
-        assert self._kept is not None  # a ledger reserves before it persists
-        chain = list(self._chain)
-        for event in events:
-            chain.append(link(chain, to_json(event)))
-        self._kept.mirror((), chain)
-        self._chain = chain
-
-
-class _LedgerFile:
-    """One ledger file, and how far it has been read: appending after somebody else has is refused.
-
-    It is the account of its ledger as well (``dpltm.privacy.old_ledger``).
+    Guarantees:
+        Threads and processes may share the file: they add one after the other, and read what was added in full or not at
+        all. When ``add`` returns, the file, its folder and the user's record are synced; when it raises an error, they are
+        as before.
     """
 
-    def __init__(self, path: Path, links: bool = True) -> None:
+    def __init__(self, path: Path, new: Book, *, links: bool = True) -> None:
         self._path, self._links = path, links
-        self.chain: list[Link] = []
-        self._size = 0
-        self._kept: Journal | None = None
+        self._key_path = path.with_suffix(".key") if path.suffix == ".jsonl" else path.with_name(f"{path.name}.key")
+        self._seen = _Seen(None, 0, new)
+        self._block: _Block | None = None
 
-    def look(self, planned: tuple[Event, ...]) -> tuple[Event, ...]:
-        """See :meth:`dpltm.privacy.old_ledger.Account.look`."""
-        return self._others(journal.look(), planned)
+    def read(self) -> Book:
+        """See :meth:`dpltm.privacy.ledger.Store.read`."""
+        record = read_record()  # before the file, which is written first: so it is never behind by another's doing
+        block, seen, stamp = self._mine(), self._seen, self._stamp()
+        if block is not None:
+            seen = block.seen
+        elif stamp is None:
+            seen = self._empty(None)
+        elif stamp != seen.stamp:
+            descriptor = self._locked(os.O_RDONLY, fcntl.LOCK_SH)
+            if descriptor is None:
+                return self.read()
+            try:
+                seen = self._load(descriptor)
+            finally:
+                _unlock(descriptor)
+        self._seen = seen
+        self._check_not_behind(seen.book, record)
+        key = self._key()
+        return seen.book if key in (None, seen.book.key) else replace(seen.book, key=key)
 
     @contextlib.contextmanager
-    def reserve(self, planned: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
-        """See :meth:`dpltm.privacy.old_ledger.Account.reserve`."""
-        with journal.locked() as self._kept:
-            yield self._others(self._kept.record, planned)
-
-    def _others(self, record: Record, planned: tuple[Event, ...]) -> tuple[Event, ...]:
-        """What is on record elsewhere, as the journal had it before this was called."""
-        if (self._path.stat().st_size if self._path.exists() else 0) != self._size:
-            raise self._grown()
-        self.check_not_behind(record)
-        self._check_declared(record)
-        own = any('"kind":"budget"' in each.text for each in self.chain)
-        return _on_record(record, own or _has_budget(planned))
-
-    def check_not_behind(self, record: Record) -> None:
-        """Raises ArtifactError if the ledger held something else, or more, when it was last used."""
-        for number in record.known(journal.names_of(self._path)):
-            before = record.chains[number]
-            if not extends(self.chain, before):
-                raise ArtifactError(
-                    f"{self._path}: holds {head(self.chain)}, and held {head(before)} when it was last used: deleted,"
-                    f" shortened, replaced or an older copy; dpltm privacy restore {self._path} puts back what is missing"
-                )
-
-    def _check_declared(self, record: Record) -> None:
-        """Raises ArtifactError for a ledger of which nothing is known here, and whose records are named elsewhere."""
-        if record.known(journal.names_of(self._path)):
-            return
-        texts = record.texts()
-        read = event_reader()
-        unknown = [read(each.text) for each in self.chain if each.text not in texts]
-        ours = key_id(load_key(make=False))
-        if any(map(is_paid, unknown)) and not any(event.dataset.key_id == ours for event in unknown):
-            raise ArtifactError(
-                f"{self._path}: holds {head(self.chain)}, entered elsewhere, and nothing is known of them here; declare it"
-                f" once with dpltm privacy adopt {self._path}, and they count here too"
-            )
-
-    def read(self) -> list[Event]:
+    def locked(self) -> Iterator[None]:
+        """See :meth:`dpltm.privacy.ledger.Store.locked`."""
+        assert self._mine() is None, "a block of a ledger within itself would wait for ever"
+        descriptor = None
+        while descriptor is None:
+            descriptor = self._locked(os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX)
+        process = os.getpid()
         try:
-            os.stat(self._path, follow_symlinks=self._links)
+            self._block = _Block(process, threading.get_ident(), descriptor, self._load(descriptor))
+            yield
+        finally:
+            if os.getpid() != process:  # forked off within the block: the lock is not this process's to give back
+                os.close(descriptor)
+            else:
+                self._block = None
+                with contextlib.suppress(OSError):
+                    if os.fstat(descriptor).st_size == 0:  # nothing was entered; who waits for it sees that it is gone
+                        os.unlink(os.path.realpath(self._path))
+                _unlock(descriptor)
+
+    def add(self, before: Book, after: Book) -> None:
+        """See :meth:`dpltm.privacy.ledger.Store.add`."""
+        block, count = self._mine(), len(before.entries)
+        assert block is not None, "a store adds in a locked block"
+        descriptor, size = block.descriptor, block.seen.size
+        text = "" if size else _header(after)
+        for entry, digest in zip(after.entries[count:], after.digests[count + 1 :], strict=True):
+            text += _line(entry, digest)
+        data = text.encode()
+        try:
+            with _writing_record() as write:
+                if new := self._key() is None:
+                    _replace(self._key_path, after.key.hex() + "\n")
+                try:
+                    _append(descriptor, size, data)
+                    if new or not size:
+                        sync(self._path.parent)
+                    write(os.path.realpath(self._path), after.head)
+                except (OSError, ArtifactError):
+                    os.ftruncate(descriptor, size)
+                    raise
+        except OSError as error:
+            raise self._unwritable(error) from None
+        seen = _Seen(_stamp_of(os.fstat(descriptor)), size + len(data), after)
+        self._block, self._seen = replace(block, seen=seen), seen
+
+    # the file
+
+    def _mine(self) -> _Block | None:
+        """The locked block that this thread is in."""
+        block = self._block
+        own = block is not None and (block.process, block.thread) == (os.getpid(), threading.get_ident())
+        return block if own else None
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            return _stamp_of(os.stat(self._path, follow_symlinks=self._links))
         except FileNotFoundError:
-            return []
+            return None
         except OSError as error:
-            raise ArtifactError(f"{self._path}: the ledger cannot be read: {error.strerror}") from None
+            raise self._unreadable(error) from None
+
+    def _locked(self, flags: int, how: int) -> int | None:
+        """A descriptor that has the file to itself, or shares it with readers; None where it was removed meanwhile."""
+        said = self._unwritable if how == fcntl.LOCK_EX else self._unreadable
+        flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if self._links else os.O_NOFOLLOW)
+        try:
+            if flags & os.O_CREAT:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._path, flags, 0o644)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise said(error) from None
+        try:
+            fcntl.flock(descriptor, how)
+            stamp = self._stamp()
+            if stamp is not None and stamp[0] == os.fstat(descriptor).st_ino:
+                return descriptor
+        except OSError as error:
+            os.close(descriptor)
+            raise said(error) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        return None
+
+    def _empty(self, stamp: tuple[int, int, int] | None) -> _Seen:
+        book = self._seen.book
+        return _Seen(stamp, 0, Book.new(book.population, book.unit) if book.entries else book)
+
+    def _load(self, descriptor: int) -> _Seen:
+        """What the file holds, which is locked."""
+        stamp = _stamp_of(os.fstat(descriptor))
+        if stamp == self._seen.stamp:
+            return self._seen
         data = read_bytes(self._path, MAX_LEDGER, links=self._links)
-        self._size = len(data)
         if not data:
-            return []
-        if not data.endswith(b"\n"):
-            number = data.count(b"\n") + 1
-            raise self._bad(number, "the last line is incomplete; remove it only if you know what it paid for")
-        lines = data.split(b"\n")[:-1]
-        check_schema(f"{self._path}: line 1", self._parse(1, lines[0]), FORMAT, SCHEMA)
-        read = event_reader()
-        return [self._event(number, line, read) for number, line in enumerate(lines[1:], start=2)]
+            return self._empty(stamp)
+        lines = data.split(b"\n")
+        torn, size = lines.pop(), data.rfind(b"\n") + 1
+        if not lines:
+            raise self._bad(1, _INCOMPLETE)
+        home, population, unit = self._read_header(lines[0])
+        digests, entries, ids = [first_digest(home, population, unit)], list[Entry](), set[Id]()
+        for number, line in enumerate(lines[1:], start=2):
+            entry, digest = self._read_line(number, line, digests[-1])
+            if entry.home != home or entry.id in ids:
+                raise self._bad(number, "an entry of another ledger" if entry.home != home else "a line stands twice")
+            digests.append(digest)
+            entries.append(entry)
+            ids.add(entry.id)
+        book = Book(home, population, unit, self._seen.book.key, tuple(entries), tuple(digests))
+        if torn:
+            known = read_record().get(home)
+            if known is None or known.head != book.head:
+                raise self._bad(len(lines) + 1, _INCOMPLETE)
+        # what is torn was being written when its process died: nothing was drawn for it, and the next entry takes its place
+        return _Seen(stamp, size, book)
 
-    def write_all(self, events: Iterable[Event]) -> None:
-        """Writes and syncs ``events`` here and in the journal, all or none; returns only when they are on disk."""
-        assert self._kept is not None  # a ledger reserves before it persists
-        self.append(events, self._kept)
-
-    def append(self, events: Iterable[Event], kept: Journal | None = None) -> None:
-        """Writes and syncs ``events``, all or none.
-
-        Args:
-            events: to be written behind what is there.
-            kept: the journal, which gets them as soon as they are here; None where it does not, or not yet.
-        """
-        self.append_bodies([to_json(event) for event in events], kept)
-
-    def append_bodies(self, bodies: Iterable[object], kept: Journal | None = None) -> None:
-        """The same of events as JSON. Arguments as :meth:`append`."""
-        text, chain = "" if self._size else _HEADER, list(self.chain)
-        for body in bodies:
-            chain.append(link(chain, body))
-            text += json.dumps({"sequence": len(chain), "event": body, "digest": chain[-1].digest}) + "\n"
-        data, follow = text.encode(), 0 if self._links else os.O_NOFOLLOW
-        made = not os.path.lexists(self._path)
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | follow, 0o644)
-            try:
-                self._write(descriptor, data)
-                if not self._size:
-                    sync(self._path.parent)
-                if kept is not None:
-                    self._mirror(descriptor, kept, chain)
-            except BaseException:
-                if made and os.fstat(descriptor).st_size == 0:  # under its lock: who waits for it sees that it is gone
-                    self._path.unlink(missing_ok=True)
-                raise
-            finally:
-                journal.unlock(descriptor)
-        except OSError as error:
+    def _read_header(self, line: bytes) -> tuple[Id, str | None, str]:
+        where = f"{self._path}: line 1"
+        body: Any = parse_json(where, line)
+        check_schema(where, body, FORMAT, SCHEMA)
+        if body["schema"] < SCHEMA:
             raise ArtifactError(
-                f"{self._path}: the ledger cannot be written: {error.strerror}; nothing was spent"
-            ) from None
-        self.chain, self._size = chain, self._size + len(data)
-
-    def _write(self, descriptor: int, data: bytes) -> None:
-        """Appends all of ``data`` and syncs, or leaves the file as it was."""
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        status = os.fstat(descriptor)
-        if status.st_size != self._size or not status.st_nlink:
-            raise self._grown()
-        try:
-            while data:  # a short write says that the disk is full; the next one says why
-                data = data[os.write(descriptor, data) :]
-            os.fsync(descriptor)
-        except OSError:
-            os.ftruncate(descriptor, self._size)
-            raise
-
-    def _mirror(self, descriptor: int, kept: Journal, chain: list[Link]) -> None:
-        """The second of the two writes; without it the first is taken back, since nothing may be released."""
-        try:
-            kept.mirror(journal.names_of(self._path), chain)
-        except ArtifactError:
-            os.ftruncate(descriptor, self._size)
-            raise
-
-    def _grown(self) -> ArtifactError:
-        return ArtifactError(f"{self._path}: another process has written to the ledger meanwhile; run again")
-
-    def _event(self, number: int, line: bytes, read: Callable[[str], Event]) -> Event:
-        entry = self._parse(number, line)
-        if not isinstance(entry, dict) or set(entry) != {"sequence", "event", "digest"}:
-            raise self._bad(number, "expected sequence, event and digest")
-        if entry["sequence"] != len(self.chain) + 1:
-            raise self._bad(
-                number,
-                f"sequence {entry['sequence']!r:.40}, expected {len(self.chain) + 1}; a line is missing or moved",
+                f"{self._path}: written by dpltm before 0.3; price it with the version that made it, and begin another"
+                " ledger"
             )
-        found = link(self.chain, entry["event"])
-        if entry["digest"] != found.digest:
-            raise self._bad(
-                number, "the digest does not match: this line, or one before it, was changed after the fact"
-            )
-        self.chain.append(found)
+        home, population, unit = (body.get(name) for name in ("id", "population", "unit"))
+        named = all(isinstance(name, str) and name.isprintable() for name in (unit, population or ""))
+        if not (named and isinstance(home, str) and _ID.fullmatch(home) and unit and population != ""):
+            raise self._bad(1, "not the header of a ledger")
+        if line != _header_text(home, population, unit).encode():
+            raise self._bad(1, _CHANGED)
+        return home, population, unit
+
+    def _read_line(self, number: int, line: bytes, before: str) -> tuple[Entry, str]:
+        found = _LINE.fullmatch(line)
         try:
-            return read(found.text)
+            if found is None:
+                raise ArtifactError("not an entry and its digest")
+            body: Any = parse_json("entry", found[1])
+            if body.get("sequence") != number - 1:
+                raise ArtifactError(
+                    f"entry {body.get('sequence')!r:.40}, expected {number - 1}; a line is missing or moved"
+                )
+            digest = sha256(before.encode() + found[1]).hexdigest()
+            if digest != found[2].decode():
+                raise ArtifactError(_CHANGED)
+            return entry_from_json(body), digest
         except ArtifactError as error:
             raise self._bad(number, str(error)) from None
 
-    def _parse(self, number: int, line: bytes) -> Any:
+    # the key
+
+    def _key(self) -> bytes | None:
+        """The key that lies beside the ledger; None where none does yet."""
         try:
-            return json.loads(line)
-        except (ValueError, RecursionError):
-            raise self._bad(number, "not valid JSON") from None
+            return _read_key(self._key_path, _stamp_of(os.stat(self._key_path)))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    # what is said
+
+    def _check_not_behind(self, book: Book, record: Mapping[Id, Known]) -> None:
+        place = os.path.realpath(self._path)
+        for home, known in record.items():
+            if home == book.home and not book.extends(known.head):
+                where = "" if known.path == place else f", at {known.path}"
+                was = f"and held {known.head} when it was last used{where}"
+            elif home != book.home and known.path == place:
+                was = f"and the ledger that lay here held {known.head}"
+            else:
+                continue
+            raise ArtifactError(
+                f"{self._path}: holds {book.head}, {was}: deleted, shortened, replaced, or an older copy; put it back, or"
+                f" name the one that goes on (`ledger`); where it is gone for good, remove its line from {record_path()}:"
+                " what it paid for is not counted any more then"
+            )
 
     def _bad(self, number: int, what: str) -> ArtifactError:
         return ArtifactError(f"{self._path}: line {number}: {what}")
 
+    def _unreadable(self, error: OSError) -> ArtifactError:
+        return ArtifactError(f"{self._path}: the ledger cannot be read: {error.strerror}")
 
-def _has_budget(events: Iterable[Event]) -> bool:
-    return any(isinstance(event, BudgetEvent) for event in events)
+    def _unwritable(self, error: OSError) -> ArtifactError:
+        return ArtifactError(
+            f"{self._path}: the ledger cannot be written: {error.strerror}; nothing was spent; make room, or name another"
+            " `ledger`"
+        )
+
+
+_CHANGED = "this line, or one before it, was changed after the fact"
+_INCOMPLETE = "the line is incomplete; remove it only if you know that it paid for nothing"
+
+
+def _header_text(home: Id, population: str | None, unit: str) -> str:
+    return json.dumps({"format": FORMAT, "schema": SCHEMA, "id": home, "population": population, "unit": unit})
+
+
+def _header(book: Book) -> str:
+    return _header_text(book.home, book.population, book.unit) + "\n"
+
+
+def _line(entry: Entry, digest: str) -> str:
+    return f'{{"entry": {canonical(to_json(entry))}, "digest": "{digest}"}}\n'
+
+
+def _append(descriptor: int, size: int, data: bytes) -> None:
+    """Put bytes behind the first so many of a file, and on disk."""
+    if os.fstat(descriptor).st_size != size:
+        os.ftruncate(descriptor, size)
+    while data:  # a short write says that the disk is full; the next one says why
+        data = data[os.write(descriptor, data) :]
+    os.fsync(descriptor)
+
+
+def _stamp_of(status: os.stat_result) -> tuple[int, int, int]:
+    """What tells one version of a file from another."""
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _unlock(descriptor: int) -> None:
+    """Close a file and give its lock back, which a process forked meanwhile would else hold as long as it lives."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+@lru_cache(maxsize=64)
+def _read_key(path: Path, _stamp: tuple[int, int, int]) -> bytes:
+    text = read_bytes(path, 1024, links=True).decode("ascii", "replace").strip()
+    if not _ID.fullmatch(text):
+        raise ArtifactError(
+            f"{path}: not the key of a ledger (64 hexadecimal digits); put it back, or remove it: parts of datasets that it"
+            " named then count as if they overlapped"
+        )
+    return bytes.fromhex(text)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Put a file in place of another, whole, on disk, for its owner alone."""
+    with staged_file(path) as staging:
+        descriptor = os.open(staging, os.O_WRONLY)
+        try:
+            _append(descriptor, 0, text.encode())
+        finally:
+            os.close(descriptor)
+        os.replace(staging, path)
+
+
+# --- what this user's ledgers held ---
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a ledger: where it was used last, and how far it had come."""
+
+    path: str
+    head: Head
+
+
+def record_path() -> Path:
+    """Return the file that remembers how far this user's ledgers have come."""
+    home = os.environ.get("XDG_CONFIG_HOME", "")
+    return Path(home if os.path.isabs(home) else os.path.expanduser("~/.config")) / "dpltm" / "ledgers.jsonl"
+
+
+def read_record() -> Mapping[Id, Known]:
+    """Return what is known of this user's ledgers, by id.
+
+    Raises:
+        ArtifactError: it cannot be read, or is damaged.
+    """
+    path = record_path()
+    try:
+        return _read_record(path, _stamp_of(os.stat(path)))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _record_unreadable(path, error.strerror) from None
+
+
+@lru_cache(maxsize=2)
+def _read_record(path: Path, _stamp: tuple[int, int, int]) -> Mapping[Id, Known]:
+    return _parse_record(path)
+
+
+def _parse_record(path: Path) -> Mapping[Id, Known]:
+    if not path.exists():
+        return {}
+    found = dict[Id, Known]()
+    header, *lines = read_bytes(path, MAX_LEDGER).split(b"\n")
+    check_schema(f"{path}: line 1", parse_json(f"{path}: line 1", header), RECORD_FORMAT, RECORD_SCHEMA)
+    for number, line in enumerate([*lines[:-1], *filter(None, lines[-1:])], start=2):
+        try:
+            body: Any = parse_json(path, line)
+            place, head = str(body["path"]), Head(str(body["id"]), int(body["count"]), str(body["digest"]))
+        except (ArtifactError, KeyError, TypeError, ValueError):
+            raise _record_unreadable(path, f"line {number} is damaged") from None
+        found[head.ledger] = Known(place, head)
+    return found
+
+
+@contextlib.contextmanager
+def _writing_record() -> Iterator[Callable[[str, Head], None]]:
+    """A block in which no other process writes the record, with a function that says where a ledger is, and how far."""
+    path = record_path()
+
+    def write(place: str, head: Head) -> None:
+        known = {**_parse_record(path), head.ledger: Known(place, head)}
+        lines = [
+            {"path": each.path, "id": home, "count": each.head.count, "digest": each.head.digest}
+            for home, each in known.items()
+        ]
+        header = {"format": RECORD_FORMAT, "schema": RECORD_SCHEMA}
+        try:
+            _replace(path, "".join(json.dumps(body) + "\n" for body in (header, *lines)))
+        except OSError as error:
+            raise _record_unwritable(path, error) from None
+        with contextlib.suppress(OSError):  # the ledger is ahead then, which is taken over
+            sync(path.parent)
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _record_unwritable(path, error) from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            raise _record_unwritable(path, error) from None
+        yield write
+    finally:
+        _unlock(descriptor)
+
+
+def _record_unreadable(path: Path, why: str | None) -> ArtifactError:
+    return ArtifactError(
+        f"{path}: what ledgers held cannot be read ({why}); put this file back from a backup, or move it away: ledgers are"
+        " then known again as they are used"
+    )
+
+
+def _record_unwritable(path: Path, error: OSError) -> ArtifactError:
+    return ArtifactError(
+        f"{path}: how far ledgers have come cannot be kept ({error.strerror}), so nothing was spent; make room, or point"
+        " XDG_CONFIG_HOME at another folder"
+    )

@@ -269,7 +269,7 @@ class TicketEstimator(BaseEstimator):
             if self._spent.process != os.getpid():
                 raise InputError(
                     "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be"
-                    " entered nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend('threading')), or give"
+                    " entered nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend), or give"
                     " `ledger` as a function that opens a file which processes share:"
                     " functools.partial(dpltm.tickets.open_ledger, path)"
                 )
@@ -363,7 +363,7 @@ class TicketEstimator(BaseEstimator):
         with in_python(model="tickets", public="tickets"):
             drawn = Arguments(drawing, (SelectOptions,)).take(SelectOptions)
             draw = select_verb.plan(tickets, dataset, drawn, ledger, Services())
-            book = replace(ledger.book, entries=()).adding([draw.entry], ["0" * 64])
+            book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
             given = Arguments(training, (TrainOptions, FeatureOptions))
             behind = take_over_map(dataset, None, given.take(FeatureOptions), tickets.label)
             start = from_round(tickets, draw.candidates[-1].round)

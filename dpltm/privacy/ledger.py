@@ -95,6 +95,15 @@ class Book:
                     f"ledger: it does not hold entry {entry.id[:12]}, which it is said to have paid for"
                 )
 
+    def own_account(self, lineage: Lineage) -> Account:
+        """Return what a value depends on, without all else that it holds: of a trial among several, which all count.
+
+        Args:
+            lineage: of the value.
+        """
+        apart = (entry for entry in self.entries if entry.kind == "apart")
+        return Account.of(apart, lineage, home=self.home, population=self.population, unit=self.unit)
+
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
         """Return it with drafts behind what it holds.
 

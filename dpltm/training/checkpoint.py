@@ -32,7 +32,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpltm.errors import DpltmError, InputError
-from dpltm.privacy.release import Secret
+from dpltm.privacy.release import Held
 
 AGAIN = "say `fresh` to begin again"
 """What a refused checkpoint is answered with where a command has that option; see :func:`begun_again_by`."""
@@ -182,7 +182,7 @@ def _shown(value: object) -> str:
 class Kept:
     """The checkpoints of a release, as the door asks for them (``dpltm.privacy.release.Keeper``).
 
-    Before the first draw the checkpoint holds the secret. Whatever is kept later must not: keys are erased as they are used.
+    Before the first draw the checkpoint holds the key. Whatever is kept later must not: keys are erased as they are used.
 
     Args:
         checkpoints: where they lie.
@@ -192,38 +192,25 @@ class Kept:
     def __init__(self, checkpoints: Checkpoints, shown: Mapping[str, Any]) -> None:
         self._checkpoints, self._shown = checkpoints, dict(shown)
 
-    def held(self) -> tuple[str, Checkpoint | None] | None:
-        """Return the id of what to go on with, and the checkpoint once something was drawn; None to begin.
+    def held(self) -> Held | None:
+        """Return what there is of a release to go on with; None to begin.
 
         Raises:
-            InputError: it is other work.
+            InputError: it is of other work.
         """
         held = self._checkpoints.held
         if held is None:
             return None
         check_same(held.state["of"], self._shown)
-        return str(held.state["id"]), None if "secret" in held.state else held
+        key = held.state.get("key")
+        return Held(str(held.state["id"]), None if key is None else bytes.fromhex(key), held if key is None else None)
 
-    def keep_secret(self, secret: Secret, facts: str) -> None:
-        """Put a secret on disk before its entry is."""
-        del facts  # they are the entry's
-        state = {"of": self._shown, "id": secret.id, "secret": secret.key.hex()}
+    def keep(self, held: Held) -> None:
+        """Keep the key of a release that is not entered yet."""
+        assert held.key is not None
+        state = {"of": self._shown, "id": held.id, "key": held.key.hex()}
         self._checkpoints.keep(Checkpoint("before its first draw", state))
 
-    def secret(self) -> Secret:
-        """Return the secret that was kept."""
-        held = self._checkpoints.held
-        assert held is not None
-        return Secret(bytes.fromhex(held.state["secret"]))
-
-    def state(self, id: str) -> dict[str, Any]:
-        """Return what each later checkpoint says of the release.
-
-        Args:
-            id: of its entry.
-        """
-        return {"of": self._shown, "id": id}
-
     def forget(self) -> None:
-        """Remove what is kept."""
+        """Remove what is held."""
         self._checkpoints.forget()

@@ -16,7 +16,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -33,9 +33,9 @@ from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import Ledger, Moved, of_process
+from dpltm.privacy.ledger import Book, Ledger, of_process
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
-from dpltm.privacy.release import Secret
+from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
@@ -81,6 +81,24 @@ def _rows_of(name: str, values: object) -> Tensor | np.ndarray:
             f"`{name}`: of type {type(values).__name__}, not a tensor or an array of numbers, a row a record"
         )
     return array
+
+
+@dataclass(frozen=True)
+class _LoopRelease:
+    """The steps of a loop. See :class:`dpltm.privacy.release.Release`; the loop hands them out one by one."""
+
+    entry: Entry
+    lineage: Lineage
+    account: Account
+
+    def check(self) -> None:
+        """Refuse records that were declared public or apart."""
+        check_private(self.account, self.entry.part)
+
+    def draw(self, secret: Secret, at: object) -> Iterator[None]:
+        """Yield nothing: samples and noise come from the sources of the loop."""
+        del secret, at
+        return iter(())
 
 
 class PrivateLoop:
@@ -248,19 +266,19 @@ class PrivateLoop:
         return self._steps()
 
     def _enter(self) -> None:
-        while not self.entry.id:
-            book = self.ledger.book
-            account, drafts = book.account(self.lineage), (self.entry,)
-            check_private(account, self.entry.part)
-            if self._budget is not None:  # the ledger may hold more than when the noise was calibrated
-                total = (account + drafts).epsilon(self.delta)
-                if total > self._budget:
-                    raise BudgetError(
-                        f"epsilon: with what the ledger holds by now this comes to {figure(total)}, above the budget of"
-                        f" {self._budget:g}; make the loop anew"
-                    )
-            with contextlib.suppress(Moved):
-                self.entry = self.ledger.enter(self.entry, Secret().id, book.head)
+        self.entry = pay(
+            lambda book, _: _LoopRelease(self.entry, self.lineage, self._check_still_fits(book)), self.ledger
+        ).entry
+
+    def _check_still_fits(self, book: Book) -> Account:
+        """Raises BudgetError where the ledger has come to hold more than when the noise was calibrated, and too much."""
+        account, drafts = book.account(self.lineage), (self.entry,)
+        if self._budget is not None and (total := (account + drafts).epsilon(self.delta)) > self._budget:
+            raise BudgetError(
+                f"epsilon: with what the ledger holds by now this comes to {figure(total)}, above the budget of"
+                f" {self._budget:g}; make the loop anew"
+            )
+        return account
 
     def _steps(self) -> Iterator[Step]:
         for number in range(1, self.mechanism.steps + 1):

@@ -95,12 +95,11 @@ class Search:
         """Refuse a network or records that cannot be trained, or features that cannot be had."""
         check_private(self.account, self.entry.part)
         for training in {id(each.start): each for each in self.trainings}.values():
-            prepare(_anew(training), Sources.of_secret(Secret()))
+            prepare(_anew(training), Sources.unused())
 
-    def draw(self, secret: Secret | None, at: Checkpoint | None) -> Iterator[Best]:
+    def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Best]:
         """Search, and yield the best try. Arguments as :meth:`Release.draw`."""
         if at is None:
-            assert secret is not None
             position = _Position.first(self.mechanism.gamma, secret)
         else:
             self.services.progress.say("going on with the search; nothing more is spent")

@@ -509,7 +509,7 @@ class Training:
         if self.ranks is not None:
             _call(self.ranks, self)
 
-    def draw(self, secret: Secret | None, at: Checkpoint | None) -> Iterator[Drawn]:
+    def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
         """Train, and yield where it came to. Arguments as :meth:`Release.draw`."""
         return _drawn(self, secret, at)
 
@@ -565,7 +565,7 @@ def plan(
     check_options(options)
     drafted = draft(start, dataset, options, ledger)
     start, dataset, notes = drafted.start, drafted.dataset, list(drafted.notes)
-    account = replace(book, entries=()).account(drafted.lineage) if own else book.account(drafted.lineage)
+    account = book.own_account(drafted.lineage) if own else book.account(drafted.lineage)
     facts = _facts(drafted, ledger, options)
     if known is not None:
         made, mechanism = head.Before(*known.of(GaussianRelease)), known.of(NoisySgd)[0]
@@ -667,14 +667,14 @@ def train_start(
     paid = pay(planned, ledger, Kept(checkpoints, facts))
     training = cast(Training, paid.release)
     training = replace(training, entry=paid.entry)
-    if checkpoints.held is not None and "secret" not in checkpoints.held.state:
+    if checkpoints.held is not None and "key" not in checkpoints.held.state:
         services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
     (drawn,) = paid.values  # which trains
     assert drawn.dataset is not None
     assert drawn.descent is not None
     diverged = has_diverged(training.start.model, training.start.spec)
     taken = drawn.metrics[-1]["step"]
-    account = replace(ledger.book, entries=()).account(paid.lineage) if own else paid.account
+    account = ledger.book.own_account(paid.lineage) if own else paid.account
     return Run(
         config_of(training, drawn.descent.gradients.gradients.kernels),
         training.start.model,
@@ -842,6 +842,11 @@ class Sources:
         )
 
     @classmethod
+    def unused(cls, noise: str = "secure") -> Sources:
+        """Return some of which nothing is drawn: of a rank that is not the first, or of a rehearsal."""
+        return cls(KeyedSource(), FastSource.of(bytes(32)) if noise == "fast" else KeyedSource(), KeyedSource())
+
+    @classmethod
     def of(cls, states: Mapping[str, str]) -> Sources:
         """Return those of which ``state`` gave the states."""
         return cls(**{name: source_of(state) for name, state in states.items()})
@@ -851,11 +856,10 @@ class Sources:
         return {name: source.state for name, source in vars(self).items() if source is not None}
 
 
-def _drawn(training: Training, secret: Secret | None, at: Checkpoint | None) -> Iterator[Drawn]:
+def _drawn(training: Training, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
     """Releases the mean and the moments, and takes the noisy steps."""
     options, services, ranks, made = training.options, training.services, training.ranks, training.before_steps
     if at is None:
-        assert secret is not None
         sources = Sources.of_secret(secret, options.noise, options.audit is not None)
     else:
         repeat_choices(at.state["choices"])
@@ -1132,7 +1136,7 @@ def follow(
     mine = ranks.together(drafted)
     ranks.agree(*_in_common(mine))
     start, dataset, config = mine.start, mine.dataset, replace(mine.config, **ranks.tell())
-    sources = Sources.of_secret(Secret(), options.noise)  # of which nothing is drawn
+    sources = Sources.unused(options.noise)
     gradients = ranks.in_turn(lambda: noisy_gradients(start, dataset, options, config, services, sources, ranks))
     told, centre = ranks.tell(), ranks.share({}).get("centre")
     if centre is not None:

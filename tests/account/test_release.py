@@ -27,7 +27,7 @@ from dpltm.privacy.entry import Entry, Head, Id, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, Moved
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee
 from dpltm.privacy.release import Held, InMemory, Paid, Secret, pay, price, release_id
-from dpltm.tickets.account_file import open_ledger
+from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.files import sync
 
 STEPS = 3
