@@ -159,7 +159,7 @@ COMMANDS = [
             ),
             Later(
                 "ledger",
-                "Explain a ledger line by line, and recompute what it comes to from the file alone.",
+                "Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.",
                 "privacy:LedgerOptions",
             ),
             Later(
@@ -167,16 +167,11 @@ COMMANDS = [
                 "Compute the figures of a card or a page again, from the events in it, and say what differs.",
                 "privacy:CheckOptions",
             ),
-            Later("budget", "Show the budgets that a ledger sets on records, or set one.", "privacy:BudgetOptions"),
+            Later("budget", "Show the budget that a ledger sets on its population, or set one.", "privacy:BudgetOptions"),
             Later(
-                "restore",
-                "Put back what a ledger has lost, if it was deleted, shortened, replaced or is an older copy.",
-                "privacy:RestoreOptions",
-            ),
-            Later(
-                "adopt",
-                "Declare a ledger that was moved here from another machine: what it holds counts here too.",
-                "privacy:AdoptOptions",
+                "apart",
+                "Declare that another population has nobody in common with that of a ledger.",
+                "privacy:ApartOptions",
             ),
         ],
     ),
@@ -207,11 +202,6 @@ COMMANDS = [
                 "encode",
                 "Randomise records where they are; what is written may leave the machine.",
                 "latent:EncodeRequest",
-            ),
-            Later(
-                "owner",
-                "Write a file by which an owner encodes her records: it needs Python and NumPy, and nothing else of dpltm.",
-                "latent:OwnerRequest",
             ),
             Later("train", "Train a network on messages of dpltm latent encode.", "latent:TrainRequest"),
         ],

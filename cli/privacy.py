@@ -81,53 +81,33 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
     """A ledger, line by line."""
-    for row in body["events"]:
+    for row in body["entries"]:
         alone = "" if row["epsilon"] is None else f"  epsilon alone {figure(row['epsilon'])}"
-        rich.print(f"line {row['line']}  {_minute(row['time'])}  {row['dataset']}{alone}", style="bold")
+        rich.print(f"line {row['line']}  {row['day']}  {row['dataset']}{alone}", style="bold")
         rich.print(f"  {row['words']}")
-    for row in body["datasets"]:
-        rich.print(
-            f"\n{row['dataset']}: {row['events']} event{'s' if row['events'] != 1 else ''} together", style="bold"
-        )
-        show_privacy(rich, row["privacy"])
-        if (more := row["elsewhere"]) is not None:
-            rich.print(f"with {more['events']} more in other ledgers: epsilon {figure(more['epsilon'])}", style="bold")
-            for each in more["ledgers"]:
-                rich.print(f"  {each['events']} in {each['ledger'] or 'no known file'}")
-            show_notes(rich, more)
-    if not body["datasets"]:
-        rich.print("the ledger holds no event")
-    if body["if_overlapping"] is not None:
-        whole = body["if_overlapping"]
-        rich.print(
-            f"\nif these {whole['datasets']} datasets overlap: epsilon {figure(whole['epsilon'])}, delta {whole['delta']:g}",
-            style="bold",
-        )
-        rich.print("datasets are told apart by what their rows hold; whether people are in several is yours to know")
+    if not body["entries"]:
+        rich.print("the ledger holds no entry")
+        return
+    for row in body["parts"]:
+        rich.print(f"{', '.join(row['records'])}: epsilon {figure(row['epsilon'])}")
+    rich.print("\neverything together", style="bold")
+    show_privacy(rich, body["privacy"])
 
 
 def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The budgets that a ledger sets."""
+    """The budget that a ledger sets."""
     if not body["budgets"]:
-        rich.print(f"{body['ledger']} sets no budget; --dataset NAME --epsilon E sets one")
+        rich.print(f"{body['ledger']} sets no budget; --epsilon E sets one")
         return
-    columns = ("records", "unit", "budget", "delta", "spent", "elsewhere", "set")
-    table = Table(*columns, title=body["ledger"], title_justify="left")
+    table = Table("unit", "budget", "delta", "spent", title=body["ledger"], title_justify="left")
     for row in body["budgets"]:
-        figures = (f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]), str(row["elsewhere"]))
-        table.add_row(row["dataset"], row["unit"], *figures, _minute(row["set"]))
+        table.add_row(row["unit"], f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]))
     rich.print(table)
-    rich.print("spent is what all ledgers hold on these records; elsewhere: releases in other ledgers", style="dim")
 
 
-def _minute(time: str) -> str:
-    """The minute of an event, which is all that it holds; the digits behind it tell events apart."""
-    return time[:16].replace("T", " ") + " UTC"
-
-
-def show_kept(rich: RichConsole, body: dict[str, Any]) -> None:
-    """A ledger that is on record as it is."""
-    rich.print(f"{body['ledger']}: events on record: {body['events']}, of them put back: {body['put_back']}")
+def show_apart(rich: RichConsole, body: dict[str, Any]) -> None:
+    """A declaration."""
+    rich.print(f"{body['ledger']}: {body['apart']} is declared to have nobody in common with {body['population']}")
 
 
 def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -144,8 +124,7 @@ epsilon_command = answering(Deferred("dpltm.tickets.workbench.accountant:epsilon
 noise_command = answering(Deferred("dpltm.tickets.workbench.accountant:noise_of"), show_noise)
 curve_command = answering(Deferred("dpltm.tickets.workbench.accountant:curve_of"), show_curve)
 ledger_command = answering(Deferred("dpltm.tickets.workbench.ledgers:explain"), show_ledger)
-restore_command = answering(Deferred("dpltm.tickets.workbench.ledgers:restore"), show_kept)
-adopt_command = answering(Deferred("dpltm.tickets.workbench.ledgers:adopt"), show_kept)
+apart_command = answering(Deferred("dpltm.tickets.workbench.ledgers:declare_apart"), show_apart)
 budget_command = answering(Deferred("dpltm.tickets.workbench.ledgers:budgets"), show_budgets)
 check_command = answering(
     Deferred("dpltm.tickets.workbench.check_card:check"), show_check, lambda body: not body["ok"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import DataOptions, PersonOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
 
 
@@ -65,25 +64,25 @@ class CurveOptions(SettingOptions):
     Examples:
         dpltm privacy curve --noise-multiplier 1.1 --sampling-rate 256/60000 --epochs 15 --plot curve.png
         # of all that a ledger holds
-        dpltm privacy curve --ledger digits.run/ledger.jsonl
+        dpltm privacy curve --ledger digits.ledger.jsonl
     """
 
     ledger: str | None = option(None, "Ledger file, instead of settings.", metavar="FILE")
-    dataset: str | None = option(None, "Only with `ledger`: name of the dataset.", metavar="NAME")
     csv: str | None = option(None, "File to write the curves to.", metavar="FILE.csv")
     plot: str | None = option(None, "Picture to write.", metavar="FILE.png|.svg|.pdf")
 
 
 @dataclass(frozen=True)
 class LedgerOptions:
-    """Explain a ledger line by line, and recompute what it comes to from the file alone.
+    """Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.
 
     Examples:
-        dpltm privacy ledger digits.run/ledger.jsonl
+        dpltm privacy ledger digits.ledger.jsonl
+        # everything that two projects spent on the same people
+        dpltm privacy ledger one.ledger.jsonl other.ledger.jsonl
     """
 
-    file: str | None = option(None, "Ledger file.", metavar="FILE", argument=True, required=True)
-    dataset: str | None = option(None, "Only what may touch the records of this name.", metavar="NAME")
+    files: tuple[str, ...] | None = option(None, "Ledger files.", metavar="FILE...", argument=True, required=True)
     delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
     accountant: str = option(
         "pld", "Accountant of the certified figure; clt adds its approximation as nominal.",
@@ -92,49 +91,38 @@ class LedgerOptions:
 
 
 @dataclass(frozen=True)
-class BudgetOptions(PersonOptions, DataOptions):
-    """Show the budgets that a ledger sets on records, or set one.
+class BudgetOptions:
+    """Show the budget that a ledger sets on its population, or set one.
 
-    A budget holds for the records, wherever they are used: before any release that would exceed it, every command sums up
-    all ledgers of this user on this machine. The last one set counts; all stay on record.
+    Before any release that would exceed it, every command that pays by this ledger refuses. The last one set counts; all
+    stay on record.
 
     Examples:
-        # set a budget for these records, wherever they are used
-        dpltm privacy budget all.jsonl --dataset mine.csv --label y --bounds 0,1 --classes 2 --epsilon 3
+        # set a budget for everybody whose records this ledger pays for
+        dpltm privacy budget dpltm.ledger.jsonl --epsilon 3
         # show what is set, and what is spent
-        dpltm privacy budget all.jsonl
+        dpltm privacy budget dpltm.ledger.jsonl
     """
 
     file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
     epsilon: float | None = option(None, "Largest certified epsilon of everything on record together.", metavar="E")
     delta: float = option(1e-5, "Delta at which it is read.", metavar="D")
-    unit: str = option("record", "What it protects; user for ratings by users.", choices=("record", "user"))
+    unit: str | None = option(None, "Of a new ledger: whom it protects.", metavar="NOUN", shown="record")
+    population: str | None = option(None, "Of a new ledger: whose account it is, by name.", metavar="NAME")
 
 
 @dataclass(frozen=True)
-class RestoreOptions:
-    """Put back what a ledger has lost, if it was deleted, shortened, replaced or is an older copy.
+class ApartOptions:
+    """Declare that another population has nobody in common with that of a ledger.
 
-    What it holds beside that stays. A file that cannot be read is kept as NAME.damaged.
+    What concerns them is then shown beside its figure, and counts in neither figure nor budget. Nobody checks it.
 
     Examples:
-        dpltm privacy restore digits.run/ledger.jsonl
+        dpltm privacy apart dpltm.ledger.jsonl --name "survey 2019"
     """
 
     file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
-
-
-@dataclass(frozen=True)
-class AdoptOptions:
-    """Declare a ledger that was moved here from another machine: what it holds counts here too.
-
-    Its records cannot be told from any others here, so it counts for all of them.
-
-    Examples:
-        dpltm privacy adopt moved/ledger.jsonl
-    """
-
-    file: str | None = option(None, "Ledger file.", metavar="LEDGER", argument=True, required=True)
+    name: str | None = option(None, "The other population.", metavar="NAME", required=True)
 
 
 @dataclass(frozen=True)

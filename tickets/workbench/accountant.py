@@ -15,17 +15,14 @@ from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
 from dpltm.privacy.figures import figure
-from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Selection, Unit
-from dpltm.privacy.parts import mechanisms_of, stated_relations, total_epsilon
-from dpltm.privacy.privacy_unit import unit_of
-from dpltm.privacy.report import compare_central_limit
-from dpltm.privacy.statement import SEARCH_NOTE, json_figure
-from dpltm.privacy.trade_off import Curves, curves, curves_of_events, sentence
+from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Selection
+from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
+from dpltm.privacy.trade_off import Curves, curves, curves_of_account, sentence
 from dpltm.stages.checks import MAX_NOISE, MAX_STEPS, check_delta_alone, check_epsilon, steps_of
 from dpltm.stages.progress import Progress
 from dpltm.tickets.curve_files import check_plot, write_csv, write_plot
 from dpltm.tickets.files import check_free, check_writable
-from dpltm.tickets.workbench.ledgers import read_ledger
+from dpltm.tickets.workbench.ledgers import read_book
 
 
 def epsilon_of(options: EpsilonOptions, progress: Progress) -> dict[str, Any]:
@@ -159,7 +156,7 @@ class _Asked:
 
     title: str
     adjacency: Adjacency
-    unit: Unit
+    unit: str
     price: Callable[[float], tuple[Curves, float]]
 
 
@@ -167,14 +164,11 @@ def _asked_curve(options: CurveOptions) -> _Asked:
     """The mechanisms that the options describe, or the events of the ledger that they name."""
     if options.ledger is not None:
         return _asked_ledger(options, options.ledger)
-    if options.dataset is not None:
-        raise InputError("`dataset`: picks records out of a `ledger`; name one, or leave `dataset` out")
-
     sgd, draw = _mechanisms(options, find=None)
     setting = f"noise multiplier {sgd.noise_multiplier:g}, rate {sgd.sampling_rate:.4g}, {sgd.steps:,} steps"
     title = setting + (f", after a draw at {options.eps1:g}" if draw else "")
     both = (*draw, sgd)
-    return _Asked(title, sgd.adjacency, sgd.unit, lambda delta: (curves(both), epsilon(both, delta)))
+    return _Asked(title, sgd.adjacency, "record", lambda delta: (curves(both), epsilon(both, delta)))
 
 
 def _asked_ledger(options: CurveOptions, ledger: str) -> _Asked:
@@ -185,18 +179,12 @@ def _asked_ledger(options: CurveOptions, ledger: str) -> _Asked:
         if value is not None:
             raise InputError(f"{flag}: the `ledger` holds the settings; leave {flag} out")
 
-    events = read_ledger(Path(ledger), options.dataset)
-    relations = stated_relations(events)
-    if len(set(relations)) > 1:
-        raise InputError(
-            f"`ledger`: {ledger} holds releases under add-remove and under replace-one, which have no common curve;"
-            " pick records with `dataset`"
-        )
+    account = read_book(Path(ledger)).account()
     return _Asked(
-        options.dataset or Path(ledger).name,
-        next(iter(relations), "add-remove"),
-        unit_of(mechanisms_of(events)),
-        lambda delta: (curves_of_events(events), total_epsilon(events, delta)),
+        f"everything in {ledger}",
+        account.adjacency or "add-remove",
+        account.unit,
+        lambda delta: (curves_of_account(account), account.epsilon(delta)),
     )
 
 
