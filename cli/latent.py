@@ -30,8 +30,8 @@ def show_claim(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_scheme(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What was agreed on; of the file of an owner as well."""
-    show_pairs(rich, f"wrote {body.get('owner') or body['scheme']}", {key: body.get(key) for key in SCHEME_FACTS})
+    """What was agreed on."""
+    show_pairs(rich, f"wrote {body['scheme']}", {key: body.get(key) for key in SCHEME_FACTS})
     _show_figures(rich, body)
     show_notes(rich, body)
 
@@ -66,5 +66,4 @@ def _show_figures(rich: RichConsole, body: dict[str, Any]) -> None:
 epsilon_command = answering(Deferred("dpltm.tickets.workbench.latent:claim"), show_claim)
 scheme_command = answering(Deferred("dpltm.tickets.workbench.latent:agree"), show_scheme)
 encode_command = answering(Deferred("dpltm.tickets.workbench.latent:send"), show_messages)
-owner_command = answering(Deferred("dpltm.tickets.workbench.latent:write_for_owners"), show_scheme)
 train_command = answering(Deferred("dpltm.tickets.workbench.latent:receive"), show_learned)

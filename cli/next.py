@@ -11,7 +11,7 @@ from dpltm.errors import in_flags
 from dpltm.options.audit import AuditRequest
 from dpltm.options.data import DataOptions, PersonOptions
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.latent import EncodeRequest, OwnerRequest, SchemeRequest
+from dpltm.options.latent import EncodeRequest, SchemeRequest
 from dpltm.options.latent import TrainRequest as LatentTrainRequest
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
@@ -72,8 +72,6 @@ def after(request: Any, body: dict[str, Any]) -> list[str]:
             return [f"dpltm latent encode {quoted(out)} {PRIVATE} --out MESSAGES"]
         case EncodeRequest(out=str(out)):
             return [f"dpltm latent train {quoted(request.scheme or '')} --messages {quoted(out)} --out RUN"]
-        case OwnerRequest(out=str(out)):
-            return [f"python {quoted(out)} --help"]
         case LatentTrainRequest(out=str(out)):
             return [f"dpltm predict {quoted(out)} --input FILE -o predicted.csv"]
         case AuditRequest():

@@ -1,19 +1,21 @@
-"""Binary channels: every bit of a record is sent with a chance of being another (privacy-model.md 6.1).
+"""Binary channels and k-ary randomised response: what is sent of a bit, and of a label (privacy-model.md 6.1).
 
-A channel sends a 1 as 1 with probability p and a 0 as 1 with probability q, every bit on coins of its own. Probabilities
-are whole multiples of 2^-64, so that what is certified is what the coins do, to the last bit of them.
+A channel sends a 1 as 1 with probability p and a 0 as 1 with probability q, every bit on coins of its own. A response sends
+a category as it is, or as another one (Warner 1965; Kairouz et al. 2014). Probabilities are whole multiples of 2^-64, so
+that what is certified is what the coins do, to the last bit of them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
 
-from dpltm.errors import InputError
+from dpltm.errors import CalibrationError, InputError
 from dpltm.local.protocols import BIT_PROTOCOLS, PROTOCOLS
 from dpltm.randomness.noise import RandomSource
 
@@ -213,3 +215,174 @@ def rounded_up(value: Fraction) -> float:
     """The least float64 that is not below."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+MAX_CATEGORIES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Response:
+    """A category among k arrives unchanged with a fixed chance, else as one of the others, all alike.
+
+    Attributes:
+        categories: k.
+        epsilon: how much likelier the true category is than any other, its logarithm.
+    """
+
+    categories: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.categories <= MAX_CATEGORIES:
+            raise InputError(f"Expected {self.categories} categories from 2 to {MAX_CATEGORIES}")
+        if not 0 < self.epsilon <= MAX_EPSILON:
+            raise InputError(f"`epsilon`: {self.epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
+
+    @property
+    def truth(self) -> int:
+        """Chance that a category arrives unchanged, in units of 2^-64."""
+        with localcontext() as context:
+            context.prec = 60
+            return chance(1 / (1 + (self.categories - 1) * (-Decimal(self.epsilon)).exp()))
+
+    @property
+    def certified(self) -> float:
+        """Local epsilon of what the coins do: log of the largest ratio of chances, over categories and answers."""
+        return log_distance(self.truth * (self.categories - 1), WHOLE - self.truth)
+
+    @property
+    def chances(self) -> tuple[float, float]:
+        """That a category arrives as itself, and as any one other."""
+        return self.truth / WHOLE, (WHOLE - self.truth) / WHOLE / (self.categories - 1)
+
+    def send(self, values: np.ndarray, source: RandomSource) -> np.ndarray:
+        """Categories as they arrive, each on coins of its own.
+
+        Args:
+            values: ``(n,)`` whole numbers from 0 to k - 1.
+            source: coins; secret.
+
+        Guarantees:
+            A category stays as it is with probability exactly truth / 2^64; the others are exactly as likely as each other.
+
+        Raises:
+            InputError: a value is no category.
+        """
+        values = whole_numbers(values)
+        if len(values) and not (values.min() >= 0 and values.max() < self.categories):
+            raise InputError(
+                f"Expected categories from 0 to {self.categories - 1}, not {values.min()} to {values.max()}"
+            )
+        drawn = np.frombuffer(source.random_bytes(8 * len(values)), dtype=np.uint64)
+        others = (values + 1 + below(source, len(values), self.categories - 1)) % self.categories
+        return np.where(drawn < np.uint64(self.truth), values, others).astype(np.int64)
+
+
+def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
+    """Uniform whole numbers below ``limit``, ``(count,)`` int64; words of the last, incomplete run are drawn anew.
+
+    Args:
+        source: coins; secret where what they decide is.
+        count: how many numbers.
+        limit: from 1 to 2^63.
+    """
+    last, numbers = WHOLE // limit * limit - 1, np.zeros(count, dtype=np.uint64)
+    left = np.arange(count)
+    while len(left):
+        numbers[left] = np.frombuffer(source.random_bytes(8 * len(left)), dtype=np.uint64)
+        left = left[numbers[left] > np.uint64(last)]
+    return (numbers % np.uint64(limit)).astype(np.int64)
+
+
+def whole_numbers(values: np.ndarray) -> np.ndarray:
+    """Labels as int64, so that no arithmetic on them wraps.
+
+    Raises:
+        InputError: they are of another kind.
+    """
+    values = np.asarray(values)
+    if values.dtype.kind not in "iu":
+        raise InputError(f"Expected labels that are whole numbers, not {values.dtype}")
+    return values.astype(np.int64)
+
+
+MIN_EPSILON = 1e-6
+"""Smaller ones come near the grid of chances, 2^-64, once they are shared among many bits."""
+
+TRIED = 400
+
+
+def largest_epsilon(
+    protocol: str, bits: int, wanted: float, alpha: float | None = None, one_hot: bool = False
+) -> tuple[float, Channel]:
+    """The largest nominal epsilon whose channel certifies ``wanted``, and that channel.
+
+    Args:
+        protocol: name of a protocol of bits.
+        bits: of a message.
+        wanted: certified epsilon, above 0.
+        alpha: of the protocol; None where it has none.
+        one_hot: whether exactly one bit of a message is set, as the certificate may then assume.
+
+    Returns:
+        The nominal epsilon, to a part in 10^12, and its channel.
+
+    Raises:
+        CalibrationError: none does; for UER it is alpha that decides.
+        InputError: ``wanted`` is not a positive number, no such protocol, or an alpha too many or missing.
+    """
+    return _largest(
+        "epsilon",
+        lambda value: channel(protocol, bits, value, alpha),
+        wanted,
+        (MIN_EPSILON, MAX_EPSILON),
+        one_hot,
+    )
+
+
+def largest_alpha(
+    protocol: str, bits: int, wanted: float, epsilon: float, one_hot: bool = False
+) -> tuple[float, Channel]:
+    """The largest alpha, from 1 on, at which the protocol certifies ``wanted``, whatever ``epsilon`` it claims.
+
+    Args:
+        protocol: name of a protocol of bits.
+        bits: of a message.
+        wanted: certified epsilon, above 0.
+        epsilon: nominal, what the protocol claims.
+        one_hot: as in :func:`largest_epsilon`.
+
+    Returns:
+        Alpha, to a part in 10^12, and its channel.
+
+    Raises:
+        CalibrationError: none does.
+        InputError: ``wanted`` is not a positive number, or a protocol that there is not, or that has no alpha.
+    """
+    return _largest("alpha", lambda value: channel(protocol, bits, epsilon, value), wanted, (1.0, MAX_ALPHA), one_hot)
+
+
+def _largest(
+    name: str, at: Callable[[float], Channel], wanted: float, ends: tuple[float, float], one_hot: bool
+) -> tuple[float, Channel]:
+    """The largest value that certifies ``wanted``, to a part in 10^12.
+
+    For UER more is not always worth more: all of a grid is looked at, and the last step of it refined.
+    """
+    if not 0 < wanted < math.inf:
+        raise InputError(f"`certified`: {wanted:g} is not a positive number")
+    values = np.geomspace(*ends, TRIED).tolist()
+    costs = [at(value).certified(one_hot) for value in values]
+    within = [place for place, cost in enumerate(costs) if cost <= wanted]
+    if not within:
+        raise CalibrationError(
+            f"`certified`: no {name} from {ends[0]:g} to {ends[1]:g} certifies {wanted:g}; the least is {min(costs):.6g};"
+            " take fewer bits, or ask for more"
+        )
+    if within[-1] == TRIED - 1:
+        return ends[1], at(ends[1])
+    low, high = values[within[-1]], values[within[-1] + 1]
+    while high / low > 1 + 1e-12:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if at(middle).certified(one_hot) <= wanted else (low, middle)
+    return low, at(low)

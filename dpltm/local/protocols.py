@@ -150,6 +150,3 @@ BIT_PROTOCOLS = PROTOCOLS.names(lambda protocol: protocol.of_bits)
 """Those that send bits."""
 
 WITH_ALPHA = PROTOCOLS.names(lambda protocol: protocol.has_alpha)
-
-ONE_HOT = PROTOCOLS.names(lambda protocol: protocol.one_hot)
-"""Those whose epsilon is claimed for strings with a single one."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from dpltm.errors import InputError
+from dpltm.features.feature_map import FeatureMap
 from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import Codebook
-from dpltm.privacy.events import DatasetRef, Event
+from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import RandomSource
 
 VERSION = 1
@@ -30,38 +30,6 @@ MIN_DEVIATION = 1e-3
 """Of a feature, over the largest: nothing is blown up more than that."""
 
 
-class RecordMap(Protocol):
-    """What a scheme needs of a feature map: a ``FeatureMap``, or an ``ExactMap`` where there is no torch."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def bounds(self) -> tuple[float, float]: ...
-
-    @property
-    def features(self) -> int: ...
-
-    @property
-    def network(self) -> object | None: ...
-
-    @property
-    def source(self) -> DatasetRef | None: ...
-
-    @property
-    def events(self) -> tuple[Event, ...]: ...
-
-    def rows(self, x: np.ndarray) -> np.ndarray:
-        """Features of records as stored, ``(n, *shape)`` to ``(n, features)`` float32, each row by itself."""
-        ...
-
-
 @dataclass(frozen=True)
 class Scheme:
     """How a record becomes a message.
@@ -70,14 +38,14 @@ class Scheme:
         feature_map: takes a record to features, by itself.
         mean, deviation: of each feature over public records, ``(features,)`` float32.
         answer: takes z-scores and a label to what is sent.
-        public: the records that statistics are of, declared public; None where there are none.
+        lineage: what it was made from: records declared public, and the training of a network in front.
     """
 
-    feature_map: RecordMap
+    feature_map: FeatureMap
     mean: np.ndarray
     deviation: np.ndarray
     answer: BitStrings | Codebook
-    public: DatasetRef | None = None
+    lineage: Lineage = field(default=NO_LINEAGE, compare=False)
 
     def __post_init__(self) -> None:
         if not len(self.mean) == len(self.deviation) == self.feature_map.features == self.answer.values:
@@ -128,7 +96,7 @@ class Scheme:
                 progress(min(start + ROWS, len(x)))
 
 
-def public_statistics(feature_map: RecordMap, batches: Iterator[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def public_statistics(feature_map: FeatureMap, batches: Iterator[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of each feature over public records; no deviation is left near zero."""
     count, total, squares = 0, np.zeros(feature_map.features), np.zeros(feature_map.features)
     for x in batches:
@@ -140,6 +108,6 @@ def public_statistics(feature_map: RecordMap, batches: Iterator[np.ndarray]) -> 
     return mean.astype(np.float32), np.maximum(deviation, least).astype(np.float32)
 
 
-def no_statistics(feature_map: RecordMap) -> tuple[np.ndarray, np.ndarray]:
+def no_statistics(feature_map: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
     """The same for answers to which only the direction of features counts: they stay as they are."""
     return np.zeros(feature_map.features, np.float32), np.ones(feature_map.features, np.float32)

@@ -8,7 +8,7 @@ from dpltm.features.registry import metavar
 from dpltm.local.protocols import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, UER, WITH_ALPHA
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import DataOptions
+from dpltm.options.data import DataOptions, LedgerOptions
 from dpltm.registry import listed
 
 MAX_COPIES = 10**6
@@ -107,11 +107,11 @@ class _PublicFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemeRequest(SchemeOptions, _PublicFacts, _FeatureOptions, _PublicRecords):
+class SchemeRequest(LedgerOptions, SchemeOptions, _PublicFacts, _FeatureOptions, _PublicRecords):
     """Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.
 
-    The folder that is written is public. Every owner encodes with it (dpltm latent encode), and the server trains with it
-    (dpltm latent train).
+    The records of `public` are declared public in their ledger. The folder that is written is public: every owner encodes
+    with it (dpltm latent encode), and the server trains with it (dpltm latent train).
 
     Examples:
         dpltm latent scheme --public mnist --features drawings --components 30 --epsilon 4 --out images.scheme
@@ -128,11 +128,11 @@ class EncodeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodeRequest(EncodeOptions, DataOptions):
+class EncodeRequest(EncodeOptions, LedgerOptions, DataOptions):
     """Randomise records where they are; what is written may leave the machine.
 
-    Every record is encoded by SCHEME with coins of its own. Encoding a record again is another release of it: name one
-    `ledger` for all of them to have that counted.
+    Every record is encoded by SCHEME with coins of its own. Encoding a record again is another release of it, which adds up
+    in the ledger.
 
     Examples:
         dpltm latent encode images.scheme --dataset mine.npz --out mine.msg
@@ -142,25 +142,7 @@ class EncodeRequest(EncodeOptions, DataOptions):
         None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True
     )
     out: str | None = option(None, "File to write.", metavar="FILE", required=True)
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown="FILE.ledger.jsonl")
     dry_run: bool = option(False, "Check everything and print what would be sent.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnerRequest:
-    """Write a file by which an owner encodes her records: it needs Python and NumPy, and nothing else of dpltm.
-
-    It holds SCHEME and what dpltm latent encode runs, takes its options, and gives the same messages. Features must be
-    drawings or unit.
-
-    Examples:
-        dpltm latent owner images.scheme --out owner.pyz
-    """
-
-    scheme: str | None = option(
-        None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True
-    )
-    out: str | None = option(None, "File to write, such as owner.pyz.", metavar="FILE", required=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,7 @@ from dpltm.audit.local import local_bound
 from dpltm.audit.masks import MaskFindings, mask_findings, out_of_order, unset_features, with_canaries
 from dpltm.audit.one_run import check_confidence
 from dpltm.errors import ArtifactError, InputError
-from dpltm.local.bit_strings import BitStrings
-from dpltm.local.encoding import FixedPoint
+from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account

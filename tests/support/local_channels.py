@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dpltm.local.bit_strings import FixedPoint
 from dpltm.local.channels import WHOLE
 
 Retry = Callable[[np.ndarray, Any], np.ndarray]
@@ -117,3 +118,11 @@ def told_by_bits(means: Any, retry: Retry, query: np.ndarray) -> tuple[float, st
         total += max(abs(one) for one in ratios) * len(range(place, bits, period))
     assert query.shape[1] == -(-bits // 8)
     return total, ""
+
+
+def decoded(form: FixedPoint, packed: np.ndarray, values: int) -> np.ndarray:
+    """The numbers that strings of bits stand for, ``(n, values)`` float32, up to dropped digits; of signs alone -1 and 1."""
+    bits = np.unpackbits(packed, axis=1, count=values * form.length).reshape(len(packed), values, form.length)
+    places = 2.0 ** (form.whole - 1 - np.arange(form.length - 1, dtype="f4"))
+    size = bits[:, :, 1:] @ places.astype("f4") if form.length > 1 else np.float32(1)
+    return np.where(bits[:, :, 0] == 1, -size, size).astype("f4")

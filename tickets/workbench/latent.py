@@ -10,30 +10,26 @@ from typing import Any
 from dpltm.errors import InputError, as_flags
 from dpltm.local.scheme import Scheme
 from dpltm.options.data import DataOptions
-from dpltm.options.latent import EncodeRequest, EpsilonOptions, OwnerRequest, SchemeRequest, TrainRequest
+from dpltm.options.latent import EncodeRequest, EpsilonOptions, SchemeRequest, TrainRequest
+from dpltm.privacy.entry import lineage_of
+from dpltm.privacy.release import price
 from dpltm.records import DatasetCache, catalogue
 from dpltm.records.notes import bounds_notes
-from dpltm.stages.latent_claim import local_claim
-from dpltm.stages.latent_owner import scheme_notes
-from dpltm.stages.latent_scheme import check_scheme_options, make_scheme
-from dpltm.stages.latent_server import Learned, LearningPlan, learn, plan_learning
 from dpltm.stages.progress import Progress
+from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable
-from dpltm.tickets.identity import UserRegistry
-from dpltm.tickets.message_files import open_messages
-from dpltm.tickets.owner_file import write_owner
 from dpltm.tickets.published import published, recorded
-from dpltm.tickets.scheme_files import load_scheme, save_learned, save_scheme
-from dpltm.tickets.workbench.encode import encode_records, scheme_facts
+from dpltm.tickets.scheme_files import load_scheme, read_messages, save_learned, save_scheme, write_messages
 from dpltm.tickets.workbench.opening import feature_sources
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.verbs import latent as verb
 
 
 def claim(request: EpsilonOptions, progress: Progress) -> dict[str, Any]:
-    """What a protocol claims and certifies, which needs no file."""
+    """Return the answer of ``dpltm latent epsilon``, which needs no file."""
     del progress
-    made = local_claim(request)
+    made = verb.claim(request)
     return as_flags(
         {
             "protocol": request.protocol,
@@ -53,77 +49,74 @@ def claim(request: EpsilonOptions, progress: Progress) -> dict[str, Any]:
 
 
 def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    """Makes a scheme and writes it.
+    """Make a scheme and write it; return the answer of ``dpltm latent scheme``.
 
     Args:
-        request: what ``dpltm latent scheme`` was asked for.
+        request: what was asked for.
         progress: who watches.
         dataset_cache: datasets that were read already; None to read them anew.
-
-    Returns:
-        The answer of ``dpltm latent scheme``.
 
     Raises:
         DpltmError: bad input, before anything is written.
     """
     out = Path(request.out or "")
     check_free(out)
-    check_scheme_options(request)
+    verb.check_scheme_options(request)
     named = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
-    sources = feature_sources(UserRegistry())
+    public = open_dataset(named, dataset_cache=dataset_cache)
+    ledger = ledger_of(request.public, request.ledger, request.population, public.unit)
     # statistics of the map are of the public records as they are known, whatever is said of them here
     plain = DataOptions(dataset=request.public)
-    sources = replace(sources, public=lambda _: open_dataset(plain, dataset_cache=dataset_cache))
-    public = open_dataset(named, dataset_cache=dataset_cache)
-    scheme = make_scheme(public, request, sources, progress)
+    sources = replace(feature_sources(ledger), public=lambda _: open_dataset(plain, dataset_cache=dataset_cache))
+    scheme = verb.make_scheme(public, request, ledger, sources, progress)
     save_scheme(out, scheme)
-    progress.say(f"wrote {request.out}")
-    return as_flags(
-        {"scheme": request.out, **scheme_facts(scheme), "notes": [*bounds_notes(public), *scheme_notes(scheme)]}
-    )
+    progress.say(f"wrote {out}")
+    notes = [*bounds_notes(public), *verb.scheme_notes(scheme)]
+    return as_flags({"scheme": request.out, **scheme_facts(scheme), "notes": notes})
 
 
 def send(request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    """Enters the release, randomises the records, and writes the messages.
+    """Enter the release, randomise the records, and write the messages; return the answer of ``dpltm latent encode``.
 
-    Args:
-        request: what ``dpltm latent encode`` was asked for.
-        progress: who watches.
-        dataset_cache: datasets that were read already; None to read them anew.
-
-    Returns:
-        The answer of ``dpltm latent encode``.
+    Arguments as :func:`agree`.
 
     Raises:
         DpltmError: bad input, before any budget is spent.
     """
-    return encode_records(request, lambda: load_scheme(Path(request.scheme or "")), progress, dataset_cache)
-
-
-def write_for_owners(request: OwnerRequest, progress: Progress) -> dict[str, Any]:
-    """Writes the file by which owners encode.
-
-    Raises:
-        DpltmError: bad input, before anything is written.
-    """
     out = Path(request.out or "")
     check_free(out)
+    check_writable(out)
+    if ledger_path(request.dataset, request.ledger).absolute() == out.absolute():
+        raise InputError("`ledger`: the messages go there; name another file")
     scheme = load_scheme(Path(request.scheme or ""))
-    write_owner(out, scheme, request.scheme or "")
-    progress.say(f"wrote {out}")
-    return as_flags({"owner": str(out), **scheme_facts(scheme)})
+    if request.classes is None and catalogue().get(request.dataset or "") is None:
+        request = replace(request, classes=scheme.answer.classes)  # owners need not know which classes others have
+    dataset = open_dataset(request, for_training=False, dataset_cache=dataset_cache)
+    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+    plan = verb.encoding(scheme, dataset, request, ledger, progress)
+    if request.dry_run:
+        account = price(plan, ledger.book)
+    else:
+        paid = verb.encode(plan, ledger)
+        account = paid.account
+        write_messages(out, scheme, len(dataset.train), paid.values, paid.lineage)
+        progress.say(f"wrote {out}")
+    return as_flags(
+        {
+            **({"dry_run": True} if request.dry_run else {}),
+            "messages": str(out),
+            "records": len(dataset.train),
+            **scheme_facts(scheme),
+            "saturated": None,  # a key that scripts know; the count is a function of the records that nothing pays for
+            "privacy": verb.encoding_report(plan, account, request.delta).to_json(),
+        }
+    )
 
 
 def receive(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    """Trains a network on messages, and writes it.
+    """Train a network on messages, and write it; return the answer of ``dpltm latent train``.
 
-    Args:
-        request: what ``dpltm latent train`` was asked for.
-        progress: who watches.
-        dataset_cache: datasets that were read already; None to read them anew.
-
-    Returns:
-        The answer of ``dpltm latent train``.
+    Arguments as :func:`agree`.
 
     Raises:
         DpltmError: bad input, before any training.
@@ -132,39 +125,51 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
     check_free(out)
     check_writable(out)
     scheme = load_scheme(Path(request.scheme or ""))
-    files = [open_messages(path, scheme) for path in _message_files(request.messages or "")]
+    received = [read_messages(path, scheme) for path in _message_files(request.messages or "")]
+    lineage = lineage_of(scheme, *received)
     test = None if request.test is None else open_dataset(_held_out(request.test, scheme), dataset_cache=dataset_cache)
-    plan = plan_learning(scheme, files, request, test, test_label=request.test or "")
+    plan = verb.plan_learning(scheme, [each.rows for each in received], request, test, test_label=request.test or "")
     with CheckpointFolder(out, request, progress) as checkpoints:
         checkpoints.begin(5 * plan.spec.parameters + 2**20)
-        learned = learn(plan, progress, checkpoints)
-        checkpoints.give_room()
-        body = _learned(request, plan, learned)
-        save_learned(out, scheme, learned.spec, learned.tickets[-1], {**recorded(request), **published(body)})
+        learned = verb.learn(plan, progress, checkpoints)
+        scores = [asdict(row) for row in learned.scores]
+        body = as_flags(
+            {
+                "run": str(out),
+                "records": plan.records,
+                "model": learned.spec.text,
+                "inputs": learned.spec.features,
+                "protocol": scheme.answer.protocol,
+                "nominal": scheme.answer.nominal,
+                "certified": scheme.answer.certified,
+                "seconds": learned.seconds,
+                "accuracy": scores[-1]["accuracy"],
+                "tickets": scores,
+                "notes": list(learned.notes),
+            }
+        )
+        result = {**recorded(request), **published(body)}
+        save_learned(out, scheme, learned.spec, learned.tickets[-1], result, lineage)
         checkpoints.forget()
     progress.say(f"wrote {out}")
     return body
 
 
-def _learned(request: TrainRequest, plan: LearningPlan, learned: Learned) -> dict[str, Any]:
-    """The answer of ``dpltm latent train``."""
-    scheme = plan.scheme
-    scores = [asdict(row) for row in learned.scores]
-    return as_flags(
-        {
-            "run": str(Path(request.out or "")),
-            "records": plan.records,
-            "model": learned.spec.text,
-            "inputs": learned.spec.features,
-            "protocol": scheme.answer.protocol,
-            "nominal": scheme.answer.nominal,
-            "certified": scheme.answer.certified,
-            "seconds": learned.seconds,
-            "accuracy": scores[-1]["accuracy"],
-            "tickets": scores,
-            "notes": list(learned.notes),
-        }
-    )
+def scheme_facts(scheme: Scheme) -> dict[str, Any]:
+    """Return what answers say of a scheme."""
+    answer = scheme.answer
+    return {
+        "id": scheme.id,
+        "features": scheme.feature_map.text,
+        "values": answer.values,
+        "classes": answer.classes,
+        "protocol": answer.protocol,
+        "epsilon": answer.epsilon,
+        **answer.facts,
+        "record_bytes": answer.record_bytes,
+        "nominal": answer.nominal,
+        "certified": answer.certified,
+    }
 
 
 def _held_out(name: str, scheme: Scheme) -> DataOptions:

@@ -10,10 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.local.bit_inputs import network_inputs
-from dpltm.local.bit_strings import BitStrings
-from dpltm.local.encoding import FixedPoint
+from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.local.protocols import BIT_PROTOCOLS, WITH_ALPHA
+from dpltm.local.server import network_inputs
 from dpltm.randomness.noise import FastSource, SecureSource
 from refusals import refused
 

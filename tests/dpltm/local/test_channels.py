@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpltm.local.channels import WHOLE, Bit, Channel, channel, log_ratio
-from dpltm.local.protocols import BIT_PROTOCOLS, ONE_HOT, WITH_ALPHA
+from dpltm.local.protocols import BIT_PROTOCOLS, PROTOCOLS, WITH_ALPHA
 from dpltm.randomness.noise import FastSource
 from local_channels import Words
 from refusals import refused
@@ -77,7 +77,7 @@ def test_protocols_keep_their_claims_and_coins_are_rounded_to_where_they_tell_le
 
     One-hot protocols hold on one-hot strings alone; reversed positions of ``uer`` hold nothing, whatever epsilon is.
     """
-    channel_, one_hot = made(protocol, bits, epsilon), protocol in ONE_HOT
+    channel_, one_hot = made(protocol, bits, epsilon), PROTOCOLS[protocol].one_hot
     if protocol == "uer":
         assert channel_.certified() >= math.log(7) - 1e-9
         return

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dpltm.local.encoding import FixedPoint
+from dpltm.local.bit_strings import FixedPoint
+from local_channels import decoded
 from refusals import refused
 
 formats = st.tuples(st.integers(0, 8), st.integers(0, 7)).map(lambda pair: FixedPoint(*pair))
@@ -34,7 +35,7 @@ def test_every_value_is_written_after_the_other(values, form):
 @given(arrays("f4", (70, 3), elements=st.floats(-1000, 1000, width=32) | st.sampled_from([np.inf, -np.inf])), formats)
 def test_decoding_gives_back_what_fits(values, form):
     packed, saturated = form.encode(values)
-    found = form.decode(packed, 3)
+    found = decoded(form, packed, 3)
     if form.length == 1:
         np.testing.assert_array_equal(found, np.where(np.signbit(values), -1, 1))
         assert saturated == 0

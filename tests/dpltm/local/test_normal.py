@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.local.normal import _log, _turn, portable_gaussian
+from dpltm.local.codebook import _log, _turn, portable_gaussian
 from dpltm.randomness.noise import FastSource, gaussian
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpltm.local.channels import WHOLE
-from dpltm.local.response import Response
+from dpltm.local.channels import WHOLE, Response
 from dpltm.randomness.noise import FastSource
 from local_channels import Words
 from refusals import refused

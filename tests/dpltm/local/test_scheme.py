@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.features.feature_map import make_feature_map
-from dpltm.local.bit_strings import BitStrings
-from dpltm.local.encoding import FixedPoint
+from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.local.scheme import Scheme, no_statistics, public_statistics
-from dpltm.privacy.events import DatasetRef
 from dpltm.randomness.noise import FastSource
+from local_channels import decoded
 from refusals import refused
+from set_entries import LINEAGES
 
 MAP = make_feature_map("unit:1", (2, 3), (0.0, 255.0))
 ANSWER = BitStrings(6, 4, FixedPoint(1, 2), "rappor", 9.0, None, 2.0)
@@ -43,10 +43,7 @@ def test_the_id_is_that_of_equal_schemes():
     assert made().id == made().id
     assert len(bytes.fromhex(made().id)) == 32
     assert made(feature_map=replace(MAP, bounds=(0, 255))).id == made().id, "0 is 0.0"
-    source = DatasetRef("a", "ab" * 16, "01234567", 0, 5, "places")
-    assert made(feature_map=replace(MAP, source=source)).id == made().id, (
-        "the same statistics, whoever names their source"
-    )
+    assert made(lineage=LINEAGES["public"]).id == made().id, "the same statistics, whoever declared them public"
 
 
 CHANGES = {
@@ -118,7 +115,7 @@ def test_messages_are_of_all_records_in_order_some_at_a_time():
     assert [len(rows) for rows in blocks] == [500, 500, 201]
     rows = np.concatenate(blocks)
     assert rows[:, -2].tolist() == y.tolist()
-    values = sure.answer.form.decode(rows[:, :-2], 6)
+    values = decoded(sure.answer.form, rows[:, :-2], 6)
     scores = sure.scores(x)
     assert float(np.abs(values - np.clip(scores, -1.75, 1.75)).max()) <= 0.25
     assert sum(saturated) == np.count_nonzero(np.abs(scores) >= 2) > 0

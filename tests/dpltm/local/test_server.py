@@ -7,10 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.local.bit_inputs import network_inputs
-from dpltm.local.bit_strings import BitStrings
-from dpltm.local.encoding import FixedPoint
-from dpltm.local.server import Messages
+from dpltm.local.bit_strings import BitStrings, FixedPoint
+from dpltm.local.server import Messages, network_inputs
 from dpltm.randomness.noise import FastSource
 
 ANSWER = BitStrings(5, 3, FixedPoint(1, 1), "rappor", 40.0, None, 3.0)

@@ -9,7 +9,7 @@ import pytest
 
 from dpltm.errors import CalibrationError
 from dpltm.options.latent import EpsilonOptions
-from dpltm.stages.latent_claim import local_claim
+from dpltm.verbs.latent import claim as local_claim
 from refusals import refused
 
 

@@ -13,17 +13,20 @@ from sklearn.datasets import load_digits
 from dpltm.errors import BudgetError, InputError
 from dpltm.local.scheme import Scheme
 from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.options.latent import EncodeOptions, SchemeOptions
-from dpltm.privacy.events import BudgetEvent, GaussianEvent, GuaranteeEvent, ProvenanceEvent, TrainingEvent
-from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
-from dpltm.privacy.old_ledger import Ledger
-from dpltm.randomness.noise import SecureSource
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd
+from dpltm.privacy.release import Paid, price
+from dpltm.privacy.two_steps import over_two_steps
+from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import Dataset, from_arrays
-from dpltm.records.registry import RecordRegistry
-from dpltm.stages.front import FeatureSources, TrainedNetwork
-from dpltm.stages.latent_owner import encode, plan_encoding
-from dpltm.stages.latent_scheme import check_scheme_options, make_scheme
-from refusals import refused, refused_after_it_ran
+from dpltm.stages.front import FeatureSources
+from dpltm.training.run import Run
+from dpltm.verbs import latent
+from dpltm.verbs.latent import check_scheme_options, encode, encoding, encoding_report, make_scheme
+from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
 BITS = SchemeOptions(features="unit", protocol="rappor", epsilon=128.0, label_epsilon="4")
@@ -37,23 +40,19 @@ PUBLIC, PRIVATE = digits(0, 700, "theirs"), digits(900, 1797)
 
 
 @pytest.fixture
-def registry() -> RecordRegistry:
-    return RecordRegistry()
+def ledger() -> Ledger:
+    return Ledger()
 
 
-@pytest.fixture
-def ledger(registry: RecordRegistry) -> Ledger:
-    return Ledger(registry=registry)
+def agreed(ledger: Ledger | None = None, **changes: Any) -> Scheme:
+    ledger = Ledger() if ledger is None else ledger
+    sources = FeatureSources(ledger=ledger, public=lambda _: PUBLIC)
+    return make_scheme(PUBLIC, replace(BITS, **changes), ledger, sources)
 
 
-def agreed(registry: RecordRegistry, **changes: Any) -> Scheme:
-    sources = FeatureSources(registry=registry, public=lambda _: PUBLIC)
-    return make_scheme(PUBLIC, replace(BITS, **changes), sources)
-
-
-@pytest.fixture
-def scheme(registry: RecordRegistry) -> Scheme:
-    return agreed(registry)
+@pytest.fixture(scope="module")
+def scheme() -> Scheme:
+    return agreed()
 
 
 def z_scores() -> np.ndarray:
@@ -101,16 +100,24 @@ def test_schemes_that_cannot_be(message: str) -> None:
     assert refused(check_scheme_options, replace(BITS, **REFUSED[message])).startswith(message)
 
 
-def test_a_scheme_is_of_public_records_alone(registry: RecordRegistry) -> None:
-    made = agreed(registry, format="1,2")
+def test_a_scheme_is_of_public_records_alone(ledger: Ledger) -> None:
+    made = agreed(ledger, format="1,2")
     assert (made.answer.values, made.answer.inputs, made.answer.record_bytes) == (64, 256, 34)
     assert made.answer.nominal == 132
     assert made.answer.certified == pytest.approx(132)
-    assert made.public is not None
-    assert registry.resolve(made.public).surely_overlaps(registry.reference(PUBLIC))
-    assert made.id == agreed(registry, format="1,2").id
+    (entry,) = ledger.entries
+    assert (entry.kind, entry.part, made.lineage.entries) == ("public", ledger.part(PUBLIC), (entry,))
+    assert made.id == agreed(ledger, format="1,2").id
+    assert ledger.entries == (entry,), "declared once"
     with pytest.raises(InputError, match="`components`: 99 is not from 1 to 64"):
-        agreed(registry, components=99)
+        agreed(components=99)
+
+
+def test_records_that_a_release_protects_cannot_be_public(ledger: Ledger) -> None:
+    ledger.declare(Entry("release", ledger.part(PUBLIC), (NoisySgd(0.5, 2, 2.0),), "a training"))
+    with pytest.raises(InputError, match="`dataset`: theirs is protected by a release on record"):
+        agreed(ledger)
+    assert len(ledger.entries) == 1
 
 
 @pytest.mark.parametrize(
@@ -125,74 +132,72 @@ def test_a_scheme_is_of_public_records_alone(registry: RecordRegistry) -> None:
         ({"protocol": "rappor", "epsilon": 4000.0, "label_epsilon": "4"}, "drawings:400", 400),
     ],
 )
-def test_drawings_have_as_many_directions_as_the_budget_bears(
-    registry: RecordRegistry, changes: dict[str, Any], text: str, values: int
-) -> None:
+def test_drawings_have_as_many_directions_as_the_budget_bears(changes: dict[str, Any], text: str, values: int) -> None:
     """The numbers that docs/results.md gives figures of; what somebody asked for stays."""
     codebook = {"features": "drawings", "protocol": "codebook", "label_epsilon": None}
-    made = agreed(registry, **{**codebook, **changes})
+    made = agreed(**{**codebook, **changes})
     assert (made.feature_map.text, made.answer.values) == (text, values)
 
 
 # --- what is entered ---
 
 
-def certified(plan: Any) -> float:
-    return plan.privacy.certified.epsilon
+def paid(scheme: Scheme, ledger: Ledger, dataset: Dataset = PRIVATE, **options: Any) -> Paid[np.ndarray]:
+    return encode(encoding(scheme, dataset, EncodeOptions(**options), ledger), ledger)
 
 
-def sent(plan: Any) -> np.ndarray:
-    return np.concatenate(list(encode(plan)))
+def sent(scheme: Scheme, ledger: Ledger, dataset: Dataset = PRIVATE) -> np.ndarray:
+    return np.concatenate(list(paid(scheme, ledger, dataset).values))
 
 
 def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> None:
-    """A plan is for one: the same event twice would count as one, where two ledgers are put together."""
-    plan = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
-    assert ledger.events == (), "a plan spends nothing"
-    rows = sent(plan)
+    plan = encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+    assert price(plan, ledger.book).epsilon(1e-5) == pytest.approx(132)
+    assert ledger.entries == (), "a plan spends nothing"
+    first = paid(scheme, ledger)
+    assert (first.entry.kind, first.entry.unit, first.entry.part) == ("local", "record", ledger.part(PRIVATE))
+    assert first.entry.mechanisms == (Guarantee(scheme.answer.certified, adjacency="replace-one"),)
+    assert ledger.entries == (first.entry,)
+    assert first.lineage.entries == (*scheme.lineage.entries, first.entry)
+    report = encoding_report(plan, first.account, 1e-5)
+    assert report.certified.epsilon == pytest.approx(132)
+    assert (report.certified.adjacency, report.certified.sampling, report.certified.unit) == (
+        *("replace-one", "none", "record"),
+    )
+    rows = np.concatenate(list(first.values))
     assert rows.shape == (897, 10)
-    (event,) = ledger.events
-    assert isinstance(event, GuaranteeEvent)
-    assert event.mechanism == Guarantee(scheme.answer.certified, adjacency="replace-one")
-    assert scheme.answer.certified == pytest.approx(132)
-    assert certified(plan) == pytest.approx(132)
-    assert (plan.privacy.certified.adjacency, plan.privacy.certified.sampling) == ("replace-one", "none")
-    assert plan.privacy.nominal.epsilon == 132  # type: ignore[union-attr]
-    refused_after_it_ran(encode, plan)
-    assert ledger.events == (event,)
-    again = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
-    assert certified(again) == pytest.approx(264)
-    assert not np.array_equal(sent(again), rows), "coins of its own"
-    assert len(ledger.events) == 2
+    again = paid(scheme, ledger)
+    assert again.account.epsilon(1e-5) == pytest.approx(264)
+    assert not np.array_equal(np.concatenate(list(again.values)), rows), "coins of its own"
+    assert len(ledger.entries) == 2
 
 
-def test_other_records_are_counted_apart(scheme: Scheme, ledger: Ledger) -> None:
-    sent(plan_encoding(scheme, digits(900, 1300), EncodeOptions(), ledger))
-    apart = plan_encoding(scheme, digits(1300, 1797, "others"), EncodeOptions(), ledger)
-    assert certified(apart) == pytest.approx(132)
-    across = plan_encoding(scheme, digits(1200, 1400, "across"), EncodeOptions(), ledger)
-    assert certified(across) == pytest.approx(264), "100 records were sent twice"
+def test_everything_in_one_ledger_adds_up(scheme: Scheme, ledger: Ledger) -> None:
+    """Other records of the same people, for all that is known; published ones at other places are other people's."""
+    paid(scheme, ledger, digits(900, 1300))
+    assert paid(scheme, ledger, digits(1300, 1797, "others")).account.epsilon(1e-5) == pytest.approx(264)
 
 
-def test_the_event_is_on_record_before_the_first_coin(
+def test_the_entry_is_on_record_before_the_first_coin(
     scheme: Scheme, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Coins follow from the secret of the release alone."""
     entered: list[int] = []
 
-    class Watched(SecureSource):
+    class Watched(KeyedSource):
         def random_bytes(self, count: int) -> bytes:
-            entered.append(len(ledger.events))
+            entered.append(len(ledger.entries))
             return super().random_bytes(count)
 
-    monkeypatch.setattr("dpltm.stages.latent_owner.SecureSource", Watched)
-    sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger))
-    assert set(entered) == {1}, "coins come from the system's generator"
+    monkeypatch.setattr(latent, "KeyedSource", Watched)
+    sent(scheme, ledger)
+    assert set(entered) == {1}
 
 
-def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(registry: RecordRegistry, ledger: Ledger) -> None:
-    """Shares of 57,408 signs and 897 labels, each within six deviations; the coins are the system's."""
-    scheme = agreed(registry, epsilon=64.0, label_epsilon="0.5")
-    rows = sent(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger))
+def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(ledger: Ledger) -> None:
+    """Shares of 57,408 signs and 897 labels, each within six deviations; the coins are fresh."""
+    scheme = agreed(epsilon=64.0, label_epsilon="0.5")
+    rows = sent(scheme, ledger)
     scores = z_scores()
     sure = np.abs(scores) > 1e-3  # rounding cannot turn these round
     kept = (np.unpackbits(rows[:, :8], axis=1) == (scores < 0))[sure]
@@ -204,76 +209,63 @@ def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(registry: Recor
     assert abs((labels == PRIVATE.train.y).mean() - truth) < 6 * math.sqrt(truth * (1 - truth) / 897)
 
 
-def test_labels_declared_public_are_said_to_be(registry: RecordRegistry, ledger: Ledger) -> None:
-    scheme = agreed(registry, label_epsilon="public", format="0,1")
-    plan = plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
-    assert "labels are sent as they are: declared public, and not counted" in plan.privacy.notes
-    assert certified(plan) == pytest.approx(128)
-    assert sent(plan)[:, -2].tolist() == PRIVATE.train.y.tolist()
-    assert "labels are declared public and sent as they are" in ledger.events[0].what  # type: ignore[attr-defined]
+def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
+    scheme = agreed(label_epsilon="public", format="0,1")
+    plan = encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+    report = encoding_report(plan, price(plan, ledger.book), 1e-5)
+    assert "labels are sent as they are: declared public, and not counted" in report.notes
+    assert report.certified.epsilon == pytest.approx(128)
+    assert sent(scheme, ledger)[:, -2].tolist() == PRIVATE.train.y.tolist()
+    assert ledger.entries[0].words == "one message of each record by rappor, labels declared public"
+
+
+def network_of(trained: Dataset, ledger: Ledger) -> tuple[FeatureSources, NoisySgd]:
+    """A network in front that was trained on some records, and what that cost."""
+    training, spec = NoisySgd(0.5, 2, 2.0), ModelSpec("mlp:5", 64, 10)
+    (entry,) = ledger.declare(Entry("release", ledger.part(trained), (training,), "a training"))
+    model, config = build(spec, 0), {"model": "mlp:5", "features": 64, "classes": 10, "bounds": [0.0, 255.0]}
+    run = Run(config, model, Mask.dense(model), lineage=ledger.lineage(entry), label="r")
+    return FeatureSources(ledger=ledger, network=lambda _: run), training
+
+
+def test_a_network_in_front_counts_as_two_steps(ledger: Ledger) -> None:
+    """Its training is stated for add-remove, and messages for replace-one; whether it was by this ledger or another."""
+    sources, training = network_of(PRIVATE, ledger)
+    scheme = make_scheme(PUBLIC, replace(BITS, features="network:r"), ledger, sources)
+    both = (over_two_steps(training), Guarantee(scheme.answer.certified, adjacency="replace-one"))
+    from dpltm.privacy.accountant import epsilon
+
+    for other in (ledger, Ledger()):
+        account = paid(scheme, other).account
+        assert account.adjacency == "replace-one"
+        assert account.epsilon(1e-5) == pytest.approx(epsilon(both, 1e-5), rel=1e-9)
 
 
 # --- what is refused, with nothing entered ---
 
 
 @pytest.mark.parametrize("epsilon", [0.96, 4.0])
-def test_a_budget_of_that_epsilon_has_room_for_one_message(
-    registry: RecordRegistry, ledger: Ledger, epsilon: float
-) -> None:
-    scheme = agreed(registry, protocol="codebook", epsilon=epsilon, label_epsilon=None)
-    ledger.append(BudgetEvent(registry.reference(PRIVATE), epsilon, 1e-5))
-    encode(plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger))
-    message = f"this would bring mine to epsilon {2 * epsilon:g} at delta 1e-05, above the budget of {epsilon:g}"
-    with pytest.raises(BudgetError, match=message):
-        plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
-    assert len(ledger.events) == 2
+def test_a_budget_of_that_epsilon_has_room_for_one_message(ledger: Ledger, epsilon: float) -> None:
+    scheme = agreed(protocol="codebook", epsilon=epsilon, label_epsilon=None)
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(epsilon, 1e-5),)))
+    paid(scheme, ledger)
+    with pytest.raises(BudgetError, match=f"epsilon {2 * epsilon:g} at delta 1e-05, above the budget of {epsilon:g}"):
+        encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+    assert len(ledger.entries) == 2
 
 
-def test_records_declared_public_for_a_scheme_cannot_be_private(scheme: Scheme, ledger: Ledger) -> None:
-    for dataset in (digits(0, 700, "all"), digits(650, 700, "tail")):
-        assert refused(plan_encoding, scheme, dataset, EncodeOptions(), ledger, label="t") == (
-            f"`dataset`: theirs was declared public for t, and {dataset.name} shares records with it; take others"
-        )
-    plan_encoding(scheme, PRIVATE, EncodeOptions(), ledger)
-
-
-@pytest.mark.parametrize("behind", ["training", "synthetic records"])
-def test_records_that_a_network_in_front_was_made_of_are_refused(
-    registry: RecordRegistry, ledger: Ledger, behind: str
-) -> None:
-    """By its training, or by the release that its synthetic records come from."""
-    ref, others = registry.reference(PRIVATE), registry.reference(digits(700, 800, "others"))
-    moments = GaussianEvent(ref, GaussianRelease(3.0), "moments")
-    records, more = (ref, ()) if behind == "training" else (others, (moments,))
-    spent = TrainingEvent(records, NoisySgd(0.5, 2, 2.0), "clip(C=1)", 9)
-    spec = ModelSpec("mlp:5", 64, 10)
-    parameters = {name: value.detach() for name, value in build(spec, 0).named_parameters()}
-    network = TrainedNetwork(
-        name="r", spec=spec, parameters=parameters, bounds=(0.0, 255.0), feature_map=None, ticket_set=None,
-        records=records, events=(*more, spent),
-    )  # fmt: skip
-    sources = FeatureSources(registry=registry, network=lambda _: network)
-    scheme = make_scheme(PUBLIC, replace(BITS, features="network:r"), sources)
-    assert refused(plan_encoding, scheme, PRIVATE, EncodeOptions(), ledger, label="t") == (
-        "`dataset`: the network in front of t was trained on mine, or on what was made of them, and mine shares records"
-        " with it; take others"
+def test_records_declared_public_for_a_scheme_cannot_be_private(ledger: Ledger) -> None:
+    scheme = agreed(ledger)
+    assert refused(encoding, scheme, digits(0, 700, "all"), EncodeOptions(), ledger).startswith(
+        "`dataset`: theirs was declared public, and all shares records with it; "
     )
-    plan_encoding(scheme, digits(800, 900, "nobody's"), EncodeOptions(), ledger)
+    assert len(ledger.entries) == 1
 
 
-def test_what_the_ledger_holds_already(scheme: Scheme, registry: RecordRegistry) -> None:
-    """Records down as public; releases under another relation, with which there is no common guarantee."""
-    public, ref = registry.reference(PRIVATE, public=True), registry.reference(PRIVATE)
-    for event, message in (
-        (
-            ProvenanceEvent(public, "public", "ab" * 32),
-            "`dataset`: the ledger has mine down as public, and mine shares records with it; the same",
-        ),
-        (TrainingEvent(ref, NoisySgd(0.5, 2, 2.0), "clip(C=1)", 9), "adjacency: "),
-    ):
-        ledger = Ledger([event], registry=registry)
-        assert refused(plan_encoding, scheme, PRIVATE, EncodeOptions(), ledger).startswith(message)
-        assert len(ledger.events) == 1
+def test_a_ledger_of_another_unit(scheme: Scheme) -> None:
+    ledger = Ledger(unit="patient")
+    assert refused(encoding, scheme, PRIVATE, EncodeOptions(), ledger).startswith("`unit`: ")
+    assert ledger.entries == ()
 
 
 def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger) -> None:
@@ -284,8 +276,8 @@ def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger)
         ),
         ({"classes": 11}, "`classes`: mine has classes 11, and the scheme was made for 10; take records like those"),
     ):
-        assert refused(plan_encoding, scheme, digits(900, 1797, **facts), EncodeOptions(), ledger) == message
+        assert refused(encoding, scheme, digits(900, 1797, **facts), EncodeOptions(), ledger) == message
 
 
 def test_a_delta_that_promises_nothing(scheme: Scheme, ledger: Ledger) -> None:
-    assert refused(plan_encoding, scheme, PRIVATE, EncodeOptions(delta=0.1), ledger).startswith("`delta`: ")
+    assert refused(encoding, scheme, PRIVATE, EncodeOptions(delta=0.1), ledger).startswith("`delta`: ")

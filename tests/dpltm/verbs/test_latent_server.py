@@ -14,14 +14,13 @@ from sklearn.datasets import load_digits
 from dpltm.errors import InputError
 from dpltm.local.scheme import Scheme
 from dpltm.options.latent import SchemeOptions, ServerOptions
+from dpltm.privacy.ledger import Ledger
 from dpltm.pruning import rounds as pruning_rounds
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, from_arrays
-from dpltm.records.registry import RecordRegistry
-from dpltm.stages import latent_server
 from dpltm.stages.front import FeatureSources
-from dpltm.stages.latent_scheme import make_scheme
-from dpltm.stages.latent_server import Learned, learn, plan_learning
+from dpltm.verbs import latent
+from dpltm.verbs.latent import Learned, learn, make_scheme, plan_learning
 from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
@@ -31,8 +30,9 @@ QUICK = ServerOptions(model="mlp:8", epochs=1.0, threads=1)
 
 def agreed(**changes: Any) -> Scheme:
     options = SchemeOptions(features="unit", protocol="rappor", epsilon=192.0, label_epsilon="5")
-    sources = FeatureSources(registry=RecordRegistry(), public=lambda _: PUBLIC)
-    return make_scheme(PUBLIC, replace(options, **changes), sources)
+    ledger = Ledger()
+    sources = FeatureSources(ledger=ledger, public=lambda _: PUBLIC)
+    return make_scheme(PUBLIC, replace(options, **changes), ledger, sources)
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +96,13 @@ def test_public_test_records_keep_their_labels(
     scheme: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Labels of messages are randomised; those that predictions are compared with are not."""
-    seen, whole = [], latent_server.accuracy
+    seen, whole = [], latent.accuracy
 
     def watched(model: Any, x: Any, y: Any, chunk: int) -> float:
         seen.append((x[0:300], y))
         return whole(model, x, y, chunk)
 
-    monkeypatch.setattr(latent_server, "accuracy", watched)
+    monkeypatch.setattr(latent, "accuracy", watched)
     learned(scheme, files, PUBLIC)
     (plain, labels), (noisy, same) = seen
     assert labels.tolist() == same.tolist() == Y[400:700].tolist()

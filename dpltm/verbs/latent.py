@@ -1,0 +1,627 @@
+"""Local privacy (LATENT): what protocols claim, schemes, the owners' messages, and what a server learns from them.
+
+``claim`` says what a protocol certifies. ``make_scheme`` settles how records are randomised, from public records alone.
+``encoding`` is the owners' release: each message is locally private under replace-one whatever the record, and encoding the
+same records again is another release, so their ledger holds an entry for each time (privacy-model.md 6). ``learn`` is the
+server's side, which sees no record, so nothing there costs anything more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpltm.errors import InputError
+from dpltm.features import Choice, parse
+from dpltm.local.bit_strings import LABEL_BYTES, BitStrings, FixedPoint
+from dpltm.local.channels import Channel, channel, largest_alpha, largest_epsilon
+from dpltm.local.codebook import Codebook
+from dpltm.local.protocols import PROTOCOLS
+from dpltm.local.scheme import ROWS, Scheme, no_statistics, public_statistics
+from dpltm.local.server import Messages, best_codebook, nearest_mean
+from dpltm.networks import ModelSpec, build, for_inputs, kind_name
+from dpltm.networks.masks import Mask
+from dpltm.options.features import FeatureOptions
+from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonOptions, SchemeOptions, ServerOptions
+from dpltm.options.parsing import parse_numbers
+from dpltm.privacy.account import Account, check_private
+from dpltm.privacy.entry import Entry, Lineage, lineage_of
+from dpltm.privacy.ledger import Book, Ledger
+from dpltm.privacy.mechanisms import Guarantee
+from dpltm.privacy.release import Paid, Secret, pay
+from dpltm.privacy.statement import PrivacyReport, statement
+from dpltm.pruning.generation import GenerationConfig, Ticket, generate, prune_once, train_dense
+from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import FastSource
+from dpltm.records import Dataset, Split
+from dpltm.records.notes import bounds_notes, unit_notes
+from dpltm.stages.checks import check_delta, check_epsilon
+from dpltm.stages.front import FeatureSources, declare_public, with_feature_map
+from dpltm.stages.progress import SILENT, Progress, by_round
+from dpltm.training.checkpoint import NOT_KEPT, Checkpoints, PartOf, check_same
+from dpltm.training.evaluation import accuracy
+from dpltm.training.plain import Inputs
+
+# --- Claims beside what holds ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim beside what holds, for neighbours that are any two records.
+
+    Attributes:
+        epsilon, alpha: of the protocol; as given, or found for what is to be certified.
+        channel: what happens to the bits.
+        nominal: what the protocol claims for a record and its label.
+        certified: what all copies of a record and its label are worth.
+        notes: what the figures do not say.
+    """
+
+    epsilon: float
+    alpha: float | None
+    channel: Channel
+    nominal: float
+    certified: float
+    notes: tuple[str, ...]
+
+
+def claim(options: EpsilonOptions) -> Claim:
+    """Return both figures of a setting, or of the one that certifies what is wanted.
+
+    Raises:
+        InputError: options that are out of range or contradict each other.
+        CalibrationError: no setting certifies what is wanted.
+    """
+    check_epsilon("label_epsilon", options.label_epsilon)
+    if not 1 <= options.copies <= MAX_COPIES:
+        raise InputError("copies", options.copies, f"a whole number from 1 to {MAX_COPIES:,}")
+    label = options.label_epsilon or 0.0
+    epsilon, alpha, bits = _setting(options, label)
+    certified = options.copies * (bits.certified(options.one_hot) + label)
+    return Claim(epsilon, alpha, bits, epsilon + label, certified, tuple(_claim_notes(options)))
+
+
+def _setting(options: EpsilonOptions, label: float) -> tuple[float, float | None, Channel]:
+    """Nominal epsilon, alpha, and the channel; found, if that is what is asked for."""
+    protocol, bits = options.protocol, options.bits or 0
+    if options.certified is None:
+        if options.epsilon is None:
+            raise InputError(
+                "`epsilon` is missing: what the protocol claims, such as 0.5 (or `certified`, what shall hold)"
+            )
+        return options.epsilon, options.alpha, channel(protocol, bits, options.epsilon, options.alpha)
+    wanted = options.certified / options.copies - label
+    if wanted <= 0:
+        raise InputError(
+            f"`certified`: {options.certified:g} is all spent on the label; raise it, or lower `label_epsilon`"
+        )
+    if PROTOCOLS[protocol].alpha_decides and options.alpha is None:
+        if options.epsilon is None:
+            raise InputError(f"`epsilon` is missing: what {protocol} shall claim; `alpha` is found for it")
+        alpha, bit_channel = largest_alpha(protocol, bits, wanted, options.epsilon, options.one_hot)
+        return options.epsilon, alpha, bit_channel
+    if options.epsilon is not None:
+        raise InputError("`epsilon`, `certified`: one of them decides; leave one out")
+    epsilon, bit_channel = largest_epsilon(protocol, bits, wanted, options.alpha, options.one_hot)
+    return epsilon, options.alpha, bit_channel
+
+
+def _claim_notes(options: EpsilonOptions) -> Iterator[str]:
+    protocol = PROTOCOLS[options.protocol]
+    yield "neighbours are any two records (replace-one); what a server does with the bits costs nothing more"
+    if protocol.one_hot and not options.one_hot:
+        yield f"{options.protocol} claims its epsilon for strings with a single 1 (`one_hot`); these are any strings"
+    if protocol.caveat:
+        yield protocol.caveat
+    if options.label_epsilon is None:
+        yield "the label is not counted: it is public, or its `label_epsilon` adds to this"
+    if options.copies > 1:
+        yield f"{options.copies} copies of a record are {options.copies} releases, which the claim does not count"
+
+
+# --- Schemes --------------------------------------------------------------------------------------------------------
+
+MAX_STATISTICS_RECORDS = 7000
+"""Public records that statistics of features are taken from, at most: the first ones."""
+
+DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))
+"""Directions of drawings for a codebook of less than this epsilon: best for 60,000 messages, by kmnist-7k alone."""
+
+
+def check_scheme_options(options: SchemeOptions) -> FixedPoint | None:
+    """Return how a value is written in bits; None for a codebook, which has none.
+
+    Raises:
+        InputError: options that are out of range, or contradict each other.
+    """
+    check_epsilon("epsilon", options.epsilon)
+    form = _fixed_point(options)
+    if parse(options.features) is None:
+        raise InputError("`features`: none leaves values as they are, whose scale differs; take unit")
+    if form is not None:
+        channel(options.protocol, form.length, options.epsilon or 0.0, options.alpha)
+        _label_epsilon(options)
+    return form
+
+
+def _fixed_point(options: SchemeOptions) -> FixedPoint | None:
+    protocol = PROTOCOLS[options.protocol]
+    if not protocol.of_bits:
+        given = ("alpha", "format", "label_epsilon")
+        protocol.check_options(name for name in given if getattr(options, name) is not None)
+        return None
+    bits = parse_numbers("format", options.format or "0,0")
+    if len(bits) != 2 or not all(part.is_integer() for part in bits):
+        raise InputError(f"`format`: {options.format!r} is not of the form WHOLE,FRACTION, such as 4,5")
+    return FixedPoint(int(bits[0]), int(bits[1]))
+
+
+def _label_epsilon(options: SchemeOptions) -> float | None:
+    """Epsilon of the response that sends a label; None where labels are declared public."""
+    if options.label_epsilon is None:
+        raise InputError(
+            "`label_epsilon` is missing: what the response that sends the label may spend, such as 1; or public, if labels"
+            " are no secret"
+        )
+    if options.label_epsilon == "public":
+        return None
+    try:
+        value = float(options.label_epsilon)
+    except ValueError:
+        raise InputError(f"`label_epsilon`: {options.label_epsilon!r:.40} is neither a number nor public") from None
+    check_epsilon("label_epsilon", value)
+    return value
+
+
+def make_scheme(
+    public: Dataset, options: SchemeOptions, ledger: Ledger, sources: FeatureSources, progress: Progress = SILENT
+) -> Scheme:
+    """Return what owners and server agree on.
+
+    Args:
+        public: records declared public, of the shape, range and classes of the private ones.
+        options: features, protocol and budget. For a codebook, ``drawings`` without a number has as many directions as suit
+            the budget.
+        ledger: in which the records are declared public.
+        sources: where a network in front comes from, and the public records once more, for statistics of the map.
+        progress: told how far it is.
+
+    Raises:
+        InputError: options that are out of range or contradict each other, records that the features cannot take, or that
+            a release on record protects.
+    """
+    form, epsilon = check_scheme_options(options), options.epsilon or 0.0
+    lineage = declare_public(ledger, public, "a scheme of local privacy")
+    choice, features = parse(options.features), options.features
+    by_statistics = (isinstance(choice, Choice) and choice.channels) or options.components is not None
+    if form is None and features == "drawings" and options.components is None:
+        features = f"drawings:{next(count for below, count in DIRECTIONS if epsilon < below)}"
+    settings = FeatureOptions(
+        features=features, public=public.name if by_statistics else None, components=options.components
+    )
+    feature_map = with_feature_map(public, settings, sources, progress).feature_map
+    assert feature_map is not None  # ``none`` was refused
+    lineage = lineage_of(lineage, feature_map)
+    if form is None:
+        codebook = best_codebook(feature_map.features, public.classes, epsilon)
+        return Scheme(feature_map, *no_statistics(feature_map), codebook, lineage)
+    label = _label_epsilon(options)
+    bits = BitStrings(feature_map.features, public.classes, form, options.protocol, epsilon, options.alpha, label)
+    rows = public.train.x[:MAX_STATISTICS_RECORDS]
+    with progress.progress(f"statistics of features of {public.name}", len(rows)) as step:
+        return Scheme(feature_map, *public_statistics(feature_map, _batches(rows, step)), bits, lineage)
+
+
+def _batches(x: np.ndarray, step: Callable[[int], None]) -> Iterator[np.ndarray]:
+    for start in range(0, len(x), ROWS):
+        yield x[start : start + ROWS]
+        step(min(start + ROWS, len(x)))
+
+
+def scheme_notes(scheme: Scheme) -> list[str]:
+    """Return what a reader should know of any message of a scheme."""
+    if scheme.labels_are_public:
+        return ["labels are sent as they are: declared public, and not counted"]
+    return []
+
+
+def check_fits(scheme: Scheme, dataset: Dataset) -> None:
+    """Raises InputError unless records of the dataset are of the shape, range and classes that were agreed on."""
+    feature_map = scheme.feature_map
+    bounds = tuple(float(bound) for bound in dataset.bounds)
+    for what, field, theirs, agreed in (
+        ("shape", "dataset", dataset.train.x.shape[1:], feature_map.shape),
+        ("bounds", "bounds", bounds, feature_map.bounds),
+        ("classes", "classes", dataset.classes, scheme.answer.classes),
+    ):
+        if theirs != agreed:
+            raise InputError(
+                f"`{field}`: {dataset.name} has {what} {theirs}, and the scheme was made for {agreed}; take records like"
+                " those"
+            )
+
+
+# --- The owners' side: messages -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """One message of each record. See :class:`dpltm.privacy.release.Release`.
+
+    Attributes:
+        entry, lineage: of the messages, and of what they are made of.
+        scheme: how records are randomised.
+        dataset: the records.
+        progress: told how many records are encoded.
+    """
+
+    entry: Entry
+    lineage: Lineage
+    scheme: Scheme
+    dataset: Dataset
+    progress: Progress = SILENT
+
+    def check(self) -> None:
+        """Refuse nothing: all that can be refused was, as it was planned."""
+
+    def draw(self, secret: Secret, at: object) -> Iterator[np.ndarray]:
+        """Yield some messages at a time, ``(n, record_bytes)`` uint8, in the order of the records.
+
+        Args:
+            secret: of the release; coins follow from it.
+            at: nothing: messages have no checkpoint.
+
+        Guarantees:
+            Each message is ``scheme.answer.certified``-locally private.
+        """
+        del at
+        train, coins = self.dataset.train, KeyedSource(secret.child("coins"))
+        with self.progress.progress(f"encoding the records of {self.dataset.name}", len(train)) as step:
+            # how many values saturated depends on the records, and no epsilon covers it: it is dropped here
+            for rows, _saturated in self.scheme.messages(train.x, train.y, coins, step):
+                yield rows
+
+
+def encoding(
+    scheme: Scheme, dataset: Dataset, options: EncodeOptions, ledger: Ledger, progress: Progress = SILENT
+) -> Encoding:
+    """Return the release of one message of each record, to be priced or paid for.
+
+    Args:
+        scheme: that was agreed on.
+        dataset: the private records; one will do.
+        options: of the report.
+        ledger: of the owners.
+        progress: told how many records are encoded.
+
+    Raises:
+        InputError: records that are not what was agreed on, or were declared public; or a part of them whose choice would
+            tell of the owners.
+        BudgetError: a budget does not allow it.
+    """
+    check_delta(options.delta, dataset)
+    check_fits(scheme, dataset)
+    if dataset.part.cut in ("record", "person"):
+        raise InputError(
+            "`subset`: a fraction picks owners by a hash of what they hold, so whoever sends a message would tell something"
+            " by sending one; encode all records, or those at places of a named dataset"
+        )
+    if dataset.hold_out:
+        raise InputError(
+            "`test`: a fraction picks owners by a hash of what they hold, as `subset` would; leave it out"
+        )
+    part, lineage = ledger.part(dataset), lineage_of(scheme, dataset)
+    account = ledger.account(lineage)
+    check_private(account, part)
+    clear = ", labels declared public" if scheme.labels_are_public else ""
+    words = f"one message of each record by {scheme.answer.protocol}{clear}"
+    guarantee = Guarantee(scheme.answer.certified, adjacency="replace-one")
+    entry = Entry("local", part, (guarantee,), words, unit=dataset.unit)
+    account.check_budget((entry,))
+    return Encoding(entry=entry, lineage=lineage, scheme=scheme, dataset=dataset, progress=progress)
+
+
+def encode(plan: Encoding, ledger: Ledger) -> Paid[np.ndarray]:
+    """Enter the release, and return it: its messages are made as they are asked for.
+
+    Args:
+        plan: of the messages.
+        ledger: of the owners, on which it was planned.
+    """
+
+    def planned(book: Book, known: Entry | None) -> Encoding:
+        del book, known
+        return plan
+
+    return pay(planned, ledger)
+
+
+def encoding_report(plan: Encoding, account: Account, delta: float) -> PrivacyReport:
+    """Return both figures of the owners.
+
+    Args:
+        plan: of the messages.
+        account: with the messages in it.
+        delta: in (0, 1).
+    """
+    notes = [
+        *scheme_notes(plan.scheme),
+        *bounds_notes(plan.dataset),
+        "the number of messages shows how many records there are",
+        *unit_notes(plan.dataset),
+    ]
+    if isinstance(plan.scheme.answer, BitStrings):
+        notes.append(
+            "how many values saturated is told to nobody: it depends on the records, and no epsilon covers it"
+        )
+    return statement(account, delta, notes=notes)
+
+
+# --- The server's side: networks that learn from messages -----------------------------------------------------------
+
+COMPARED_ROWS, MIN_COMPARED_BYTES = 100, 64
+"""Messages that tell two files apart, where these have as many bytes: coins of so many are never the same."""
+
+MODEL = "mlp:128"
+
+CHUNK = 512
+"""Records at a time when accuracy is measured: a few hundred of bits take a quarter of a gigabyte."""
+
+
+@dataclass(frozen=True)
+class LearningPlan:
+    """A training on messages in which all that can be refused was not.
+
+    Attributes:
+        scheme: of the messages.
+        files: ``(n, record_bytes)`` uint8 each.
+        spec: the network.
+        config: how it is trained, and pruned.
+        options: as they were given.
+        test: public records, for accuracy.
+        test_notes: what was assumed of them.
+    """
+
+    scheme: Scheme
+    files: tuple[np.ndarray, ...]
+    spec: ModelSpec
+    config: GenerationConfig
+    options: ServerOptions
+    test: Split | None
+    test_notes: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """Messages in all files."""
+        return sum(map(len, self.files))
+
+
+@dataclass(frozen=True)
+class TicketScores:
+    """Accuracies of one ticket on public test records; None where they were not measured.
+
+    Attributes:
+        round, density: of the ticket.
+        accuracy: on the records as they are.
+        randomised: on the same, randomised as the private ones were.
+    """
+
+    round: int
+    density: float
+    accuracy: float | None
+    randomised: float | None
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What was learned from messages.
+
+    Attributes:
+        spec: the network.
+        tickets: the dense network, and those of each pruning round.
+        scores: of each ticket.
+        seconds: that training took.
+        notes: what the figures of the scheme do not say.
+    """
+
+    spec: ModelSpec
+    tickets: tuple[Ticket, ...]
+    scores: tuple[TicketScores, ...]
+    seconds: float
+    notes: tuple[str, ...]
+
+
+def plan_learning(
+    scheme: Scheme,
+    files: Sequence[np.ndarray],
+    options: ServerOptions,
+    test: Dataset | None = None,
+    *,
+    test_label: str = "",
+) -> LearningPlan:
+    """Return what training on these messages comes to.
+
+    Args:
+        scheme: of the messages.
+        files: ``(n, record_bytes)`` uint8 each.
+        options: of the training.
+        test: a dataset whose test split is public.
+        test_label: what messages call it; by default its name.
+
+    Raises:
+        InputError: messages that count twice; options that are out of range, or contradict each other or the scheme; test
+            records that are not like those of the scheme.
+    """
+    heads = [bytes(rows[:COMPARED_ROWS]) for rows in files if rows.size >= MIN_COMPARED_BYTES]
+    if len(set(heads)) != len(heads):
+        raise InputError("`messages`: two files hold the same messages; every message counts once")
+    config = _config(options, sum(map(len, files)), codebook=isinstance(scheme.answer, Codebook))
+    if test is not None:
+        check_fits(scheme, test)
+        if test.test is None:
+            label = test_label or test.name
+            raise InputError(f"`test`: {label} has no test split; name a dataset that has one")
+    split = None if test is None else test.test
+    assumed = tuple(bounds_notes(test, "agree on a scheme with others"))
+    return LearningPlan(scheme, tuple(files), _spec(scheme, options), config, options, split, assumed)
+
+
+def learn(plan: LearningPlan, progress: Progress = SILENT, checkpoints: Checkpoints = NOT_KEPT) -> Learned:
+    """Train, prune, and measure accuracy where there are public test records.
+
+    Args:
+        plan: of the training.
+        progress: who watches.
+        checkpoints: where it is kept on the way, and what it goes on from. None of messages of a codebook, which take no
+            time.
+
+    Raises:
+        InputError: training diverged; or a checkpoint is held of other messages.
+    """
+    answer, began, facts = plan.scheme.answer, time.perf_counter(), _facts(plan)
+    if checkpoints.held is not None:
+        check_same(checkpoints.held.state.get("of", {}), facts)
+    kept = PartOf(checkpoints, {"of": facts})
+    tickets = _nearest_mean(plan, answer) if isinstance(answer, Codebook) else _trained(plan, answer, progress, kept)
+    seconds = time.perf_counter() - began
+    if not all(bool(value.isfinite().all()) for ticket in tickets for value in (ticket.predictor or {}).values()):
+        raise InputError(f"`lr`: training diverged at {plan.options.lr:g}; take a smaller one")
+    inputs = None if plan.test is None else _test_inputs(plan.scheme, plan.test, progress)
+    scores = tuple(_scores(ticket, plan.spec, inputs) for ticket in tickets)
+    notes = [*plan.test_notes, *scheme_notes(plan.scheme)]
+    notes.append(
+        "the figures are those of one message; of a record that is in several they add up, in its owner's ledger"
+    )
+    if isinstance(answer, Codebook) and answer.labels == "signed":
+        notes.append("classes are taken to be equally frequent: messages of this epsilon do not tell")
+    return Learned(plan.spec, tickets, scores, seconds, tuple(notes))
+
+
+def _facts(plan: LearningPlan) -> dict[str, Any]:
+    """What a training is of, beside its options: messages are told apart by the first of each file."""
+    heads = [hashlib.sha256(bytes(rows[:COMPARED_ROWS])).hexdigest() for rows in plan.files]
+    return {
+        "scheme": plan.scheme.id,
+        "messages": [[len(rows), head] for rows, head in zip(plan.files, heads, strict=True)],
+    }
+
+
+def check_server_options(options: ServerOptions) -> None:
+    """Raises InputError for options that are out of range or contradict each other, whatever the messages."""
+    _config(options, max(1, options.batch_size), codebook=False)
+
+
+def _config(options: ServerOptions, records: int, codebook: bool) -> GenerationConfig:
+    """The training, with everything refused that cannot be meant."""
+    if not codebook and not 1 <= options.batch_size <= records:
+        raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {records}, the messages at hand")
+    if not 0 < options.epochs <= 10_000:
+        raise InputError("epochs", options.epochs, "a positive number up to 10,000")
+    if not 0 <= options.dropout < 1:
+        raise InputError("dropout", options.dropout, "at least 0 and below 1")
+    if options.rounds < 0:
+        raise InputError("rounds", options.rounds, "a whole number from 0 on")
+    if options.prune is not None and not options.rounds:
+        raise InputError("`prune`: nothing is pruned in no rounds; say `rounds` N, or leave it out")
+    return GenerationConfig(
+        rounds=max(1, options.rounds),
+        prune=None if options.prune is None else parse_numbers("prune", options.prune),
+        iterations=max(1, round(options.epochs * records / options.batch_size)),
+        batch_size=options.batch_size,
+        lr=options.lr,
+        seed=options.seed,
+        threads=options.threads,
+    )
+
+
+def _spec(scheme: Scheme, options: ServerOptions) -> ModelSpec:
+    """The network: a linear one on features for a codebook, since all that its messages tell is in the means of classes."""
+    answer = scheme.answer
+    if isinstance(answer, Codebook):
+        if options.model is not None:
+            raise InputError(
+                "`model`: messages of a codebook tell the means of classes, hence a linear network; leave it out"
+            )
+        return ModelSpec("mlp", answer.values, answer.classes)
+    name = options.model or MODEL
+    if kind_name(name) not in for_inputs("vectors"):
+        raise InputError(f"`model`: {name} does not take bits; take mlp:WIDTH,WIDTH,..., such as mlp:128")
+    return ModelSpec(name, answer.inputs, answer.classes)
+
+
+def _nearest_mean(plan: LearningPlan, answer: Codebook) -> tuple[Ticket, ...]:
+    weights = nearest_mean(answer, plan.files)
+    if plan.options.rounds:
+        return prune_once(plan.spec, weights, weights, plan.config).tickets
+    return (Ticket(0, Mask.dense(build(plan.spec)), None, weights),)
+
+
+def _trained(
+    plan: LearningPlan, answer: BitStrings, progress: Progress, checkpoints: Checkpoints
+) -> tuple[Ticket, ...]:
+    """A network on bits: the dense one alone, or it and its tickets."""
+    config, dropout = plan.config, plan.options.dropout
+    received = Messages(plan.files, answer)
+    labels = received.labels
+    if plan.options.rounds:
+        with progress.progress(f"{config.rounds + 1} networks", config.steps) as step:
+            told = by_round(config.iterations, config.rewind, step, "no more epsilon is spent")
+            return generate(plan.spec, received, labels, config, None, told, dropout, checkpoints).tickets
+    with progress.progress("training on messages", config.iterations) as step:
+        told = lambda done, _: step(done, "no more epsilon is spent")  # noqa: E731
+        return (train_dense(plan.spec, received, labels, config, told, dropout, checkpoints),)
+
+
+@dataclass(frozen=True)
+class _TestInputs:
+    """What the network gets of public test records.
+
+    Attributes:
+        labels: as they are.
+        plain: of the records as they are.
+        randomised: of the same, randomised as the private ones were; None for a codebook.
+    """
+
+    labels: torch.Tensor
+    plain: Inputs
+    randomised: Inputs | None
+
+
+def _test_inputs(scheme: Scheme, test: Split, progress: Progress) -> _TestInputs:
+    answer, plain, sent = scheme.answer, [], []
+    with progress.progress("features of the test records", len(test)) as step:
+        for start in range(0, len(test), ROWS):
+            x, y = test.x[start : start + ROWS], test.y[start : start + ROWS]
+            scores = scheme.scores(x)
+            if isinstance(answer, Codebook):
+                plain.append(scores)
+            else:
+                plain.append(answer.without_coins(scores, y))
+                sent.append(answer.randomise(scores, y, FastSource())[0])
+            step(min(start + ROWS, len(test)))
+    labels = torch.tensor(test.y)
+    if isinstance(answer, Codebook):
+        return _TestInputs(labels, torch.from_numpy(np.concatenate(plain)), None)
+    randomised = np.concatenate(sent)
+    randomised[:, -LABEL_BYTES:] = 0  # accuracy is against the labels as they are
+    return _TestInputs(
+        labels, Messages([np.concatenate(plain)], answer, randomised=False), Messages([randomised], answer)
+    )
+
+
+def _scores(ticket: Ticket, spec: ModelSpec, inputs: _TestInputs | None) -> TicketScores:
+    model = build(spec)
+    model.load_state_dict(ticket.predictor or {})
+
+    def measured(part: Inputs | None) -> float | None:
+        return None if inputs is None or part is None else accuracy(model, part, inputs.labels, chunk=CHUNK)
+
+    plain, randomised = (None, None) if inputs is None else (inputs.plain, inputs.randomised)
+    return TicketScores(ticket.round, ticket.mask.density, measured(plain), measured(randomised))
