@@ -15,17 +15,20 @@ import torch
 
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import ChannelStatistics
-from dpltm.local.bit_strings import BitStrings
-from dpltm.local.encoding import FixedPoint
+from dpltm.local.bit_strings import BitStrings, FixedPoint
+from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import Scheme
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.privacy.entry import Entry, Lineage, to_json
+from dpltm.privacy.mechanisms import Guarantee
 from dpltm.pruning.generation import Ticket
 from dpltm.randomness.noise import FastSource
-from dpltm.tickets.message_files import open_messages, write_messages
-from dpltm.tickets.scheme_files import load_scheme, save_learned, save_scheme
+from dpltm.tickets.files import digest_of, read_lineage
+from dpltm.tickets.run import load_run, weights_of
+from dpltm.tickets.scheme_files import load_scheme, read_messages, save_learned, save_scheme, write_messages
 from refusals import told
-from set_events import SOURCE
+from set_entries import SAID, SOURCE, TRAINED, entered
 
 ANSWER = BitStrings(6, 4, FixedPoint(1, 2), "rappor", 9.0, None, 2.0)
 SCHEME = Scheme(
@@ -33,7 +36,10 @@ SCHEME = Scheme(
     np.linspace(-1, 1, 6, dtype="f4"),
     np.linspace(0.5, 3, 6, dtype="f4"),
     ANSWER,
+    Lineage((SAID,)),
 )
+SENT = SCHEME.lineage | Lineage((entered(Entry("local", SOURCE, (Guarantee(11.0, adjacency="replace-one"),)), 6),))
+"""Of the messages."""
 S, M = Path("s"), Path("m")
 
 
@@ -42,11 +48,11 @@ def of_images() -> Scheme:
     draw = torch.Generator().manual_seed(0)
     images = make_feature_map("scatter:1,2", (4, 5), (-1.0, 1.0))
     mean, deviation = torch.rand(2, images.feature_shape[-1], generator=draw)
-    images = replace(images, source=SOURCE, statistics=ChannelStatistics(mean, deviation))
+    images = replace(images, lineage=Lineage((SAID,)), statistics=ChannelStatistics(mean, deviation))
     answer = replace(ANSWER, values=images.features, protocol="uer", alpha=7.5, label_epsilon=None)
     deviation = torch.rand(images.features, generator=draw) + 0.1
     centre = torch.randn(images.features, generator=draw)
-    return Scheme(images, centre.numpy(), deviation.numpy(), answer)
+    return Scheme(images, centre.numpy(), deviation.numpy(), answer, Lineage((SAID, TRAINED)))
 
 
 X = np.random.default_rng(0).uniform(-1, 1, (9, 2, 3))
@@ -58,7 +64,7 @@ def there(tmp_path, monkeypatch) -> Path:
     """The working folder, with a scheme ``s`` and a file ``m`` of nine messages in it."""
     monkeypatch.chdir(tmp_path)
     save_scheme(S, SCHEME)
-    write_messages(M, SCHEME, 9, [ROWS[:4], ROWS[4:4], ROWS[4:]])
+    write_messages(M, SCHEME, 9, [ROWS[:4], ROWS[4:4], ROWS[4:]], SENT)
     return tmp_path
 
 
@@ -69,7 +75,8 @@ def test_a_scheme_comes_back(tmp_path, scheme):
     assert (found.id, found.answer) == (scheme.id, scheme.answer)
     np.testing.assert_array_equal(found.mean, scheme.mean)
     np.testing.assert_array_equal(found.deviation, scheme.deviation)
-    assert (found.feature_map.id, found.feature_map.source) == (scheme.feature_map.id, scheme.feature_map.source)
+    assert (found.feature_map.id, found.feature_map.lineage) == (scheme.feature_map.id, scheme.feature_map.lineage)
+    assert found.lineage == scheme.lineage
     x = np.random.default_rng(0).uniform(-1, 1, (5, *scheme.feature_map.shape))
     assert np.array_equal(found.scores(x), scheme.scores(x))
     coins = [next(each.messages(x, np.arange(5) % 4, FastSource(1)))[0] for each in (scheme, found)]
@@ -81,8 +88,11 @@ def test_what_a_scheme_says(raw):
     """Only what was agreed on: no record had a part in it, and no other file lies beside it."""
     assert sorted(path.name for path in S.iterdir()) == ["scheme.json", "statistics.safetensors"]
     body = json.loads((S / "scheme.json").read_text())
-    assert set(body) == {"format", "schema", "id", "nominal", "certified", "answer", "public", "feature_map"}
-    assert (body["format"], body["schema"], body["id"]) == ("dpltm-scheme", 1, SCHEME.id)
+    assert set(body) == {
+        *("format", "schema", "id", "nominal", "certified", "answer", "feature_map", "lineage", "digest"),
+    }
+    assert (body["format"], body["schema"], body["id"]) == ("dpltm-scheme", 2, SCHEME.id)
+    assert body["lineage"] == to_json(SCHEME.lineage)
     assert (body["nominal"], body["certified"]) == (11.0, pytest.approx(11.0))
     assert body["answer"] == {
         **{"kind": "bit-strings", "values": 6, "classes": 4, "form": {"whole": 1, "fraction": 2}},
@@ -112,9 +122,11 @@ ALTERED = {
     "feature_map.text": ["unit:2"],
     "feature_map.bounds": [[0.0, 16.0]],
     "format": [..., "dpltm-run"],
-    "schema": [..., 2, True],
+    "schema": [..., 1, 3, True],
     "nominal": [0.1],  # who reads the file for what it certifies must not be told less
     "certified": [0.1, "much"],
+    "lineage": [..., None, [], {"entries": [1], "heads": []}],
+    "digest": [...],
     "more": [1],
 }
 """Keys of the description, and values of each that are refused; ``...`` for none."""
@@ -132,8 +144,24 @@ def test_a_scheme_that_was_changed(key):
         inner[last] = value
         if value is ...:
             del inner[last]
+        if "digest" in body:  # whoever edits can do that as well
+            body["digest"] = digest_of(body)
         (S / "scheme.json").write_text(json.dumps(body))
         assert told(load_scheme, S).startswith("s/scheme.json: ")
+
+
+@pytest.mark.usefixtures("there")
+def test_a_scheme_that_was_damaged():
+    text = (S / "scheme.json").read_text()
+    (S / "scheme.json").write_text(text.replace(SAID.words, "statistics"))
+    assert told(load_scheme, S) == "s/scheme.json: the digest does not match; it is damaged or was changed"
+
+
+def test_the_lineage_of_a_scheme_holds_that_of_its_features(tmp_path):
+    """Nobody may drop what a network in front cost."""
+    scheme = of_images()
+    save_scheme(tmp_path / "s", replace(scheme, lineage=Lineage((TRAINED,))))
+    assert told(load_scheme, tmp_path / "s").endswith("its lineage lacks what its features were made from")
 
 
 def test_a_folder_that_is_no_scheme(there):
@@ -163,9 +191,9 @@ def test_statistics_that_were_changed(raw):
 
 @pytest.mark.usefixtures("there")
 def test_messages_come_back():
-    found = open_messages(M, SCHEME)
-    assert np.array_equal(found, ROWS)
-    assert (found.dtype, found.flags.writeable) == (np.uint8, False)
+    found = read_messages(M, SCHEME)
+    assert np.array_equal(found.rows, ROWS)
+    assert (found.rows.dtype, found.rows.flags.writeable, found.lineage) == (np.uint8, False, SENT)
 
 
 def header_and_rows(data: bytes) -> tuple[dict, bytes]:
@@ -184,8 +212,9 @@ def file_of(header: dict | bytes, rows: bytes) -> bytes:
 def test_what_a_file_of_messages_holds_byte_by_byte():
     header, rows = header_and_rows(M.read_bytes())
     width = 3 + 2  # 6 values of 4 bits, and a label
-    stated = {"format": "dpltm-messages", "schema": 1, "scheme": SCHEME.id, "records": 9, "record_bytes": width}
-    assert (header, rows) == (stated, ROWS.tobytes())
+    stated = {"format": "dpltm-messages", "schema": 2, "scheme": SCHEME.id, "records": 9, "record_bytes": width}
+    stated["lineage"] = to_json(SENT)
+    assert (header, rows) == ({**stated, "digest": digest_of(stated)}, ROWS.tobytes())
 
 
 @pytest.mark.usefixtures("there")
@@ -194,12 +223,14 @@ def test_messages_that_do_not_fit():
     data = M.read_bytes()
     for other in (data[:-1], data[:-45], data + b"\0", data + data[-5:]):
         M.write_bytes(other)
-        why = f"{len(other)} bytes, where {len(data)} are expected; cut short, or damaged"
-        assert told(open_messages, M, SCHEME) == f"m: {why}"
+        assert (
+            told(read_messages, M, SCHEME)
+            == f"m: {len(other)} bytes are not what its header says; cut short, or damaged"
+        )
     M.write_bytes(data[:-2] + b"\xff\xff")
-    assert told(open_messages, M, SCHEME).endswith("; it is damaged")
+    assert told(read_messages, M, SCHEME).endswith("; it is damaged")
     other = replace(SCHEME, answer=replace(ANSWER, epsilon=1.0))
-    assert told(open_messages, M, other) == (
+    assert told(read_messages, M, other) == (
         f"m: encoded by another scheme ({SCHEME.id[:8]}) than this one ({other.id[:8]}); owners and server have to use"
         " the same"
     )
@@ -209,17 +240,17 @@ def test_nothing_is_written_over(there):
     before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
     taken = "exists already; choose another name or remove it first"
     assert told(save_scheme, S, replace(SCHEME, answer=replace(ANSWER, epsilon=1.0))) == f"`out`: s {taken}"
-    assert told(write_messages, M, SCHEME, 0, []) == f"`out`: m {taken}"
-    assert told(save_learned, S, SCHEME, ModelSpec("mlp:5", 24, 4), network()[1], {}) == f"`out`: s {taken}"
+    assert told(write_messages, M, SCHEME, 0, [], SENT) == f"`out`: m {taken}"
+    assert told(save_learned, S, SCHEME, ModelSpec("mlp:5", 24, 4), network()[1], {}, SENT) == f"`out`: s {taken}"
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.usefixtures("there")
 def test_files_that_are_none():
-    headers = [b"DPLTMMSG" + struct.pack("<Q", length) + b" " * 100 for length in (2**16 + 1, 2**64 - 1)]
+    headers = [b"DPLTMMSG" + struct.pack("<Q", length) + b" " * 100 for length in (2**31, 2**64 - 1)]
     for data in (b"", b"DPLTMMSG", b"DPLTMMSG\1\0\0", b"PK\3\4" + b"\0" * 60, *headers):
         M.write_bytes(data)
-        assert told(open_messages, M, SCHEME) == "m: not a file of messages; make one with dpltm latent encode"
+        assert told(read_messages, M, SCHEME) == "m: not a file of messages; make one with dpltm latent encode"
 
 
 @pytest.mark.usefixtures("there")
@@ -228,39 +259,41 @@ def test_what_is_no_file():
     os.mkfifo("pipe")
     handle = os.open("pipe", os.O_RDWR | os.O_NONBLOCK)
     os.write(handle, M.read_bytes())
-    assert told(open_messages, Path("pipe"), SCHEME) == "pipe: is not a plain file"
+    assert told(read_messages, Path("pipe"), SCHEME) == "pipe: is not a plain file"
     os.close(handle)
-    assert told(open_messages, Path("s"), SCHEME) == "s: cannot be read: Is a directory"
+    assert told(read_messages, Path("s"), SCHEME) == "s: cannot be read: Is a directory"
 
 
 DAMAGED, NO_MESSAGES = "its header is damaged", "not a document of format 'dpltm-messages'"
-LENGTH = "{size} bytes, where {expected} are expected; cut short, or damaged"
+LENGTH = "{size} bytes are not what its header says; cut short, or damaged"
 
 
 @pytest.mark.usefixtures("there")
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        *(({"records": value}, DAMAGED) for value in (0, True, 9.0, None)),
-        ({"saturated": 1}, DAMAGED),
-        ({"records": 8}, LENGTH),
-        ({"records": 10**30}, LENGTH),
+        *(({"records": value}, LENGTH) for value in (0, True, 9.0, None, 8, 10**30)),
         *(({"record_bytes": value}, LENGTH) for value in (6, "5")),
+        ({"saturated": 1}, DAMAGED),
+        ({"digest": "0" * 64}, DAMAGED),
+        ({"lineage": {"entries": [], "heads": [1]}}, "lineage: heads: "),
         ({"format": "dpltm-scheme"}, NO_MESSAGES),
-        ({"schema": 2}, "schema 2 is newer than this version of dpltm reads (1); upgrade dpltm"),
+        ({"schema": 3}, "schema 3 is newer than this version of dpltm reads (2); upgrade dpltm"),
+        ({"schema": 1}, "schema 1 was written by dpltm before 0.3; make it again"),
         ({"scheme": [1, 2]}, "encoded by another scheme"),
-        *((text, DAMAGED) for text in (b"", b"\xff\xfe", b"[" * 60_000)),
+        *((text, "not valid JSON") for text in (b"", b"\xff\xfe", b"[" * 60_000)),
         (b"[]", NO_MESSAGES),
     ],
     ids=lambda part: str(part)[:20],
 )
 def test_headers_that_were_changed(header, message):
     before, rows = header_and_rows(M.read_bytes())
-    data = file_of(header if isinstance(header, bytes) else {**before, **header}, rows)
+    if isinstance(header, dict):
+        changed = {**before, **header}
+        header = changed if "digest" in header else {**changed, "digest": digest_of(changed)}
+    data = file_of(header, rows)
     M.write_bytes(data)
-    records = header.get("records", 9) if isinstance(header, dict) else 9
-    expected = len(data) - 45 + 5 * records if message == LENGTH else 0
-    assert told(open_messages, M, SCHEME).startswith("m: " + message.format(size=len(data), expected=expected))
+    assert told(read_messages, M, SCHEME).startswith("m: " + message.format(size=len(data)))
 
 
 def network() -> tuple[torch.nn.Module, Ticket]:
@@ -278,12 +311,24 @@ def test_a_network_comes_back(tmp_path, raw):
     """The command writes its options as well, among them the scheme's path, in place of which the id stands."""
     model, ticket = network()
     result = {"model": "mlp:5", "accuracy": 0.5, "scheme": "somewhere/s"}
-    save_learned(tmp_path / "r", SCHEME, ModelSpec("mlp:5", 24, 4), ticket, result)
+    save_learned(tmp_path / "r", SCHEME, ModelSpec("mlp:5", 24, 4), ticket, result, SENT)
     body = json.loads((tmp_path / "r/result.json").read_text())
-    assert body == {**result, "format": "dpltm-latent-run", "schema": 1, "scheme": SCHEME.id}
+    assert body == {**result, "format": "dpltm-latent-run", "schema": 2, "scheme": SCHEME.id}
     weights, packed = raw.read(tmp_path / "r/model.safetensors"), raw.read(tmp_path / "r/mask.safetensors")
     assert weights.keys() == packed.keys() == dict(model.named_parameters()).keys()
     for name, value in model.named_parameters():
         np.testing.assert_array_equal(weights[name], value.detach().numpy())
         np.testing.assert_array_equal(raw.unpack(packed[name], value.shape), ticket.mask[name].numpy())
     assert os.listdir(tmp_path) == ["r"]
+    assert read_lineage(tmp_path / "r", weights_of(model, ticket.mask)) == SENT
+
+
+def test_a_network_from_a_codebook_is_a_run(tmp_path):
+    """With the lineage of the messages, as any run has its own."""
+    scheme = replace(SCHEME, answer=Codebook(6, 4, 2.0, "signed", 30))
+    model = build(ModelSpec("mlp", 6, 4), 3)
+    ticket = Ticket(0, Mask.dense(model), None, {name: value.detach() for name, value in model.named_parameters()})
+    save_learned(tmp_path / "r", scheme, ModelSpec("mlp", 6, 4), ticket, {}, SENT)
+    run = load_run(tmp_path / "r")
+    assert (run.lineage, run.entry, run.bounds) == (SENT, None, (0.0, 255.0))
+    assert run.feature_map == scheme.feature_map
