@@ -115,12 +115,12 @@ def refused(cli: Callable[..., Done], tree: Callable[[], dict[str, bytes | None]
 
 
 @pytest.fixture
-def events() -> Callable[[str], list[dict[str, Any]]]:
-    """The events in a ledger file, read as plain JSON Lines."""
+def entries() -> Callable[[str], list[dict[str, Any]]]:
+    """The entries of a ledger file, read as plain JSON Lines."""
 
     def read(path: str) -> list[dict[str, Any]]:
         header, *lines = Path(path).read_text(encoding="utf-8").splitlines()
         assert json.loads(header)["format"] == "dpltm-ledger"
-        return [json.loads(line)["event"] for line in lines]
+        return [json.loads(line)["entry"] for line in lines]
 
     return read

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 FEW = ("--records-out", "60", "--model", "mlp:8", "--delta", "1e-4")
-MAKE = ("synthesize", "--dataset", "digits", "--epsilon", "1", *FEW, "--out", "s.npz")
+MAKE = ("synthesize", "--dataset", "digits", "--ledger", "l.jsonl", "--epsilon", "1", *FEW, "--out", "s.npz")
 
 
-def test_a_dataset_with_its_epsilon(cli: Callable[..., Any], events: Callable[[str], list[dict]]) -> None:
+def test_a_dataset_with_its_epsilon(cli: Callable[..., Any], entries: Callable[[str], list[dict]]) -> None:
     answer = cli(*MAKE, "--json").json
     assert list(answer) == [
         "synthetic", "source", "records", "shape", "classes", "bounds", "noise_multiplier", "sensitivity", "ledger", "score",
@@ -23,30 +23,30 @@ def test_a_dataset_with_its_epsilon(cli: Callable[..., Any], events: Callable[[s
     assert answer["score"].keys() == {"model", "accuracy", "records"}
     assert answer["score"]["records"] == 359
     assert 0.99 < answer["privacy"]["certified"]["epsilon"] <= 1
-    (event,) = events("s.npz.ledger.jsonl")
-    assert (event["kind"], event["sensitivity"]) == ("gaussian", 1.125)
+    (entry,) = entries("l.jsonl")
+    (query,) = entry["mechanisms"]
+    assert (entry["kind"], query["mechanism"], query["sensitivity"]) == ("release", "gaussian", 1.125)
     with np.load("s.npz", allow_pickle=False) as stored:
-        assert sorted(stored.files) == ["synthetic_origin", "x_train", "y_train"]
+        assert sorted(stored.files) == ["bounds", "classes", "lineage", "x_train", "y_train"]
         assert stored["x_train"].shape == (60, 8, 8)
-        origin = json.loads(stored["synthetic_origin"].tobytes())
-    assert {**origin["event"]} == event
+        assert json.loads(stored["lineage"].tobytes())["entries"] == [entry]
 
 
-def test_every_command_reads_it(cli: Callable[..., Any], events: Callable[[str], list[dict]]) -> None:
+def test_every_command_reads_it(cli: Callable[..., Any], entries: Callable[[str], list[dict]]) -> None:
     assert cli(*MAKE, "--quiet").code == 0
-    (spent,) = events("s.npz.ledger.jsonl")
+    (spent,) = entries("l.jsonl")
     tiny = ("--model", "mlp:8", "--rounds", "2", "--iterations", "5", "--batch-size", "32", "--provenance", "public")
     made = cli("generate", "--dataset", "s.npz", *tiny, "--out", "t", "--delta", "1e-4", "--json").json
     assert made["provenance"] == "dp"
     assert 0.99 < made["privacy"]["certified"]["epsilon"] <= 1
-    assert spent in events("t/ledger.jsonl")
+    assert spent in json.loads(Path("t/lineage.json").read_text())["lineage"]["entries"]
     assert cli("tickets", "verify", "t", "--json").json == {"ticket_set": "t", "ok": True, "problems": []}
     trained = cli("train", "--dense", "--model", "mlp:8", "--dataset", "s.npz", "--noise-multiplier", "1", "--steps", "2",
                   "--batch-size", "10", "--out", "r", "--json").json  # fmt: skip
     assert any(
         "are synthetic: post-processing of a release from digits" in note for note in trained["privacy"]["notes"]
     )
-    assert spent in events("r/ledger.jsonl")
+    assert spent in json.loads(Path("r/lineage.json").read_text())["lineage"]["entries"]
     assert cli("datasets", "info", "s.npz", "--json").json["records"] == 60
 
 
@@ -60,8 +60,8 @@ def test_a_dry_run_writes_nothing(cli: Callable[..., Any], tree: Callable[[], ob
 
 def test_what_is_refused(refused: Callable[..., str], cwd: Path) -> None:
     assert refused(*MAKE[:-1], "s.csv") == "--out: s.csv is no .npz; name it s.npz"
-    assert refused(*MAKE, "--ledger", "s.npz") == "--ledger: the records go there; name another file"
-    assert refused(*MAKE[:3], *FEW) == "--epsilon is missing: what may be spent on these records, such as 1"
+    assert refused(*MAKE[:4], "s.npz", *MAKE[5:]) == "--ledger: the records go there; name another file"
+    assert refused(*MAKE[:5], *FEW) == "--epsilon is missing: what may be spent on these records, such as 1"
     (cwd / "s.npz").write_bytes(b"mine")
     assert refused(*MAKE) == "--out: s.npz exists already; choose another name or remove it first"
 
