@@ -51,7 +51,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, _own_config_home: None) -> Pa
 
 @pytest.fixture
 def cwd(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of the test, with both sets in it and nothing else."""
+    """The working folder of the test, with both sets in it and nothing else; nobody remembers how far ledgers had come."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config-home"))
     folder = tmp_path / "work"
     shutil.copytree(made, folder)
     monkeypatch.chdir(folder)

@@ -1,6 +1,6 @@
 """dpltm latent scheme, encode and train on files: what is entered before, what leaves the machine, what is learned.
 
-What is refused of options, records and messages is tested in ``tests/dpltm/stages/test_latent_*.py`` and, of files, in
+What is refused of options, records and messages is tested in ``tests/dpltm/verbs/test_latent_*.py`` and, of files, in
 ``tests/tickets/test_scheme_files.py``; what is printed, in ``recorded/latent.txt``.
 """
 
@@ -18,12 +18,16 @@ from sklearn.datasets import load_digits
 from dpltm.cli.main import run
 from dpltm.features.feature_map import make_feature_map
 from dpltm.local.scheme import Scheme
-from dpltm.randomness.noise import SecureSource
+from dpltm.privacy.ledger import Ledger
+from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.tickets.run import load_run
+from dpltm.verbs import latent
 
 SCHEME = ("latent", "scheme", "--public", "pub.npz", "--features", "unit", "--protocol", "rappor", "--epsilon", "192")
 LABELS = ("--label-epsilon", "5")
 ENCODE = ("latent", "encode", "s", "--dataset", "b.npz", "--out", "m")
 TRAIN = ("latent", "train", "s", "--messages", "box,s.b", "--out", "r")
+LEDGER = "dpltm.ledger.jsonl"
 QUICK = (*TRAIN, "--model", "mlp:8", "--epochs", "1")
 
 
@@ -32,7 +36,7 @@ def made(tmp_path_factory, _own_config_home) -> Path:
     """In the place of the usual sets: ``pub.npz`` with a test split, ``a.npz`` and ``b.npz`` of two owners, disjoint digits.
 
     Of the schemes, ``s`` randomises labels and ``open`` declares them public. Messages of ``s`` are ``box/s.a.msg`` and
-    ``s.b``.
+    ``s.b``. All of it is in the ledger of the folder: the declaration, and both messages.
     """
     from sklearn.datasets import load_digits
 
@@ -78,7 +82,9 @@ def test_a_scheme_from_public_images(cli):
     stored = json.loads(Path("t/scheme.json").read_text())
     assert stored["id"] == body["id"]
     assert stored["feature_map"]["statistics"]
-    assert [stored["feature_map"]["source"][key] for key in ("name", "cut")] == ["pub", "whole"]
+    (declared,) = stored["lineage"]["entries"]
+    assert declared["kind"] == "public"
+    assert [declared["part"][key] for key in ("name", "cut")] == ["pub", "whole"]
 
 
 def test_schemes_that_cannot_be(refused):
@@ -98,20 +104,26 @@ def test_schemes_that_cannot_be(refused):
 # --- what leaves the machine ---
 
 
-def test_what_is_sent_and_what_is_entered(cli, events):
+def test_what_is_sent_and_what_is_entered(cli, entries):
+    before = entries(LEDGER)
     body = cli(*ENCODE, "--json").json
     assert (body["messages"], body["records"]) == ("m", 497)
     assert "dry_run" not in body
-    assert certified(body) == pytest.approx(197)
+    assert certified(body) == pytest.approx(3 * 197), "with those of the fixture"
     assert [body["privacy"]["certified"][key] for key in ("adjacency", "unit", "delta")] == [
         *("replace-one", "record", 1e-5)
     ]
-    (event,) = events("m.ledger.jsonl")
-    assert [event[key] for key in ("kind", "adjacency", "unit", "delta")] == ["guarantee", "replace-one", "record", 0]
-    assert event["epsilon"] == pytest.approx(197)
-    assert (event["dataset"]["name"], event["dataset"]["cut"]) == ("b", "whole")
+    (entry,) = entries(LEDGER)[len(before) :]
+    (mechanism,) = entry["mechanisms"]
+    assert [mechanism[key] for key in ("mechanism", "adjacency", "delta")] == ["guarantee", "replace-one", 0]
+    assert mechanism["epsilon"] == pytest.approx(197)
+    assert (entry["kind"], entry["unit"], entry["part"]["name"], entry["part"]["cut"]) == (
+        *("local", "record", "b", "whole"),
+    )
     header, rows = read("m")
-    assert set(header) == {"format", "schema", "scheme", "records", "record_bytes"}, "nothing else of the records"
+    assert set(header) == {"format", "schema", "scheme", "records", "record_bytes", "lineage", "digest"}
+    scheme, sent = header["lineage"]["entries"]
+    assert (scheme["kind"], sent) == ("public", entry)
     assert (header["scheme"], body["id"]) == (json.loads(Path("s/scheme.json").read_text())["id"],) * 2
     assert rows.shape == (497, 10)
 
@@ -129,15 +141,13 @@ def test_how_many_values_saturated_is_told_to_nobody(cli):
         np.savez(f"{name}/d.npz", x_train=x, y_train=y)
         options = ("--dataset", f"{name}/d.npz", "--classes", "10", "--out", f"{name}/m", "--json")
         said.append({**cli("latent", "encode", "open", *options).json, "messages": "m"})
+        assert not any(b"saturated" in path.read_bytes() for path in Path(name).iterdir())
     assert said[0] == said[1]
     assert said[0]["saturated"] is None
-    files = [Path(name) / part for name in ("few", "many") for part in ("m", "m.ledger.jsonl")]
-    assert not any(b"saturated" in path.read_bytes() for path in files)
-    assert files[0].stat().st_size == files[2].stat().st_size
-    assert read("few/m")[0] == read("many/m")[0]
+    assert len({Path(name, "m").stat().st_size for name in ("few", "many")}) == 1
 
 
-def test_parts_that_would_tell_of_owners_are_refused(cli, refused, events):
+def test_parts_that_would_tell_of_owners_are_refused(cli, refused, entries):
     """A published file fixes who stands where. Of a file of the owner's nothing does, and a hash tells what they hold."""
     draw = np.random.default_rng(0)
     x, y = draw.integers(0, 255, (200, 8, 8)).astype(np.uint8), np.arange(200) % 10
@@ -152,8 +162,8 @@ def test_parts_that_would_tell_of_owners_are_refused(cli, refused, events):
         "--subset 0:100: places count only where a published file fixes who stands at which, and nothing fixes them in b: "
     )
     assert cli(*digits, "--subset", "0:100", "--json").json["records"] == len(read("m")[1]) == 100
-    (event,) = events("m.ledger.jsonl")
-    assert [event["dataset"][key] for key in ("cut", "start", "stop")] == ["places", 0, 100]
+    (entry,) = entries("digits.ledger.jsonl")
+    assert [entry["part"][key] for key in ("cut", "start", "stop")] == ["place", 0, 100]
 
 
 def test_no_declared_number_hides_how_many_messages_there_are(cli):
@@ -167,29 +177,29 @@ def test_an_owner_may_have_one_record(cli):
     """And need not know how many classes others have."""
     x, y = private()
     np.savez("one.npz", x_train=x[y == 3][:1], y_train=y[y == 3][:1])
-    body = cli("latent", "encode", "s", "--dataset", "one.npz", "--out", "m", "--json").json
+    body = cli("latent", "encode", "s", "--dataset", "one.npz", "--out", "m", "--ledger", "hers.jsonl", "--json").json
     assert (body["records"], body["privacy"]["certified"]["sampling"]) == (1, "none")
-    assert body["privacy"]["nominal"]["epsilon"] == 197
+    assert (body["nominal"], certified(body)) == (197, pytest.approx(197))
 
 
 # --- the ledger ---
 
 
-def test_the_ledger_is_on_disk_before_the_first_coin(cli, events, monkeypatch):
+def test_the_ledger_is_on_disk_before_the_first_coin(cli, entries, monkeypatch):
     seen = []
 
-    class Watched(SecureSource):
+    class Watched(KeyedSource):
         def random_bytes(self, count):
-            seen.append((len(events("m.ledger.jsonl")), Path("m").exists()))
+            seen.append((len(entries("hers.jsonl")), Path("m").exists()))
             return super().random_bytes(count)
 
-    monkeypatch.setattr("dpltm.stages.latent_owner.SecureSource", Watched)
-    assert cli(*ENCODE, "--quiet").code == 0
-    assert set(seen) == {(1, False)}, "coins come from the system's generator"
+    monkeypatch.setattr(latent, "KeyedSource", Watched)
+    assert cli(*ENCODE, "--ledger", "hers.jsonl", "--quiet").code == 0
+    assert set(seen) == {(1, False)}
 
 
 @pytest.mark.parametrize(("error", "code"), [(OSError(28, "No space left on device"), 2), (KeyboardInterrupt(), 130)])
-def test_what_was_entered_stays_if_encoding_fails(cli, tree, events, monkeypatch, error, code):
+def test_what_was_entered_stays_if_encoding_fails(cli, tree, entries, monkeypatch, error, code):
     whole = Scheme.messages
 
     def failing(self, *arguments):
@@ -199,53 +209,47 @@ def test_what_was_entered_stays_if_encoding_fails(cli, tree, events, monkeypatch
     before = tree()
     with monkeypatch.context() as patch:
         patch.setattr(Scheme, "messages", failing)
-        done = cli(*ENCODE, "--quiet")
+        done = cli(*ENCODE, "--ledger", "hers.jsonl", "--quiet")
     assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
-    assert [event["kind"] for event in events("m.ledger.jsonl")] == ["guarantee"]
+    assert [entry["kind"] for entry in entries("hers.jsonl")] == ["local"]
     after = tree()
-    assert after.pop("m.ledger.jsonl")
-    assert after == before, "no message, and nothing half-written"
-    assert certified(cli(*ENCODE, "--json").json) == pytest.approx(394), "the first attempt counts"
+    assert set(after) - set(before) <= {"hers.jsonl", "hers.key"}, "no message, and nothing half-written"
+    again = cli(*ENCODE, "--ledger", "hers.jsonl", "--json").json
+    assert certified(again) == pytest.approx(394), "the first attempt counts"
 
 
-def test_encoding_again_adds_up_in_the_ledger_that_is_named_or_beside_the_file(cli, events):
+def test_encoding_again_adds_up(cli, entries):
     """Deleting messages takes nothing back of what was released."""
-    for named, ledger in ((("--ledger", "all.jsonl"), "all.jsonl"), ((), "m.ledger.jsonl")):
-        one = cli(*ENCODE, *named, "--json").json
-        sent = Path("m").read_bytes()
-        Path("m").unlink()
-        dry, two = cli(*ENCODE, *named, "--dry-run", "--json").json, cli(*ENCODE, *named, "--json").json
-        assert Path("m").read_bytes() != sent
-        Path("m").unlink()
-        assert len(events(ledger)) == 2
-        assert [certified(body) for body in (one, dry, two)] == pytest.approx([197, 394, 394])
-        assert (two["certified"], two["nominal"]) == (pytest.approx(197), 197), "of a message"
-        if named:
-            assert not Path("m.ledger.jsonl").exists()
+    named = ("--ledger", "hers.jsonl")
+    one = cli(*ENCODE, *named, "--json").json
+    sent = Path("m").read_bytes()
+    Path("m").unlink()
+    dry, two = cli(*ENCODE, *named, "--dry-run", "--json").json, cli(*ENCODE, *named, "--json").json
+    assert Path("m").read_bytes() != sent
+    assert len(entries("hers.jsonl")) == 2
+    assert [certified(body) for body in (one, dry, two)] == pytest.approx([197, 394, 394])
+    assert (two["certified"], two["nominal"]) == (pytest.approx(197), 197), "of a message"
 
 
-def test_a_budget_beside_the_file_holds(cli, refused):
-    cli("privacy", "budget", "m.ledger.jsonl", "--dataset", "b.npz", "--epsilon", "100", "--quiet")
-    assert refused(*ENCODE, code=1).startswith("budget: this would bring b to epsilon 197")
+def test_a_budget_holds(cli, refused):
+    cli("privacy", "budget", LEDGER, "--epsilon", "500", "--quiet")
+    assert refused(*ENCODE, code=1).startswith("budget: this would bring the population to epsilon 591")
 
 
-@pytest.mark.parametrize("named", [(), ("--ledger", "all.jsonl")])
-def test_a_dry_run_writes_nothing(cli, tree, monkeypatch, tmp_path, named):
-    """Not even the user's key."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+@pytest.mark.parametrize("named", [(), ("--ledger", "hers.jsonl")])
+def test_a_dry_run_writes_nothing(cli, tree, named):
     before = tree()
     body = cli(*ENCODE, *named, "--dry-run", "--json").json
     assert tree() == before
-    assert not (tmp_path / "home").exists()
     assert (body["dry_run"], body["saturated"], body["records"]) == (True, None, 497)
-    assert certified(body) == pytest.approx(197)
+    assert certified(body) == pytest.approx(197 if named else 591)
 
 
 def test_encode_refuses_before_anything_is_spent(refused):
     Path("taken").write_text("")
     for options, message in (
         (("--delta", "0"), "--delta: 0 is not between 0 and 1/n"),
-        (("--ledger", "s"), "s: cannot be read: Is a directory"),
+        (("--ledger", "s"), "s: "),
         (("--ledger", "m"), "--ledger: the messages go there; name another file"),
         (("--out", "taken"), "--out: taken exists already; choose another name or remove it first"),
         (("--out", "b.npz/m"), "b.npz/m: cannot be written: "),
@@ -255,7 +259,7 @@ def test_encode_refuses_before_anything_is_spent(refused):
         assert refused("latent", "encode", *rest).startswith(f"{missing} is missing: ")
     scheme = Path("s/scheme.json").read_text()
     Path("s/scheme.json").write_text(scheme.replace('"epsilon": 192.0', '"epsilon": 1.0'))
-    assert refused(*ENCODE) == "s/scheme.json: the id does not match; it is damaged or was changed"
+    assert refused(*ENCODE) == "s/scheme.json: the digest does not match; it is damaged or was changed"
 
 
 # --- what a server learns ---
@@ -288,16 +292,34 @@ def test_training_spends_nothing_and_says_what_it_is_of(cli, tree):
     after = tree()
     assert {path: data for path, data in after.items() if path in before} == before, "ledgers and messages"
     assert set(after) - set(before) == {"deep", "deep/r"} | {
-        f"deep/r/{name}" for name in ("environment.json", "mask.safetensors", "model.safetensors", "result.json")
+        f"deep/r/{name}"
+        for name in ("environment.json", "lineage.json", "mask.safetensors", "model.safetensors", "result.json")
     }
     found = json.loads(Path("deep/r/result.json").read_text())
-    assert (found["format"], found["schema"]) == ("dpltm-latent-run", 1)
+    assert (found["format"], found["schema"]) == ("dpltm-latent-run", 2)
     assert (found["messages"], found["epochs"], found["dropout"]) == ("box,s.b", 1.0, 0.0)
     assert found["scheme"] == json.loads(Path("s/scheme.json").read_text())["id"]
     assert body["run"] == "deep/r"
     assert (found["run"], "seconds" in found) == ("r", False)
     for key in set(body) - {"run", "seconds"}:
         assert found[key] == body[key]
+
+
+def test_a_run_carries_the_messages_that_it_was_made_from(cli):
+    """Both owners have one ledger here; a run from a codebook is one like any other."""
+    scheme = ("latent", "scheme", "--public", "pub.npz", "--features", "unit", "--epsilon", "4", "--out", "c")
+    assert cli(*scheme, "--quiet").code == 0
+    for owner in ("a", "b"):
+        sent = cli(
+            "latent", "encode", "c", "--dataset", f"{owner}.npz", "--ledger", f"{owner}.jsonl", "--out", f"{owner}.c"
+        )
+        assert sent.code == 0
+    assert cli("latent", "train", "c", "--messages", "a.c,b.c", "--out", "r", "--quiet").code == 0
+    lineage = load_run(Path("r")).lineage
+    assert [(entry.kind, entry.part.name) for entry in lineage.entries] == [
+        *(("public", "pub"), ("local", "a"), ("local", "b")),
+    ]
+    assert Ledger().account(lineage).epsilon(1e-5) == pytest.approx(4), "of one message"
 
 
 def test_test_records_of_a_file_are_in_the_range_that_was_agreed_on(cli, cwd):

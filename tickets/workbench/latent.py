@@ -130,7 +130,6 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
     test = None if request.test is None else open_dataset(_held_out(request.test, scheme), dataset_cache=dataset_cache)
     plan = verb.plan_learning(scheme, [each.rows for each in received], request, test, test_label=request.test or "")
     with CheckpointFolder(out, request, progress) as checkpoints:
-        checkpoints.begin(5 * plan.spec.parameters + 2**20)
         learned = verb.learn(plan, progress, checkpoints)
         scores = [asdict(row) for row in learned.scores]
         body = as_flags(
