@@ -16,6 +16,7 @@ from dpltm.cli.main import run
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 TINY = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "5", "--batch-size", "32")
+OWN = ("--ledger", "pri.jsonl")  # or nothing would be certified for the digits any more
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, _own_config_home: None) -> Pa
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert run(["generate", *PUBLIC, *TINY, "--provenance", "public", "--out", "pub", "--quiet"]) == 0
-        assert run(["generate", *PRIVATE, *TINY, "--provenance", "private", "--out", "pri", "--quiet"]) == 0
+        assert run(["generate", *PRIVATE, *TINY, "--provenance", "private", *OWN, "--out", "pri", "--quiet"]) == 0
     return folder
 
 
