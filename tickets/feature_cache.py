@@ -101,16 +101,13 @@ def _key(path: Path) -> bytes:
     """The key of the cache, made where there is none; one of this process where it cannot be kept."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with contextlib.suppress(FileExistsError), path.open("xb", opener=_for_owner) as file:
-            file.write(_PASSING)
+        with contextlib.suppress(FileExistsError):
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(_PASSING)
         key = path.read_bytes()
         if len(key) == len(_PASSING):  # another process may be writing it
             return key
     return _PASSING
-
-
-def _for_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 KEY, _PASSING = "key", secrets.token_bytes(32)

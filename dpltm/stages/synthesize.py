@@ -185,6 +185,7 @@ class Synthesis:
             the bounds, the number of classes and the shape of a record.
         """
         dataset, options = self.dataset, self.options
+        check_private(self.ledger.account(dataset.lineage), self.ledger.part(dataset))  # before anything is entered
         self.ledger.exclude(dataset)
         paid = pay(self.plan, self.ledger)
         self.services.progress.say(f"releasing moments of {dataset.features} features")

@@ -77,13 +77,14 @@ def test_three_stages_on_a_mixed_table(cli):
     assert Path("p.csv").read_bytes() == Path("q.csv").read_bytes()
 
 
-def test_persons_of_a_mixed_table(cli, events):
+def test_persons_of_a_mixed_table(cli, entries):
     short = ("--model", "mlp:4", "--steps", "3", "--batch-size", "20", "--noise-multiplier", "2", "--delta", "1e-3")
     data = ("--dataset", "d.csv", "--schema", "s.toml", "--test", "t.csv", "--unit-column", "who", "--per-unit", "4")
     body = cli("train", "--dense", *data, *short, "--out", "r", "--json").json
-    assert (body["privacy"]["certified"]["unit"], body["live"]) == ("user", 6 * 4 + 4 + 4 * 2 + 2)
-    (event,) = events("r/ledger.jsonl")
-    assert event["dataset"]["units"] == "who"
+    assert (body["privacy"]["certified"]["unit"], body["live"]) == ("who", 6 * 4 + 4 + 4 * 2 + 2)
+    assert [(entry["kind"], entry["unit"]) for entry in entries("dpltm.ledger.jsonl")] == [
+        ("excluded", "who"), ("release", "who"),
+    ]  # fmt: skip
     again = cli("evaluate", "r", "--dataset", "d.csv", "--test", "t.csv", "--json").json
     assert again["accuracy"] == body["accuracy"]
 
@@ -109,9 +110,11 @@ def test_a_draft_is_refused_until_it_is_filled_in(cli, refused):
 
 
 @pytest.mark.parametrize("label", [("--label", "ill"), ()])
-def test_records_that_a_schema_was_read_off_cannot_be_private(cli, refused, events, label):
-    """Whichever column is the label, whose the records are, and whether the schema comes with tickets."""
-    cli("datasets", "schema", "d.csv", *label, "--from-public", "--out", "public.toml", "--quiet")
+@pytest.mark.parametrize("whose", [(), ("--unit-column", "who")])
+def test_records_that_a_schema_was_read_off_cannot_be_private(cli, refused, entries, label, whose):
+    """Whichever column is the label, whose the records are, and whatever schema they are read by."""
+    read = ("datasets", "schema", "d.csv", *label, *whose, "--from-public")
+    cli(*read, "--out", "public.toml", "--quiet")
     text = Path("public.toml").read_text()
     assert text.startswith(
         "# The schema of d.csv, read off its records. They were declared public, and cannot be private"
@@ -122,37 +125,17 @@ def test_records_that_a_schema_was_read_off_cannot_be_private(cli, refused, even
     who = Path("public.toml").read_text().replace('[column."who"]\nkind = "hashed"\nbuckets = 64',
                                                   '[column."who"]\nkind = "ignored"')  # fmt: skip
     Path("public.toml").write_text(who)
-    said = (
-        "--schema: was read off d, declared public, and d shares records with it; the same records cannot be private here:"
-        " take another --schema, --subset or --dataset"
-    )
-    short = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--batch-size", "20")
-    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "public.toml", *short)
-    assert refused(*train) == said
-    assert refused(*train, "--unit-column", "who", "--test", "0.2", "--delta", "1e-3") == said
-    generate = ("generate", "--dataset", "d.csv", "--schema", "public.toml", *TINY)
-    assert refused(*generate, "--provenance", "private", "--out", "never") == said
-    cli(*generate, "--provenance", "public", "--out", "set", "--quiet")
-    wanted = Path("public.toml").read_text().replace("bounds = [1", 'bounds = "private" # [1', 1)
-    Path("draft.toml").write_text(wanted)
-    assert (
-        refused("datasets", "schema", "d.csv", "--private", "draft.toml", "--epsilon", "1", "--out", "f.toml") == said
-    )
+    short = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--batch-size", "20", "--delta", "1e-3")
+    train = ("train", "--dense", "--dataset", "d.csv", *whose, *short)
+    said = "--dataset: d was declared public, and d shares records with it; the same records cannot be private here"
+    for schema in ("public.toml", "s.toml"):
+        assert refused(*train, "--schema", schema).startswith(said)
+    cli(*read, "--out", "again.toml", "--quiet")
+    (entry,) = entries("dpltm.ledger.jsonl")
+    assert (entry["kind"], entry["part"]["name"]) == ("public", "d"), "declared once"
     table("other.csv", 200, 9)
-    body = cli(
-        "train", "--dense", "--dataset", "other.csv", *train[4:], "--ledger", "l.jsonl", "--out", "r", "--json"
-    ).json
+    body = cli("train", "--dense", "--dataset", "other.csv", *train[4:], "--schema", "public.toml", "--json").json
     assert not [note for note in body["privacy"]["notes"] if "found under DP" in note]
-    first, training = events("l.jsonl")
-    assert (first["kind"], first["provenance"], first["ticket_set"]) == (
-        "provenance",
-        "public",
-        "settings of a schema",
-    )
-    assert (first["dataset"]["name"], training["dataset"]["name"]) == ("d", "other")
-    assert refused(*train[:4], "--schema", "s.toml", *short, "--ledger", "l.jsonl").startswith(
-        "--dataset: the ledger has d down as public, and d shares records with it"
-    )
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_spent(refused):
@@ -191,7 +174,7 @@ def test_which_columns_a_network_reads(cli):
     for name in ("t", "u"):
         cli("predict", "r", "--input", f"{name}.csv", "--out", f"{name}.out.csv", "--quiet")
     assert Path("t.out.csv").read_bytes() == Path("u.out.csv").read_bytes()
-    behind = ("--features", "unit", "--epsilon", "3", "--steps", "5", "--out", "s", "--json")
+    behind = ("--features", "unit", "--epsilon", "3", "--steps", "5", "--out", "s", "--ledger", "l.jsonl", "--json")
     assert "columns" not in cli("train", "--dense", "--dataset", "d.csv", *data, *behind).json, (
         "a map reads all of them"
     )
@@ -214,7 +197,7 @@ def test_one_line_before_anything_is_spent(refused, change, more, message):
     train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", "--epsilon", "1", "--out", "r", *more)
     assert refused(*train).startswith(message)
     assert not Path("r").exists()
-    assert not Path("r.ledger.jsonl").exists()
+    assert not Path("dpltm.ledger.jsonl").exists()
 
 
 def test_nobody_is_told_how_much_bounds_clip(cli):
@@ -235,7 +218,18 @@ def test_nobody_is_told_how_much_bounds_clip(cli):
             "2",
         )
         body = cli(
-            *train, "--noise-multiplier", "2", "--model", "mlp:4", "--steps", "3", "--out", f"r{number}", "--json"
+            *train,
+            "--noise-multiplier",
+            "2",
+            "--model",
+            "mlp:4",
+            "--steps",
+            "3",
+            "--out",
+            f"r{number}",
+            "--ledger",
+            f"{number}.jsonl",
+            "--json",
         ).json
         said.append({key: value for key, value in body.items() if key not in ("run", "seconds")})
         said[-1]["privacy"]["notes"] = [
@@ -248,7 +242,7 @@ def test_more_rows_a_person_than_count_are_said(cli):
     data = ("--dataset", "d.csv", "--schema", "s.toml", "--unit-column", "who", "--per-unit", "1", "--delta", "1e-3")
     body = cli("train", "--dense", *data, "--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--json").json
     assert (
-        "a person is all records that share a value of the column that says so; at most 1 of each count, those of the lowest"
+        "a who is all records that share a value of the column that says so; at most 1 of each count, those of the lowest"
         " public hashes where there are more"
     ) in body["privacy"]["notes"]
 
@@ -267,44 +261,28 @@ def test_what_does_not_fit_is_said_before_torch_is_imported():
 
 
 @pytest.mark.parametrize("whose", [(), ("--unit-column", "who", "--delta", "1e-3")], ids=["records", "persons"])
-def test_records_that_accuracy_was_measured_on_cannot_be_private_later(cli, refused, events, whose):
+def test_records_that_accuracy_was_measured_on_cannot_be_private_later(cli, refused, entries, whose):
     """Whatever part of them: what was said of held-out records was said without noise."""
-    short = (
-        "--model",
-        "mlp:4",
-        "--steps",
-        "3",
-        "--noise-multiplier",
-        "2",
-        "--batch-size",
-        "20",
-        "--ledger",
-        "l.jsonl",
-    )
+    short = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--batch-size", "20")
     train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *short, *whose)
     cli(*train, "--test", "0.2", "--out", "one", "--quiet")
     cli(*train, "--test", "0.2", "--out", "two", "--quiet")
-    assert [event["kind"] for event in events("l.jsonl")] == ["provenance", "training", "training"], "it is said once"
-    said = (
-        "--dataset: accuracy was measured, exactly, on held-out records of d, and d shares records with those; nothing can"
-        " be promised for them any more: give the same --test, 0.2"
-    )
-    assert refused(*train) == said
-    assert refused(*train, "--test", "0.1") == said
-    assert refused(*train, "--eval-private", "1") == said
-    assert "test records of d are records of d, which the ledger protects" in refused(*train, "--test", "0.3")
-    assert events("l.jsonl")[0]["ticket_set"] == "held-out 0.2"
-    shown = cli("privacy", "ledger", "l.jsonl").out
-    assert "accuracy was measured on these records, 0.2 of a file, held out: nothing is promised for them" in " ".join(
-        shown.split()
-    )
+    kinds = [entry["kind"] for entry in entries("dpltm.ledger.jsonl")]
+    assert kinds == ["excluded", "release", "release"], "it is said once"
+    said = "was declared apart from the people that are protected (a test split)"
+    for other in ((), ("--test", "0.1"), ("--subset", "0.1:0.4")):
+        assert said in refused(*train, *other)
+    assert "is protected by a release on record" in refused(*train, "--test", "0.3")
+    cli(*train, "--subset", "0.2:0.6", "--out", "three", "--quiet")
+    shown = " ".join(cli("privacy", "ledger", "dpltm.ledger.jsonl").out.split())
+    assert "declared apart from these people: d[0.0:0.2]" in shown
 
 
-def test_accuracy_that_is_paid_for_leaves_held_out_records_private(cli, events):
-    short = ("--model", "mlp:4", "--steps", "3", "--epsilon", "4", "--batch-size", "20", "--ledger", "l.jsonl")
+def test_accuracy_that_is_paid_for_leaves_held_out_records_private(cli, entries):
+    short = ("--model", "mlp:4", "--steps", "3", "--epsilon", "4", "--batch-size", "20")
     train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *short)
     cli(*train, "--test", "0.2", "--eval-private", "1", "--quiet")
-    assert not [event for event in events("l.jsonl") if event["kind"] == "provenance"]
+    assert {entry["kind"] for entry in entries("dpltm.ledger.jsonl")} == {"release"}
 
 
 def test_predictions_name_classes_and_need_no_ignored_columns(cli, refused):
@@ -330,11 +308,10 @@ def test_predictions_name_classes_and_need_no_ignored_columns(cli, refused):
     )
 
 
-def test_generation_measures_on_held_out_records_as_well(cli, refused, events):
-    data = ("--dataset", "d.csv", "--schema", "s.toml", "--ledger", "l.jsonl")
-    cli("generate", *data, *TINY, "--test", "0.2", "--provenance", "private", "--out", "set", "--quiet")
-    assert events("l.jsonl")[0]["ticket_set"] == "held-out 0.2"
+def test_generation_measures_on_held_out_records_as_well(cli, refused, entries):
+    data = ("--dataset", "d.csv", "--schema", "s.toml")
+    cli("generate", *data, *TINY, "--test", "0.2", "--provenance", "public", "--out", "set", "--quiet")
+    assert {entry["kind"] for entry in entries("dpltm.ledger.jsonl")} == {"public", "excluded"}
     short = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--batch-size", "20")
-    assert refused("train", "--dense", *data, *short).startswith(
-        "--dataset: accuracy was measured, exactly, on held-out records of d, and d shares records with those"
-    )
+    for part, said in (("0.2:1.0", "declared public"), ("0.0:0.2", "declared apart from")):
+        assert said in refused("train", "--dense", *data, *short, "--subset", part)

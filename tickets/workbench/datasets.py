@@ -7,6 +7,7 @@ from typing import Any
 
 from dpltm.errors import DataError, InputError, as_flags
 from dpltm.options.datasets import InfoRequest, ListRequest, OverlapRequest, SchemaRequest
+from dpltm.privacy.entry import RECORD
 from dpltm.records import Description, Rows, catalogue, data_home, load
 from dpltm.records.files import TABLES, reading
 from dpltm.records.notes import bounds_notes
@@ -73,8 +74,8 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         check_writable(out)
     if request.private is not None:
         return find(request, path, out, progress)
-    private = ("epsilon", "unit_column", "records", "subset", "test", "dry_run")
-    for name in (*private, *(() if request.from_public else ("ledger", "population"))):
+    private = ("epsilon", "records", "subset", "test", "dry_run")
+    for name in (*private, *(() if request.from_public else ("ledger", "population", "unit_column"))):
         if getattr(request, name) not in (None, False):
             raise InputError(f"`{name}`: goes with `private`, the draft whose private parts are to be found; add it")
     with reading(path, "") as kind:
@@ -85,7 +86,7 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
             from dpltm.stages.front import declare_public  # with torch, which other drafts need none of
 
             records = public_records(path, request.label, header)
-            ledger = ledger_of(request.file, request.ledger, request.population)
+            ledger = ledger_of(request.file, request.ledger, request.population, request.unit_column or RECORD)
             lineage = declare_public(ledger, records, "kinds, bounds and categories of columns, for a schema")
         text = draft(path, request.label, header, request.from_public, lineage)
     if out is not None:
