@@ -101,7 +101,7 @@ def _key(path: Path) -> bytes:
     """The key of the cache, made where there is none; one of this process where it cannot be kept."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with contextlib.suppress(FileExistsError):
+        if not path.exists():
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(_PASSING)
         key = path.read_bytes()

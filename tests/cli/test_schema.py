@@ -311,7 +311,7 @@ def test_predictions_name_classes_and_need_no_ignored_columns(cli, refused):
 def test_generation_measures_on_held_out_records_as_well(cli, refused, entries):
     data = ("--dataset", "d.csv", "--schema", "s.toml")
     cli("generate", *data, *TINY, "--test", "0.2", "--provenance", "public", "--out", "set", "--quiet")
-    assert {entry["kind"] for entry in entries("dpltm.ledger.jsonl")} == {"public", "excluded"}
+    assert [entry["kind"] for entry in entries("dpltm.ledger.jsonl")] == ["public", "public"]
     short = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--batch-size", "20")
-    for part, said in (("0.2:1.0", "declared public"), ("0.0:0.2", "declared apart from")):
-        assert said in refused("train", "--dense", *data, *short, "--subset", part)
+    for part in ("0.2:1.0", "0.0:0.2"):
+        assert "declared public" in refused("train", "--dense", *data, *short, "--subset", part)
