@@ -1,7 +1,6 @@
 """Checkpoints on disk: ``.NAME.checkpoint`` beside the result that work is to become, for its owner alone.
 
     checkpoint.safetensors      the last checkpoint, replaced whole (docs/formats.md)
-    room                        as many bytes as the result will need, so that the disk is not full at the end
 
 The folder is locked as long as somebody works, and gone when the result is there. ``training.checkpoint`` says what it may
 reach, and whom.
@@ -10,7 +9,6 @@ reach, and whom.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -104,7 +102,7 @@ class CheckpointFolder:
 
     def __init__(self, target: Path, request: Any, progress: Progress) -> None:
         self._target, self._folder = target, checkpoint_path(target)
-        self._file, self._room = self._folder / FILE, self._folder / "room"
+        self._file = self._folder / FILE
         options: dict[str, Any] = {name: value for name, value in asdict(request).items() if name not in UNBOUND}
         self._of = {"command": f"{type(request).__module__}.{type(request).__name__}", **options}
         self._fresh, self._dry = request.fresh, getattr(request, "dry_run", False)
@@ -149,35 +147,36 @@ class CheckpointFolder:
     ) -> None:
         self._listen(False)
         if self._lock is not None:
-            self.give_room()
             if not self._file.exists():
                 self._remove()
         self._release()
         if kind is KeyboardInterrupt and self._last is not None:
             raise self._interrupted() from None
 
-    def begin(self, room: int) -> None:
-        """Makes the folder, and takes the bytes that the result will need.
+    def _begin(self) -> None:
+        """Makes the folder, unless it is there.
 
         Raises:
-            ArtifactError: there is no room for it, or no folder can be made there; or another process has come first.
+            ArtifactError: no folder can be made there; or another process has come first.
         """
+        if self._lock is not None:
+            return
         try:
-            if self._lock is None:
-                self._missing = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
-                self._folder.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    self._folder.mkdir(0o700)
-                except FileExistsError:
-                    raise self._taken() from None
-                self._acquire()
-            _take(self._room, room)
+            self._missing = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._folder.mkdir(0o700)
+            except FileExistsError:
+                raise self._taken() from None
+            self._acquire()
         except OSError as error:
-            what = f"cannot write the {max(1, room >> 20)} MB that the result needs to {self._folder.parent}"
-            raise ArtifactError(f"`out`: {what}: {error.strerror}; make room, or choose another place") from None
+            raise ArtifactError(
+                f"`out`: cannot write to {self._folder.parent}: {error.strerror}; choose another place"
+            ) from None
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """See :meth:`Checkpoints.keep`."""
+        self._begin()
         self._listen(True)
         began = time.monotonic()
         self._write(checkpoint)
@@ -206,10 +205,6 @@ class CheckpointFolder:
         if not self._dry:
             _wipe(self._file)
             self._file.unlink(missing_ok=True)
-
-    def give_room(self) -> None:
-        """Hands back the bytes that were taken for the result, which is written now."""
-        self._room.unlink(missing_ok=True)
 
     # the folder
 
@@ -321,18 +316,6 @@ class CheckpointFolder:
 
 def _digest(body: str, tensors: Mapping[str, np.ndarray]) -> str:
     return hashlib.sha256((content_id(tensors) + body).encode()).hexdigest()
-
-
-def _take(path: Path, size: int) -> None:
-    """Has the file system set so many bytes aside."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, max(1, size))
-        elif shutil.disk_usage(path.parent).free < size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(descriptor)
 
 
 def _overwrite(descriptor: int) -> None:

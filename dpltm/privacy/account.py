@@ -279,8 +279,24 @@ class Planned:
     others: tuple[Mechanism, ...] = ()
 
     def with_mechanism(self, mechanism: Mechanism | None) -> Account:
-        """Return the account with the release in it; None for its other mechanisms alone."""
-        mechanisms = self.others if mechanism is None else (*self.others, mechanism)
+        """Return the account with the release in it; None for its other mechanisms, and what can touch the same people.
+
+        Args:
+            mechanism: that is to go there.
+        """
+        if mechanism is None:
+            return replace(self, account=self._touching).with_mechanisms(self.others)
+        return self.with_mechanisms((*self.others, mechanism))
+
+    @property
+    def _touching(self) -> Account:
+        relation = self.account.adjacency or "add-remove"
+        return replace(
+            self.account, entries=overlapping(self.account.entries, self.part, self.account.unit, relation)
+        )
+
+    def with_mechanisms(self, mechanisms: tuple[Mechanism, ...]) -> Account:
+        """Return the account with a release of these mechanisms in it."""
         if not mechanisms:
             return self.account
         drafts = [Entry("release", self.part, mechanisms, unit=self.account.unit, day="")]

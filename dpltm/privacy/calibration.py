@@ -251,7 +251,7 @@ def taken(before: Before, amount: str, why: str, delta: float) -> str:
     """
     if not isinstance(before, Planned):
         return f"budget: on these records {amount} goes to what comes before, {why}; set a larger `epsilon`"
-    paid = before.account.paid
+    paid = before.with_mechanism(None).paid
     # rdp is quick, and good enough to rank by
     first = max(paid, key=lambda entry: replace(before.account, entries=(entry,)).epsilon(delta, "rdp"), default=None)
     others = f" and {len(paid) - 1} other release{'s' if len(paid) > 2 else ''}" if len(paid) > 1 else ""

@@ -20,7 +20,7 @@ from dpltm.tickets.files import new_folder
 from dpltm.tickets.published import recorded
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set
-from dpltm.tickets.winner import drawn_from, load_winner
+from dpltm.tickets.winner import last_winner
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.start import default_network
@@ -81,5 +81,5 @@ def _open(
         dataset = open_features(dataset, front, None if request.dry_run else ledger, progress)
         return None, request.model or default_network(dataset), dataset
     tickets = find_set(request.set)
-    target = load_winner(tickets) if drawn_from(tickets) else tickets
+    target = last_winner(tickets) or tickets
     return tickets, target, take_over_map(dataset, None, front, tickets.label)

@@ -12,7 +12,7 @@ from dpltm.options.train import TrainOptions, TrainRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
-from dpltm.records.units import check_per_unit
+from dpltm.records.at_unit import check_per_unit
 from dpltm.stages.checks import model_spec
 from dpltm.stages.front import take_over_map
 from dpltm.stages.progress import SILENT, Progress
