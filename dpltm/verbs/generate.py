@@ -154,7 +154,9 @@ class GenerationPlan:
         return hashlib.sha256(canonical(body).encode()).hexdigest()
 
 
-def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: Services) -> GenerationPlan:
+def plan(
+    dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: Services, *, going_on: bool = False
+) -> GenerationPlan:
     """Settle everything, and refuse what cannot be, before any training.
 
     Args:
@@ -162,6 +164,7 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
         options: how tickets are made.
         ledger: what it holds counts towards the budget.
         services: told how far it is.
+        going_on: whether an interrupted attempt goes on, which may be paid for already.
 
     Raises:
         InputError: options out of range, or that contradict each other; records that may not be used like that.
@@ -191,10 +194,12 @@ def plan(dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: S
             check_declared(account, draft.part, "public")
         else:
             check_private(account, draft.part)
+    if CRITERIA[options.criterion].mechanism == "moments":
+        check_moments(dataset, "`criterion` dp-synthetic", "take dp-train")
+    if going_on:
+        return settled
     account.check_budget(settled.entries)
     if settled.under_dp:
-        if CRITERIA[options.criterion].mechanism == "moments":
-            check_moments(dataset, "`criterion` dp-synthetic", "take dp-train")
         services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
         account.check_budget((settled.release(ledger.book).entry,))
     return settled
@@ -246,9 +251,9 @@ def generate(
         if ranks is not None:
             ranks.together(lambda: None)
             ranks.agree(*_shared(plan.spec, plan.config, plan.dataset))
-        kept = Kept(checkpoints, {"model": plan.spec.text, "features": map_id})
-        given = {"services": services, "checkpoints": checkpoints, "kept": kept, "ranks": ranks}
-        paid = pay(lambda book, known: plan.release(book, known, **given), ledger, kept)
+        shown = {"model": plan.spec.text, "features": map_id}
+        given = {"services": services, "checkpoints": checkpoints, "shown": shown, "ranks": ranks}
+        paid = pay(lambda book, known: plan.release(book, known, **given), ledger, Kept(checkpoints, shown))
         body, lineage = next(paid.values), paid.lineage
     else:
         body, lineage = _with_no_mechanism(plan, services, checkpoints)
@@ -484,7 +489,7 @@ class TicketRelease:
         plan: of the generation.
         account: what counts beside it.
         services, checkpoints, ranks: as :func:`generate`; None of a release that is only priced.
-        kept: the same checkpoints, as the door sees them.
+        shown: what checkpoints say that the work is of.
     """
 
     entry: Entry
@@ -493,7 +498,7 @@ class TicketRelease:
     account: Account
     services: Services | None = None
     checkpoints: Checkpoints = NOT_KEPT
-    kept: Kept = field(default_factory=lambda: Kept(NOT_KEPT, {}))
+    shown: Mapping[str, Any] = field(default_factory=dict)
     ranks: Ranks | None = None
 
     def check(self) -> None:
@@ -516,12 +521,12 @@ class TicketRelease:
             sources = {name: source_of(state) for name, state in at.state["sources"].items()}
             repeat_choices(at.state["choices"])
         run = self._trained if self.entry.of(NoisySgd) else self._synthesized
-        yield run(secret.id if at is None else str(at.state["id"]), sources, at)
+        yield run(secret.entry.id, sources, at)
 
     def _state(self, id: Id, sources: Mapping[str, ResumableSource], step: int) -> dict[str, Any]:
         """What a checkpoint says once so many steps were released."""
         states = {name: source.state for name, source in sources.items()}
-        return {**self.kept.state(id), "step": step, "sources": states, "choices": choices_made()}
+        return {"of": dict(self.shown), "id": id, "step": step, "sources": states, "choices": choices_made()}
 
     def _training(
         self, sources: Mapping[str, ResumableSource], ranks: Ranks | None

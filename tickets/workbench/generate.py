@@ -56,7 +56,7 @@ def generate(
     with CheckpointFolder(out, request, progress) as checkpoints:
         if checkpoints.held is not None:
             progress.say(f"going on from {checkpoints.held.place}")
-        settled = plan(dataset, request, ledger, given)
+        settled = plan(dataset, request, ledger, given, going_on=checkpoints.held is not None)
         _check_place(settled, out, again=checkpoints.interrupted)
         if request.dry_run:
             return as_flags(_dry_run(settled, out))
