@@ -68,7 +68,7 @@ def public_input_notes(dataset: Dataset) -> list[str]:
     notes = bounds_notes(dataset)
     if dataset.records_origin == "counted":
         notes.append(
-            f"the number of {dataset.unit}s ({dataset.records}) was counted and is treated as public; declare a figure"
+            f"the number of {_several(dataset)} ({dataset.records}) was counted and is treated as public; declare a figure"
             " with `records` to keep it private"
         )
     if dataset.classes_origin == "counted":
@@ -92,11 +92,16 @@ def public_input_notes(dataset: Dataset) -> list[str]:
     return notes
 
 
+def _several(dataset: Dataset) -> str:
+    """What rows of a dataset are, in the plural."""
+    return "persons" if dataset.of_persons and not dataset.rated else f"{dataset.unit}s"
+
+
 def unit_notes(dataset: Dataset) -> list[str]:
     """Whom a guarantee for single records does not protect; nothing for known datasets, whose records are what they are."""
     if dataset.of_persons and not dataset.rated:
         return [
-            f"a {dataset.unit} is all records that share a value of the column that says so; at most {dataset.train.slots}"
+            f"a person is all records that share a value of {dataset.unit!r}; at most {dataset.train.slots}"
             " of each count, those of the lowest public hashes where there are more"
         ]
     if dataset.of_persons:
