@@ -26,7 +26,14 @@ from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set
 from hub import FakeHub
 
-SHARED = ["README.md", "masks.safetensors", "predictors.safetensors", "theta0.safetensors", "tickets.json"]
+SHARED = [
+    "README.md",
+    "lineage.json",
+    "masks.safetensors",
+    "predictors.safetensors",
+    "theta0.safetensors",
+    "tickets.json",
+]
 
 
 @pytest.fixture
@@ -96,7 +103,7 @@ def test_a_public_repository_that_was_there_gets_nothing_unless_asked(
 
 
 def test_what_is_private_never_leaves(cli: Callable[..., Any], refused: Callable[..., str], hub: FakeHub) -> None:
-    """The private set of the digits has accuracies beside it, predictors in it, and a ledger."""
+    """The private set of the digits has accuracies beside it, and predictors in it."""
     assert refused("tickets", "push", "pri", "hf://me/pri", code=1) == (
         f"pri: {SHARING_PRIVATE}; if you mean to hand them on all the same, without predictors, add --yes"
     )
@@ -111,24 +118,14 @@ def test_what_is_private_never_leaves(cli: Callable[..., Any], refused: Callable
     )
 
 
-def test_a_draw_stays_here(cli: Callable[..., Any], hub: FakeHub) -> None:
-    draw = (
-        "select",
-        "pub",
-        "--dataset",
-        "digits",
-        "--subset",
-        "0.5:1.0",
-        "--eps1",
-        "1",
-        "--score",
-        "additive",
-        "--quiet",
-    )
-    assert cli(*draw).code == 0
+def test_who_won_stays_here_and_that_a_draw_was_made_goes(cli: Callable[..., Any], hub: FakeHub) -> None:
+    drawn = ("--dataset", "digits", "--subset", "0.5:1.0", "--eps1", "1", "--score", "additive", "--quiet")
+    assert cli("select", "pub", *drawn).code == 0
     done = cli("tickets", "push", "pub", "hf://me/drawn", "--json").json
-    assert hub.commits == [SHARED]  # no selection.json, no ledger.jsonl
-    assert any("a winner was drawn from this set" in note for note in done["notes"])
+    assert hub.commits == [SHARED]  # no winner.json
+    assert cli("tickets", "pull", "hf://me/drawn", "--digest", done["digest"], "--quiet").code == 0
+    assert load_ticket_set(Path("drawn.tickets")).lineage == load_ticket_set(Path("pub")).lineage
+    assert len(load_ticket_set(Path("pub")).lineage.paid) == 1
 
 
 def test_there_and_back_by_folders_and_the_web(cli: Callable[..., Any], server: str, cwd: Path) -> None:
@@ -260,7 +257,7 @@ def test_what_is_damaged_or_missing(
 def test_what_else_lies_there_is_not_taken(cli: Callable[..., Any], hub: FakeHub) -> None:
     assert cli("tickets", "push", "pub", "hf://me/x", "--quiet").code == 0
     hub.put("me/x/ledger.jsonl", b"x")
-    hub.put("me/x/selection.json", b"x")
+    hub.put("me/x/winner.json", b"x")
     hub.put("me/x/run_me.py", b"x")
     assert cli("tickets", "pull", "hf://me/x", "--quiet").code == 0
     assert sorted(path.name for path in Path("x.tickets").iterdir()) == SHARED

@@ -1,4 +1,4 @@
-"""``dpltm tickets ...`` on small sets of the digits: what is refused, and what stays on the bill of every copy."""
+"""``dpltm tickets ...`` on small sets of the digits: what is refused, and what every copy carries."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from dpltm.networks.masks import Mask
-from dpltm.privacy.events import DatasetRef, GaussianEvent
-from dpltm.privacy.mechanisms import GaussianRelease
+from dpltm.privacy.entry import Lineage
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.pruning.generation import Tickets
 from dpltm.pruning.ticket_set import TicketSet
-from dpltm.records import load
+from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set
-from refs import reference
+from set_entries import MOMENTS
 from sets import store_set
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
-ALIKE = ("--dataset", "alike.npz", "--bounds", "0,16", "--classes", "10", "--records", "400")
 TRAIN = ("--steps", "3", "--noise-multiplier", "2", "--json")
-TIME = "2026-01-01T00:00:00Z"
 QUERY_NOISE = 5.0
 
 
@@ -43,46 +40,31 @@ def body_with_dead_units() -> Tickets:
     return replace(body, tickets=(*first, replace(last, mask=changed, predictor=predictor)))
 
 
-def write_set(path: str, provenance: str, source: DatasetRef | None = None, **more: object) -> TicketSet:
-    source = source or reference(load("digits", subset="0.5:1.0"))
-    facts = {"criterion": "magnitude", "provenance": provenance, "source": source, "config": {"a": 1}, **more}
-    return store_set(Path(path), facts.pop("body", None) or body_with_dead_units(), name=path, **facts)  # type: ignore[arg-type]
+def write_set(path: str, provenance: str, **more: object) -> TicketSet:
+    facts = {"criterion": "magnitude", "provenance": provenance, "config": {"a": 1}, **more}
+    return store_set(Path(path), body_with_dead_units(), name=path, **facts)
 
 
-def dp_set(path: str = "dp", source: DatasetRef | None = None, time: str = TIME) -> TicketSet:
-    """A set that was made by one noisy query of the records that it comes from."""
-    source = source or reference(load("digits", subset="0.5:1.0"))
-    spent = GaussianEvent(source, GaussianRelease(QUERY_NOISE), "moments", time=time)
-    return write_set(path, "dp", source, events=[spent])
+def dp_set(path: str = "dp") -> TicketSet:
+    """A set that was made by one noisy query of some records."""
+    query = replace(MOMENTS, mechanisms=(GaussianRelease(QUERY_NOISE),))
+    return write_set(path, "dp", lineage=Lineage((query,)))
 
 
 def certified(body: dict) -> float | str:
     return body["privacy"]["certified"]["epsilon"]
 
 
-def oracle(*, queries: int, trainings: list[dict]) -> object:
-    """What dp-accounting's own accountant makes of the queries and trainings that took place."""
+def oracle(*, queries: int, ledger: str) -> object:
+    """What dp-accounting's own accountant makes of the queries, and of the trainings that a ledger holds."""
     accountant = PLDAccountant(value_discretization_interval=1e-3)
     if queries:
         accountant.compose(dp_event.GaussianDpEvent(QUERY_NOISE), queries)
-    for body in trainings:
-        step = dp_event.PoissonSampledDpEvent(
-            body["sampling_rate"], dp_event.GaussianDpEvent(body["noise_multiplier"])
-        )
-        accountant.compose(dp_event.SelfComposedDpEvent(step, body["steps"]))
+    for entry in open_ledger(ledger).entries:
+        for sgd in entry.of(NoisySgd):
+            step = dp_event.PoissonSampledDpEvent(sgd.sampling_rate, dp_event.GaussianDpEvent(sgd.noise_multiplier))
+            accountant.compose(dp_event.SelfComposedDpEvent(step, sgd.steps))
     return pytest.approx(accountant.get_epsilon(1e-5), rel=3e-3)
-
-
-def kinds(found: list[dict]) -> list[str]:
-    return [event["kind"] for event in found]
-
-
-@pytest.fixture
-def alike(cwd: Path) -> None:
-    """Other records than the digits, of as many features in the same ten classes, in a file."""
-    rng = np.random.default_rng(2)
-    x, y = rng.integers(0, 17, (440, 8, 8), dtype=np.uint8), np.arange(440) % 10
-    np.savez(cwd / "alike.npz", x_train=x[:400], y_train=y[:400], x_test=x[400:], y_test=y[400:])
 
 
 # --- what is refused ---
@@ -155,7 +137,7 @@ def test_a_private_set_is_handed_on_with_a_word_and_without_predictors(cli, cwd,
         assert not any(repr(value).encode() in path.read_bytes() for value in measured)
 
 
-# --- what a set from a DP release, or from private records, costs ---
+# --- what a set from a DP release, or from private records, carries ---
 
 
 COPIES = {
@@ -183,89 +165,38 @@ def copied(cli: Callable, name: str, copy: str) -> str:
     return ticket
 
 
-@pytest.mark.parametrize("provenance", ["dp", "private"])
+@pytest.mark.parametrize("provenance", ["dp", "private", "public"])
 @pytest.mark.parametrize("copy", COPIES)
-def test_every_copy_keeps_what_its_set_depends_on(cli, copy, provenance):
-    saved = dp_set() if provenance == "dp" else write_set("secret", "private")
+def test_every_copy_carries_what_its_set_depends_on(cli, copy, provenance):
+    saved = dp_set() if provenance == "dp" else write_set("secret", provenance)
     found = load_ticket_set(Path(copied(cli, saved.name, copy).partition("@")[0]))
-    assert (found.provenance, found.source, found.events) == (saved.provenance, saved.source, saved.events)
+    assert (found.provenance, found.lineage) == (saved.provenance, saved.lineage)
     assert (found.parent is None) == (copy == "exported")
-    assert provenance == "dp" or all(ticket.accuracy is None for ticket in found.body.tickets)
-    assert ("- spent: " in cli("tickets", "show", "made").out) == (provenance == "dp")
+    assert provenance != "private" or all(ticket.accuracy is None for ticket in found.body.tickets)
+    shown = cli("tickets", "show", "made", "--json").json
+    assert [entry["id"] for entry in shown["lineage"]["entries"]] == [entry.id for entry in saved.lineage.entries]
 
 
-def test_copies_in_one_ledger_pay_for_the_query_once(cli, events):
-    saved = dp_set()
-    names = ("dp@2", copied(cli, "dp", "chain"), "dp@2")
-    bodies = [
-        cli("train", name, *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", f"r{number}").json
-        for number, name in enumerate(names)
-    ]
-    query, said, *_ = found = events("l.jsonl")
-    # the copy has an id of its own, so that it says where it comes from
-    assert kinds(found) == ["gaussian", "provenance", "training", "provenance", "training", "training"]
-    assert (query["noise_multiplier"], query["time"]) == (QUERY_NOISE, TIME)
-    assert (said["provenance"], said["ticket_set"]) == ("dp", saved.id)
-    assert events("r0/ledger.jsonl") == found[:3]
-    for number in range(3):
-        assert certified(bodies[number]) == oracle(queries=1, trainings=bodies[: number + 1])
-
-
-@pytest.mark.parametrize(
-    ("ticket", "data", "key", "queries"),
-    [
-        ("dp@2", ("--dataset", "digits", "--subset", "0.9:1.0"), "own", 1),
-        ("dp@2", ("--dataset", "digits", "--subset", "0.0:1.0"), "own", 1),
-        ("dp --dense", PRIVATE, "own", 1),
-        ("dp@2", PUBLIC, "own", 0),
-        ("dp@2", PUBLIC, "another", 1),  # nobody can tell whether these are other records
-        ("known@2", ALIKE, "own", 0),
-    ],
-)
-@pytest.mark.usefixtures("alike")
-def test_records_that_may_be_behind_the_query_pay_for_it(cli, events, monkeypatch, ticket, data, key, queries):
-    """It is entered in any case, on the records that it was made of."""
+def test_copies_pay_for_the_query_once(cli):
     dp_set()
-    dp_set("known", reference(load("digits"), public=True))
-    if key == "another":
-        monkeypatch.setenv("DPLTM_KEY", str(Path("another.key").absolute()))
-    body = cli("train", *ticket.split(), *data, *TRAIN, "--ledger", "l.jsonl", "--out", "r").json
-    assert kinds(events("l.jsonl")) == ["gaussian", "provenance", "training"]
-    assert certified(body) == oracle(queries=queries, trainings=[body])
-    told = "the tickets were made under differential privacy from digits"
-    assert any(note.startswith(told) for note in body["privacy"]["notes"]) == (queries == 0)
-
-
-@pytest.mark.parametrize(("time", "queries"), [(TIME, 1), ("2026-01-01T00:00:01Z", 2)], ids=["the same", "another"])
-def test_equal_queries_are_one_release_and_others_are_not(cli, events, time, queries):
-    """Two sets of one noisy query, pruned in two ways; or of two, which their times alone tell apart."""
-    source = reference(load("digits", subset="0.5:1.0"))
-    dp_set("a", source)
-    spent = GaussianEvent(source, GaussianRelease(QUERY_NOISE), "moments", time=time)
-    write_set("b", "dp", source, events=[spent], body=load_ticket_set(Path("pub")).body)
-    bodies = [
-        cli("train", f"{name}@2", *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", f"{name}.run").json
-        for name in ("a", "b")
-    ]
-    assert kinds(events("l.jsonl")).count("gaussian") == queries
-    assert certified(bodies[-1]) == oracle(queries=queries, trainings=bodies)
+    names = ("dp@2", copied(cli, "dp", "chain"), "dp@2")
+    for number, name in enumerate(names):
+        body = cli("train", name, *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", f"r{number}").json
+        assert certified(body) == oracle(queries=1, ledger="l.jsonl")
+    assert len(open_ledger("l.jsonl").entries) == 3
 
 
 def test_no_copy_of_a_private_set_is_ever_certified(cli):
     write_set("secret", "private")
     name = copied(cli, "secret", "chain")
-    assert certified(cli("train", name, *PRIVATE, *TRAIN, "--out", "r").json) == "inf"
-    elsewhere = cli("train", name, *PUBLIC, *TRAIN, "--ledger", "l.jsonl", "--out", "o").json
-    assert certified(elsewhere) == oracle(queries=0, trainings=[elsewhere])
-    assert any("nothing is certified for those records" in note for note in elsewhere["privacy"]["notes"])
-    # it is on the bill of the records that it was made of
+    assert certified(cli("train", name, *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", "r").json) == "inf"
     dense = ("train", "--dense", "--model", "mlp:8", *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--dry-run")
-    assert certified(cli(*dense).json) == "inf"
+    assert certified(cli(*dense).json) != "inf", "the ledger holds no release without protection"
 
 
 @pytest.mark.parametrize(("provenance", "more"), [("dp", ()), ("dp", ("--predictor",)), ("private", ())])
-def test_export_and_import_launder_nothing(cli, events, refused, provenance, more):
-    """The cost is on the bill of the records that the set was made of, whatever records the file is imported for."""
+def test_export_and_import_launder_nothing(cli, refused, provenance, more):
+    """Whatever records the file is imported for."""
     private = provenance == "private"
     saved = write_set("made", "private") if private else dp_set("made")
     out = ("--to", "torch-prune", "--yes", "--out", "t.safetensors", *more)
@@ -277,53 +208,17 @@ def test_export_and_import_launder_nothing(cli, events, refused, provenance, mor
         )
     body = cli(*options, "--json").json
     assert (body["provenance"], body["parent"]["id"]) == (provenance, saved.id)
-    trained = cli("train", "in@1", *PRIVATE, *TRAIN, "--out", "r").json
-    again = cli("train", "made@2", *PRIVATE, *TRAIN, "--ledger", "in/ledger.jsonl", "--out", "s").json
-    assert kinds(events("in/ledger.jsonl")).count("gaussian") == (0 if private else 1)
-    assert certified(trained) == ("inf" if private else oracle(queries=1, trainings=[trained]))
-    assert certified(again) == ("inf" if private else oracle(queries=1, trainings=[trained, again]))
+    trained = cli("train", "in@1", *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", "r").json
+    assert certified(trained) == ("inf" if private else oracle(queries=1, ledger="l.jsonl"))
 
 
-@pytest.mark.parametrize(("command", "reveal"), [("transfer", ()), ("compact", ()), ("compact", ("--reveal",))])
-def test_what_is_made_of_a_winner_pays_for_the_draw(cli, events, command, reveal):
-    """Which round is compacted, or transferred alone, was released by a draw from private scores, at eps1."""
-    body = body_with_dead_units()
-    dense, _, last = body.tickets  # whichever of the two wins can be compacted
-    body = replace(body, tickets=(dense, replace(last, round=1), last))
-    write_set("set", "public", reference(load("digits", subset="0.0:0.5")), body=body)
-    winner = cli("select", "set", *PRIVATE, "--eps1", "0.5", *reveal, "--json").json["winner"]["round"]
-    kept = cli("train", f"set@{winner}", *PRIVATE, *TRAIN, "--ledger", "k.jsonl", "--out", "k").json
-    records = PRIVATE if command == "transfer" else ()
-    for number, name in ((winner, "made"), (3 - winner, "other")):
-        assert cli("tickets", command, f"set@{number}", *records, "--out", name).code == 0
-        assert not Path(name, "selection.json").exists()
-    trained = cli("train", "made@1", *PRIVATE, *TRAIN, "--out", "r").json
-    assert kinds(events("made/ledger.jsonl")) == kinds(events("k.jsonl"))
-    assert certified(trained) == ("inf" if reveal else pytest.approx(certified(kept), rel=1e-3))
-    # the other round was not released by the draw
-    plain = cli("train", "other@1", *PRIVATE, *TRAIN, "--out", "o").json
-    assert certified(plain) == oracle(queries=0, trainings=[plain])
-
-
-@pytest.mark.parametrize("key", ["own", "another"])
-@pytest.mark.usefixtures("alike")
-def test_records_that_are_public_all_through_are_known_under_every_key(cli, refused, monkeypatch, tmp_path, key):
-    write_set("shared", "public", reference(load("digits"), public=True))
-    name = copied(cli, "shared", "compacted")
-    if key == "another":
-        monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "another" / "key"))
-        cli("train", "--dense", "--model", "mlp:8", *PRIVATE, *TRAIN, "--out", "d")  # which makes the key
-    for subset in ("0.0:0.5", "0:100"):
-        assert "declared public" in refused("train", name, "--dataset", "digits", "--subset", subset, *TRAIN)
-    body = cli("train", name, *ALIKE, *TRAIN, "--out", "r").json
-    assert certified(body) == oracle(queries=0, trainings=[body])
-
-
-def test_a_public_part_is_known_to_its_owner_alone(cli, refused, monkeypatch, tmp_path):
-    """A fingerprint of the file would tell of the rest of it, which is private: so elsewhere the declaration is taken."""
-    write_set("shared", "public", reference(load("digits", subset="0.0:0.5"), public=True))
-    assert "declared public" in refused("train", "shared@2", *PUBLIC, *TRAIN, "--out", "r")
-    monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "another" / "key"))
-    body = cli("train", "shared@2", *PRIVATE, *TRAIN, "--out", "o").json
-    assert certified(body) == oracle(queries=0, trainings=[body])
-    assert any("cannot be told here" in note for note in body["privacy"]["notes"])
+def test_what_a_file_does_not_say_is_declared_in_an_account(cli):
+    """As a declaration, or as a release without protection, of the records that it is said to be made from."""
+    assert cli("tickets", "export", "pub@2", "--to", "torch-prune", "--out", "t.safetensors").code == 0
+    save_file(load_file("t.safetensors"), "bare.safetensors")
+    for provenance, kinds in (("public", ["public"]), ("private", ["release"]), ("data-free", [])):
+        own = f"{provenance}.jsonl"
+        options = ("tickets", "import", "bare.safetensors", *PUBLIC, "--model", "mlp:8", "--provenance", provenance)
+        assert cli(*options, "--ledger", own, "--out", provenance, "--quiet").code == 0
+        assert [entry.kind for entry in open_ledger(own).entries] == kinds
+        assert load_ticket_set(Path(provenance)).lineage.entries == open_ledger(own).entries
