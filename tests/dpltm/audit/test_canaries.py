@@ -160,7 +160,7 @@ def test_canaries_are_the_only_thing_that_an_audit_adds_to_a_sum():
         seen.append(values.copy())
         return values.copy()
 
-    settings = {"steps": 1, "batch_size": 60.0, "mask": mask, "model": model}
+    settings = {"steps": 1, "batch_size": 60.0, "mask": mask, "provenance": "data-free", "model": model}
     with mock.patch.object(training, "gaussian_mechanism", noiseless):
         torch.nn.init.zeros_(model.weight)
         torch.nn.init.zeros_(model.bias)
