@@ -84,6 +84,7 @@ class GenerationPlan:
         lineage: of the records, and of what stands in front of the network.
         ledger: that all of it is entered in.
         entries: drafts of what is entered first, but for the release of a mechanism and the declaration of a test split.
+        own: whether the epsilon that is asked for, and reported, is that of the set's lineage alone, as in a sweep.
     """
 
     options: GenerateOptions
@@ -94,6 +95,17 @@ class GenerationPlan:
     lineage: Lineage
     ledger: Ledger
     entries: tuple[Entry, ...]
+    own: bool = False
+
+    def account(self, lineage: Lineage, book: Book | None = None) -> Account:
+        """Return what counts with a value.
+
+        Args:
+            lineage: of the value.
+            book: of the ledger; None for what it holds now.
+        """
+        book = self.ledger.book if book is None else book
+        return book.own_account(lineage) if self.own else book.account(lineage)
 
     @property
     def under_dp(self) -> bool:
@@ -115,11 +127,10 @@ class GenerationPlan:
             known: its entry, where it is on record already.
             more: services, checkpoints and ranks.
         """
-        account = book.account(self.lineage)
-        part = self.ledger.part(self.dataset)
+        account, part = self.account(self.lineage, book), self.ledger.part(self.dataset)
+        check_private(book.account(self.lineage), part)
         if known is not None:
             account = replace(account, entries=tuple(each for each in account.entries if each.id != known.id))
-        check_private(account, part)
         (mechanism,) = self._mechanism(Planned(account, part)) if known is None else known.mechanisms
         entry = Entry("release", part, (mechanism,), self._words(), self.facts(part))
         return TicketRelease(entry=entry, lineage=self.lineage, plan=self, account=account, **more)
@@ -155,7 +166,13 @@ class GenerationPlan:
 
 
 def plan(
-    dataset: Dataset, options: GenerateOptions, ledger: Ledger, services: Services, *, going_on: bool = False
+    dataset: Dataset,
+    options: GenerateOptions,
+    ledger: Ledger,
+    services: Services,
+    *,
+    going_on: bool = False,
+    own: bool = False,
 ) -> GenerationPlan:
     """Settle everything, and refuse what cannot be, before any training.
 
@@ -165,6 +182,7 @@ def plan(
         ledger: what it holds counts towards the budget.
         services: told how far it is.
         going_on: whether an interrupted attempt goes on, which may be paid for already.
+        own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
 
     Raises:
         InputError: options out of range, or that contradict each other; records that may not be used like that.
@@ -187,6 +205,7 @@ def plan(
         lineage=lineage,
         ledger=ledger,
         entries=() if dataset.synthetic else _drafts(options, provenance, ledger, dataset),
+        own=own,
     )
     account = ledger.account(lineage)
     for draft in settled.entries:
@@ -270,13 +289,13 @@ def generate(
     if plan.provenance == "private" and not options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
     notes += [*_provenance_notes(plan), *feature_notes(plan.dataset, options.delta)]
-    return replace(made, privacy=statement(ledger.account(lineage), options.delta, notes=notes))
+    return replace(made, privacy=statement(plan.account(lineage), options.delta, notes=notes))
 
 
 def planned_report(plan: GenerationPlan) -> PrivacyReport:
     """Return what the report would be, were the plan carried out, but for what the tickets themselves have to say."""
     drafts = (*plan.entries, *((plan.release(plan.ledger.book).entry,) if plan.under_dp else ()))
-    return statement(plan.ledger.account(plan.lineage) + drafts, plan.options.delta, notes=_input_notes(plan))
+    return statement(plan.account(plan.lineage) + drafts, plan.options.delta, notes=_input_notes(plan))
 
 
 def _with_no_mechanism(plan: GenerationPlan, services: Services, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:

@@ -32,6 +32,7 @@ def generate(
     ending: Callable[[dict[str, Any]], None] | None = None,
     ranks: Ranks | None = None,
     lineage: Lineage | None = None,
+    own: bool = False,
 ) -> dict[str, Any]:
     """Make and write the ticket set; return the answer of ``dpltm generate``.
 
@@ -41,6 +42,7 @@ def generate(
         dataset_cache: datasets that were read already; None to read them anew.
         ending: called with the answer once all is written, and before it is in its place.
         ranks: that share the work, of which this is rank 0; None for one process.
+        own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
         lineage: of what the request itself depends on, such as its density; the set carries it.
 
     Raises:
@@ -56,7 +58,7 @@ def generate(
     with CheckpointFolder(out, request, progress) as checkpoints:
         if checkpoints.held is not None:
             progress.say(f"going on from {checkpoints.held.place}")
-        settled = plan(dataset, request, ledger, given, going_on=checkpoints.held is not None)
+        settled = plan(dataset, request, ledger, given, going_on=checkpoints.held is not None, own=own)
         _check_place(settled, out, again=checkpoints.interrupted)
         if request.dry_run:
             return as_flags(_dry_run(settled, out))

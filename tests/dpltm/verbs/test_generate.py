@@ -333,3 +333,12 @@ def test_synthetic_records_bring_their_release_along():
     assert (tickets.provenance, tickets.lineage.entries, ledger.entries) == ("dp", (paid,), ())
     for wrong in (options_of("magnitude", provenance="private"), options_of("dp-train", epsilon=1.0)):
         assert "is for records of people" in refused(plan, made_up, wrong, ledger, QUIET)
+
+
+def test_a_set_of_a_sweep_has_a_budget_of_its_own():
+    """The ledger counts it all the same."""
+    ledger, options = Ledger(), options_of("dp-train", epsilon=1.0)
+    for _ in range(2):
+        tickets = generate(plan(PRIVATE, options, ledger, QUIET, own=True), QUIET)
+        assert 0.99 < certified(tickets) <= 1
+    assert ledger.account().epsilon(1e-5) > 1.2
