@@ -205,7 +205,7 @@ KINDS: dict[str, Kind] = {
     ),
     "scheme": Kind(
         _within("scheme", "*.json", "*.safetensors", "*.npz"),
-        (f"latent encode scheme {PRIVATE} --out out --dry-run", "latent owner scheme --out out.pyz", LEARN.format("m")),
+        (f"latent encode scheme {PRIVATE} --out out --dry-run", LEARN.format("m")),
     ),
     "messages": Kind(("m",), (LEARN,)),
     "journal": Kind(
