@@ -1,4 +1,4 @@
-"""Small records, tickets and releases in memory, for tests of the stages."""
+"""Small records, tickets and releases in memory, for tests of the verbs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import torch
 
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.events import DatasetRef, ProvenanceEvent, SelectionEvent
-from dpltm.privacy.mechanisms import Selection
-from dpltm.privacy.old_ledger import Ledger
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Selection, Unprotected
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, from_arrays, prepare
-from dpltm.records.registry import RecordRegistry
 from dpltm.stages.services import Services
-from dpltm.stages.starting_point import StartingPoint, from_round
-from dpltm.stages.train_plan import TrainingPlan, plan
+from dpltm.training.start import StartingPoint, from_round
+from dpltm.verbs.train import Training, plan
 
 FEATURES, CLASSES, RECORDS = 6, 3, 200
 SPEC = ModelSpec("mlp:8", FEATURES, CLASSES)
@@ -44,10 +43,11 @@ def plain_records(
     return from_arrays(x, y, name=name, **{"classes": CLASSES, "records": count, **facts})
 
 
-def kinds(ledger: Ledger) -> list[str]:
-    """What a ledger holds, in order: kinds of releases, and where tickets or maps come from."""
+def kinds(entries: Any) -> list[str]:
+    """What a ledger or a lineage holds, in order: kinds of declarations, and mechanisms of releases."""
     return [
-        event.provenance if isinstance(event, ProvenanceEvent) else type(event).__name__ for event in ledger.events
+        "+".join(type(each).__name__ for each in entry.mechanisms) if entry.paid else entry.kind
+        for entry in entries.entries
     ]
 
 
@@ -60,31 +60,46 @@ def body() -> Tickets:
     return generate(SPEC, x, y, config)
 
 
-def ticket_set(registry: RecordRegistry, provenance: str = "public", source: Dataset | None = None) -> TicketSet:
-    """A set of two rounds, said to be of that provenance: of ``source``, or of the records of seed 1."""
-    made = records(1) if source is None else source
-    ref = None if provenance == "data-free" else registry.reference(made, public=provenance == "public")
+def ticket_set(provenance: str = "data-free", lineage: Lineage = NO_LINEAGE) -> TicketSet:
+    """A set of two rounds, said to be of that provenance."""
     return TicketSet(
-        body=body(),
-        name="tickets",
-        criterion="magnitude",
-        provenance=provenance,
-        source=ref,
-        config={},  # type: ignore[arg-type]
-    )
+        body=body(), name="tickets", criterion="magnitude", provenance=provenance, lineage=lineage, config={}
+    )  # type: ignore[arg-type]
 
 
-def a_draw(ref: DatasetRef, tickets: TicketSet, eps1: float = 0.2, **said: Any) -> SelectionEvent:
-    """A winner drawn from ``tickets`` on the records of ``ref``."""
-    return SelectionEvent(ref, Selection(eps1, eps1, **said), "additive", "exact", 0.01, 2, tickets.id)
+def public_set(ledger: Ledger) -> TicketSet:
+    """A set made from the records of seed 1, which are declared public in a ledger."""
+    (entry,) = ledger.declare(Entry("public", ledger.part(records(1)), words="tickets", unit=ledger.unit))
+    return ticket_set("public", ledger.lineage(entry))
+
+
+def private_set(ledger: Ledger, seed: int = 0) -> TicketSet:
+    """A set made with no mechanism from the records of a seed."""
+    draft = Entry("release", ledger.part(records(seed)), (Unprotected(),), "tickets", unit=ledger.unit)
+    return ticket_set("private", ledger.lineage(*ledger.declare(draft)))
+
+
+def a_draw(ledger: Ledger, tickets: TicketSet, eps1: float = 0.2, seed: int = 0) -> Lineage:
+    """A winner drawn from ``tickets`` on the records of a seed, which marks the set."""
+    draft = Entry("release", ledger.part(records(seed)), (Selection(eps1, eps1),), "a winner", unit=ledger.unit)
+    lineage = tickets.lineage | ledger.lineage(*ledger.declare(draft))
+    tickets.mark(lineage)
+    return lineage
 
 
 def planned(
-    *, start: StartingPoint | None = None, dataset: Dataset | None = None, ledger: Ledger | None = None, **options: Any
-) -> TrainingPlan:
+    *,
+    start: StartingPoint | None = None,
+    dataset: Dataset | None = None,
+    ledger: Ledger | None = None,
+    own: bool = False,
+    **options: Any,
+) -> Training:
     """A training of two steps of the ticket of round 2 of a public set on the records of seed 0, but for what is said."""
-    ledger = Ledger(registry=RecordRegistry()) if ledger is None else ledger
-    start = from_round(ticket_set(ledger.registry), 2) if start is None else start
+    ledger = Ledger() if ledger is None else ledger
+    start = from_round(ticket_set(), 2) if start is None else start
     length = {} if {"steps", "epochs"} & set(options) else {"steps": 2}
     dataset = records(0) if dataset is None else dataset
-    return plan(start, dataset, TrainOptions(**length, **options), ledger, Services())
+    made = plan(start, dataset, TrainOptions(**length, **options), ledger, ledger.book, Services(), own=own)
+    made.check()
+    return made

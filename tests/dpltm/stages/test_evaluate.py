@@ -21,7 +21,7 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.old_ledger import Ledger
 from dpltm.records import Dataset, from_arrays
 from dpltm.records.registry import RecordRegistry
-from dpltm.stages.evaluate import evaluate
+from dpltm.verbs.evaluate import evaluate
 from dpltm.training.run import Run
 from refusals import refused
 

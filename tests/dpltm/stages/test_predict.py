@@ -14,7 +14,7 @@ from dpltm.errors import InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.stages.predict import predict
+from dpltm.verbs.predict import predict
 from dpltm.training.run import Run
 from refusals import refused
 

@@ -1,0 +1,656 @@
+"""A training: what is refused, how the budget is divided, what is on record before what is drawn, and what comes out."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dpltm.errors import ArtifactError, BudgetError, DpltmError, InputError
+from dpltm.features.feature_map import make_feature_map
+from dpltm.networks import ModelSpec
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.account import Account, Planned
+from dpltm.privacy.entry import NO_LINEAGE, Entry, to_json
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
+from dpltm.pruning.ticket_set import Winner
+from dpltm.randomness import noise
+from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.records import from_arrays
+from dpltm.stages.inputs import tensors
+from dpltm.stages.services import Services
+from dpltm.training.evaluation import accuracy
+from dpltm.training.private_loop import PrivateLoop
+from dpltm.training.run import Run
+from dpltm.training.start import default_network, fresh, from_round, starting_point
+from dpltm.verbs.train import facts_of, planned_statement, train_start
+from refusals import refused
+from stage_cases import (
+    CLASSES,
+    FEATURES,
+    RECORDS,
+    a_draw,
+    body,
+    kinds,
+    planned,
+    private_set,
+    public_set,
+    records,
+    ticket_set,
+)
+
+DENSE = ModelSpec("mlp", FEATURES, CLASSES)
+LIVE = body().tickets[2].mask.live
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger()
+
+
+def trained(*, start=None, dataset=None, ledger=None, own=False, **options: Any) -> Run:
+    length = {} if {"steps", "epochs"} & set(options) else {"steps": 2}
+    start = from_round(ticket_set(), 2) if start is None else start
+    dataset = records(0) if dataset is None else dataset
+    return train_start(start, dataset, TrainOptions(**length, **options), ledger or Ledger(), own=own)
+
+
+def behind_unit(seed: int = 0, test: int = 0):
+    dataset = records(seed, test=test)
+    return replace(dataset, feature_map=make_feature_map("unit:1", dataset.train.x.shape[1:], dataset.bounds))
+
+
+def refusal(error: type[Exception] = InputError, **options) -> str:
+    return refused(planned, kind=error, **options)
+
+
+def certified(plan) -> float:
+    return planned_statement(plan).certified.epsilon
+
+
+def alone(mechanism, delta: float = 1e-5) -> float:
+    return Planned(Account()).with_mechanism(mechanism).epsilon(delta)
+
+
+# --- what is refused of the options ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": math.nan}, "`epsilon`: nan is not a positive number up to 10000"),
+        *(
+            (
+                {"epsilon": None, "noise_multiplier": value},
+                f"`noise_multiplier`: {value:g} is not a number from 0 to 1e+06",
+            )
+            for value in (-1.0, math.nan, math.inf)
+        ),
+        *(({"epochs": value}, f"`epochs`: {value:g} is not a positive number") for value in (0.0, math.nan, math.inf)),
+        ({"steps": 10**8 + 1}, "`epochs`, `steps`: more than 100,000,000 steps; ask for fewer"),
+        *(
+            ({"batch_size": value}, f"`batch_size`: {value:g} is not between 0 and the 200 records of records0")
+            for value in (201.0, 0.0, math.nan)
+        ),
+        ({"filter": "tanh", "tanh_scale": -1.0}, "`tanh_scale`: -1.0 is not a number between 1e-06 and 1e+06"),
+        ({"lr": -1.0}, "`lr`: -1.0 is not a positive number"),
+        ({"physical_batch": 0}, "`physical_batch`: 0 is not a positive whole number"),
+        ({"seed": -1}, "`seed`: -1 is not between 0 and 2^63 - 1"),
+        ({"eval_private": 0.0}, "`eval_private`: 0 is not a positive number up to 10000"),
+        (
+            {"noise_multiplier": 1.0, "filter": "tanh", "noise": "nominal", "budget_stop": True},
+            "`budget_stop`: holds for certified noise only; leave `noise` nominal out",
+        ),
+        *(
+            ({"centre": value}, f"`centre`: {value:g} is not a part between 0 and 1, such as 0.05")
+            for value in (0.0, 1.0, math.nan)
+        ),
+        ({"delta": 0.01}, "`delta`: 0.01 is not between 0 and 1/n = 0.005 for 200 records; take one well below it"),
+        ({"delta": 1e-16}, "`delta`: 1e-16 is below 1e-15, which the accountant does not resolve; take a larger one"),
+        ({"lineage": "nothing"}, "`lineage`: not as dpltm tune writes it: lineage: not valid JSON"),
+    ],
+)  # fmt: skip
+def test_options(options, message, ledger):
+    assert refusal(ledger=ledger, **{"epsilon": 1.0, **options}) == message
+    assert ledger.entries == ()
+
+
+# --- what is refused of tickets and records ---
+
+
+def test_a_start_that_says_too_little_or_too_much():
+    tickets, dataset = ticket_set(), records(0)
+    for target, options, message in (
+        (tickets, {}, "`round` is missing: say which ticket of the set"),
+        (tickets, {"round": 1, "dense": True}, "`round`, `dense`: the whole network is no ticket"),
+        ("mlp:4", {"round": 1}, "`round`: mlp:4 is a network, which has none"),
+        (Winner(1, NO_LINEAGE), {}, "`ticket`: a winner without its ticket set"),
+    ):
+        assert refused(starting_point, target, dataset, **options).startswith(message)
+    whole = starting_point(tickets, dataset, dense=True)
+    assert (whole.round, whole.mask.density, whole.tickets) == (0, 1.0, tickets)
+
+
+def test_records_of_another_shape():
+    for width, classes, what in (
+        (7, 3, "takes 6 features, but these has 7"),
+        (6, 2, "has 3 classes, but these has 2"),
+    ):
+        others = from_arrays(np.zeros((60, width), np.uint8), np.arange(60) % classes, name="these")
+        assert refusal(dataset=others, epsilon=1.0).startswith(f"tickets: its network {what}")
+    images = from_arrays(np.zeros((60, 14, 14), np.uint8), np.arange(60) % CLASSES, name="images")
+    cnn = fresh(ModelSpec("cnn:14x14x1", 196, CLASSES), 0)
+    message = refusal(start=cnn, dataset=images, epsilon=1.0, augment="flip")
+    assert message == "`augment`: flip goes with an mlp, not with cnn:14x14x1; take `augment` none"
+
+
+# --- lineage ---
+
+
+def test_a_public_ticket_costs_nothing(ledger):
+    run = trained(ledger=ledger, start=from_round(public_set(ledger), 2), noise_multiplier=5.0)
+    assert kinds(ledger) == kinds(run.lineage) == ["public", "NoisySgd"]
+    assert run.privacy.certified.epsilon == alone(run.entry.of(NoisySgd)[0])
+
+
+def test_a_ticket_made_with_no_mechanism_certifies_nothing_wherever_it_is_trained(ledger):
+    tickets = private_set(Ledger(), seed=3)
+    run = trained(ledger=ledger, start=from_round(tickets, 1), noise_multiplier=5.0)
+    assert kinds(run.lineage) == ["Unprotected", "NoisySgd"]
+    assert run.privacy.certified.epsilon == math.inf
+
+
+def test_public_records_cannot_be_private(ledger):
+    tickets = public_set(ledger)
+    message = refusal(ledger=ledger, start=from_round(tickets, 1), dataset=records(1), epsilon=1.0)
+    assert message.startswith("`dataset`: records1 was declared public, and records1 shares records with it")
+    ledger.declare(Entry("excluded", ledger.part(records(2)), words="a test split"))
+    message = refusal(ledger=ledger, dataset=records(2), epsilon=1.0)
+    assert message.startswith("`dataset`: records2 was declared apart from the people that are protected")
+
+
+def test_settings_carry_what_they_were_searched_on(ledger):
+    elsewhere = Ledger()
+    searched = public_set(elsewhere).lineage
+    text = json.dumps(to_json(searched))
+    run = trained(ledger=ledger, noise_multiplier=5.0, lineage=text)
+    assert set(searched.entries) < set(run.lineage.entries)
+    assert kinds(run.lineage) == ["public", "NoisySgd"]
+
+
+def test_a_draw_marks_its_set_and_is_paid_wherever_a_ticket_of_it_is_trained(ledger):
+    tickets, elsewhere = ticket_set(), Ledger()
+    a_draw(elsewhere, tickets, 0.5)
+    for round in (1, 2):
+        run = trained(ledger=ledger, start=from_round(tickets, round), noise_multiplier=5.0, own=True)
+        assert kinds(run.lineage) == ["Selection", "NoisySgd"]
+        assert run.privacy.certified.epsilon > alone(run.entry.of(NoisySgd)[0])
+    assert kinds(ledger) == ["NoisySgd", "NoisySgd"]
+
+
+def test_test_records_that_the_ledger_protects(ledger):
+    trained(ledger=ledger, dataset=records(2), noise_multiplier=5.0)
+    mine, theirs = records(0).train, records(2).train
+    shown = from_arrays(mine.x, mine.y, test=(theirs.x, theirs.y), classes=CLASSES, name="mine")
+    held = ledger.entries
+    with pytest.raises(InputError, match="is protected by a release on record"):
+        trained(ledger=ledger, dataset=shown, noise_multiplier=5.0)
+    assert ledger.entries == held
+    assert trained(ledger=ledger, dataset=shown, noise_multiplier=5.0, eval_private=1.0).metrics[-1]["accuracy"] >= 0
+
+
+# --- how the budget is divided ---
+
+
+def test_the_budget_covers_what_counts_already(ledger):
+    tickets = ticket_set()
+    a_draw(ledger, tickets, 0.5)
+    held = ledger.entries
+    plan = planned(ledger=ledger, start=from_round(tickets, 2), epsilon=1.0)
+    assert 0.998 < certified(plan) <= 1
+    assert alone(plan.mechanism) < 0.85
+    assert ledger.entries == held, "a plan enters nothing"
+    assert plan.config.noise_std == facts_of(plan)["noise_multiplier"] * facts_of(plan)["sensitivity"]
+
+
+def test_the_epsilon_of_a_trial_is_that_of_its_own_lineage(ledger):
+    first = trained(ledger=ledger, epsilon=1.0, steps=9)
+    assert refusal(BudgetError, ledger=ledger, epsilon=1.0, steps=9).startswith("budget: on these records epsilon ")
+    second = trained(ledger=ledger, epsilon=1.0, steps=9, own=True)
+    assert first.privacy.certified.epsilon == second.privacy.certified.epsilon <= 1
+    assert ledger.account().epsilon(1e-5) > 1.3
+
+
+@pytest.mark.parametrize("budget", [0.3, 30.0])
+def test_a_spent_budget(ledger, budget):
+    trained(ledger=ledger, steps=30, epsilon=budget)
+    message = refusal(BudgetError, ledger=ledger, steps=30, epsilon=budget)
+    assert "set a larger `epsilon`" in message
+    assert "(`ledger`, `population`)" in message
+    assert planned(ledger=ledger, steps=30, epsilon=2 * budget).mechanism.steps == 30  # as the message says
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise_multiplier": 3.0, "budget_stop": True},
+        {"noise_multiplier": 3000.0, "budget_stop": True},  # all of it fits the crumb
+        {"eval_private": 1e-4},
+        {"accountant": "rdp"},
+        {"centre": 0.05},
+    ],
+    ids=str,
+)
+def test_whatever_else_takes_part_of_a_spent_budget(ledger, options):
+    given = {"ledger": ledger, "start": fresh(DENSE, 0), "dataset": behind_unit(), "steps": 30, "epsilon": 1.0}
+    trained(**given)
+    assert refusal(BudgetError, **given, **options).startswith("budget: on these records epsilon ")
+
+
+def test_a_paper_s_budget_is_divided_nominally(ledger):
+    """As DPLTM's Theorem 3 has it, eps1 + eps2, of tickets made from the very records: nothing is certified."""
+    tickets = private_set(ledger)
+    a_draw(ledger, tickets, 0.5)
+    start = from_round(tickets, 1)
+    said = planned_statement(planned(ledger=ledger, start=start, steps=30, epsilon=1.0))
+    assert said.certified.epsilon == math.inf
+    assert 0.998 < said.nominal.epsilon <= 1
+    a_draw(ledger, tickets, 0.495)
+    message = refusal(BudgetError, ledger=ledger, start=from_round(tickets, 1), steps=30, epsilon=1.0)
+    assert message.startswith("budget: on these records nominal epsilon 0.995 goes to ")
+
+
+def test_nothing_is_left_where_a_release_had_no_protection(ledger):
+    ledger.declare(Entry("release", ledger.part(records(0)), (Unprotected(),), "scores"))
+    plan = planned(ledger=ledger, noise_multiplier=5.0)
+    assert certified(plan) == math.inf
+    # as DPLTM divides it, where nothing can be certified any more
+    assert planned_statement(planned(ledger=ledger, epsilon=1.0)).nominal.epsilon <= 1
+    assert refusal(BudgetError, ledger=ledger, epsilon=1.0, noise_multiplier=5.0, budget_stop=True).startswith(
+        "budget: the ledger holds an unprotected release from these records"
+    )
+
+
+def test_a_budget_that_is_set_on_the_population(ledger):
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),), words="a budget"))
+    with pytest.raises(BudgetError, match="budget: this would bring the population to epsilon "):
+        trained(ledger=ledger, epsilon=2.0)
+    assert kinds(ledger) == ["budget"]
+    trained(ledger=ledger, epsilon=1.0)
+    assert kinds(ledger) == ["budget", "NoisySgd"]
+
+
+def test_the_run_stops_where_the_budget_ends():
+    plan = planned(steps=40, epsilon=1.0, noise_multiplier=2.0, budget_stop=True)
+    taken = plan.mechanism.steps
+    assert 0 < taken < 40
+    assert (plan.config.steps, facts_of(plan)["steps"]) == (taken, taken)
+    assert f"`budget_stop` ends training after {taken} of 40 steps, before the one that would exceed" in plan.notes
+    assert certified(plan) <= 1
+    assert certified(planned(steps=taken + 1, noise_multiplier=2.0)) > 1
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_the_centre_of_features_is_a_release_within_the_budget(adjacency):
+    options = {"steps": 6, "epsilon": 2.0, "centre": 0.2, "adjacency": adjacency, "batch_size": 50.0}
+    plan = planned(start=fresh(DENSE, 0), dataset=behind_unit(), **options)
+    mean, steps = plan.entry.mechanisms
+    assert mean.sensitivity == (8.0 if adjacency == "add-remove" else 16.0)
+    together = Planned(Account(), others=(mean,)).with_mechanism(steps).epsilon(1e-5)
+    assert certified(plan) == together
+    assert 1.99 < together <= 2
+    # a fifth of the budget, where noise adds up by its inverse square
+    whole = replace(mean, noise_multiplier=mean.noise_multiplier * math.sqrt(0.2))
+    assert alone(whole) == pytest.approx(2, rel=5e-3)
+
+
+@pytest.mark.parametrize(("stop_at", "count"), [(None, 1), (0.9, 10)])
+def test_evaluations_on_the_records_are_paid_for_one_by_one(stop_at, count):
+    plan = planned(steps=40, noise_multiplier=5.0, eval_private=0.5, stop_at=stop_at)
+    assert [each.epsilon for each in plan.evaluations] == [0.5 / count] * count
+
+
+def test_stopping_on_private_records_must_be_paid_for():
+    assert refusal(noise_multiplier=5.0, stop_at=0.9).startswith(
+        "`stop_at`: records0 has no test split, and stopping on the private records is a release that nothing pays for"
+    )
+    assert planned(dataset=records(0, test=20), noise_multiplier=5.0, stop_at=0.9).evaluations == ()
+    assert refusal(noise_multiplier=5.0, eval_private=1e-9).startswith(
+        "`eval_private`: 1e-09 over 1 evaluations is noth"
+    )
+
+
+# --- what nobody chose ---
+
+
+def one_layer(**options):
+    return planned(start=fresh(DENSE, 0), dataset=behind_unit(), **options)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(("optimizer", "schedule", "farther"), [("sgd", "constant", 1), ("momentum", "linear", 5)])
+@pytest.mark.parametrize("budget", [{"epsilon": 0.5}, {"noise_multiplier": 7.0}])
+@pytest.mark.parametrize("clip_norm", [0.2, 1.0])
+def test_behind_features_the_noise_sets_the_step(ledger, adjacency, optimizer, schedule, farther, budget, clip_norm):
+    options = {
+        "optimizer": optimizer,
+        "schedule": schedule,
+        "clip_norm": clip_norm,
+        "adjacency": adjacency,
+        "steps": 30,
+    }
+    plan = one_layer(ledger=ledger, **budget, **options)
+    config = plan.config
+    step = config.lr * config.noise_std / config.expected_batch
+    assert step * math.sqrt(30) * farther == pytest.approx(0.25)
+    assert plan.notes[-1].startswith(f"`lr` is {config.lr:.3g}, so that the noise")
+
+
+def test_with_little_noise_the_step_has_an_end(ledger):
+    quiet = [one_layer(ledger=ledger, noise_multiplier=noise, steps=30).config.lr for noise in (0.0, 1e-3, 0.1)]
+    assert quiet[0] == quiet[1] == quiet[2] < 30
+
+
+def test_elsewhere_the_optimizer_sets_it(ledger):
+    assert planned(ledger=ledger, epsilon=0.5).config.lr == 1.0
+    assert one_layer(ledger=ledger, epsilon=0.5, lr=0.25).config.lr == 0.25
+    assert one_layer(ledger=ledger, epsilon=0.5, optimizer="adam").config.lr == 0.002
+    deeper = ModelSpec("mlp:5", FEATURES, CLASSES)
+    assert planned(start=fresh(deeper, 0), dataset=behind_unit(), ledger=ledger, epsilon=0.5).config.lr == 1.0
+    assert planned(start=fresh(DENSE, 0), ledger=ledger, epsilon=0.5).config.lr == 1.0
+
+
+def test_behind_features_one_layer_is_trained():
+    assert default_network(records(0)) == "mlp:300,100"
+    assert default_network(behind_unit()) == "mlp"
+
+
+# --- filters, noise and the two figures ---
+
+
+def test_clip_norm_scales_the_noise_and_not_the_cost():
+    one, half = planned(epsilon=1.0), planned(epsilon=1.0, clip_norm=0.5)
+    assert (facts_of(half)["sensitivity"], facts_of(half)["filter"]) == (0.5, "clip(C=0.5)")
+    assert facts_of(half)["noise_multiplier"] == facts_of(one)["noise_multiplier"]
+    assert half.config.noise_std == one.config.noise_std / 2
+    assert planned_statement(half).certified == planned_statement(one).certified
+
+
+def test_tanh_as_printed():
+    """Calibrated to its certified bound, the claimed epsilon is far smaller, and is shown beside it."""
+    plan = planned(filter="tanh", no_pre_clip=True, epsilon=1.0)
+    report = planned_statement(plan)
+    assert facts_of(plan)["sensitivity"] == pytest.approx(math.sqrt(LIVE), rel=2e-6)
+    assert 0.998 < report.certified.epsilon <= 1
+    assert report.nominal is not None
+    assert report.nominal.source == "tanh paper's sensitivity"
+    assert report.nominal.epsilon < 0.3
+
+
+@pytest.mark.parametrize("options", [{"clip_norm": 5.0}, {"no_pre_clip": True}], ids=["pre-clip", "printed"])
+def test_nominal_noise(options):
+    """As much noise as the paper adds: the paper's figure is the budget, and the certified one is what that is worth."""
+    plan, reference = planned(filter="tanh", noise="nominal", epsilon=1.0, **options), planned(epsilon=1.0)
+    report, noise_std = planned_statement(plan), plan.config.noise_std
+    assert noise_std == pytest.approx(facts_of(reference)["noise_multiplier"])
+    assert facts_of(plan)["noise_multiplier"] == pytest.approx(noise_std / facts_of(plan)["sensitivity"])
+    assert report.nominal is not None
+    assert 0.998 < report.nominal.epsilon <= 1
+    assert report.nominal.source == "tanh paper's sensitivity"
+    assert report.certified.epsilon > 2
+    stated = planned(filter="tanh", noise="nominal", noise_multiplier=2.0, **options)
+    assert stated.config.noise_std == pytest.approx(2)
+    assert facts_of(stated)["noise_multiplier"] == pytest.approx(2 / facts_of(stated)["sensitivity"])
+
+
+def test_nominal_noise_of_the_sigmoid_is_that_of_a_bound_of_one():
+    plan = planned(filter="sigmoid", noise="nominal", epsilon=1.0)
+    report = planned_statement(plan)
+    assert plan.config.noise_std == pytest.approx(facts_of(plan)["noise_multiplier"] * math.sqrt(LIVE), rel=1e-5)
+    assert report.nominal is not None
+    assert report.nominal.epsilon == pytest.approx(1, rel=2e-3)
+    assert report.certified.epsilon > 20
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adagrad"])
+def test_optimizers_have_the_same_guarantee(optimizer):
+    plan = planned(optimizer=optimizer, noise_multiplier=4.0)
+    assert plan.config.optimizer == optimizer
+    assert plan.config.lr == {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}[optimizer]
+    assert planned_statement(plan).certified == planned_statement(planned(noise_multiplier=4.0)).certified
+
+
+def test_replace_one_doubles_the_sensitivity():
+    one, two = planned(epsilon=1.0), planned(epsilon=1.0, adjacency="replace-one")
+    assert facts_of(two)["sensitivity"] == 2 * facts_of(one)["sensitivity"]
+    assert two.config.noise_std > one.config.noise_std
+    assert planned_statement(two).certified.adjacency == "replace-one"
+    assert 0.998 < certified(two) <= 1
+
+
+def test_rates_and_steps_come_from_the_public_number_of_records():
+    """Epochs are counted in expected batches; a quarter of the records is a batch unless another is stated."""
+    plan = planned(epochs=2.0, batch_size=20.0, noise_multiplier=5.0)
+    assert (facts_of(plan)["sampling_rate"], facts_of(plan)["steps"]) == (pytest.approx(20 / RECORDS), 20)
+    plan = planned(dataset=records(0, records=180), batch_size=18.0, noise_multiplier=5.0)
+    assert (facts_of(plan)["sampling_rate"], plan.config.sampling_rate, plan.config.expected_batch) == (0.1, 0.1, 18)
+    plan = planned(noise_multiplier=5.0)
+    assert (plan.config.expected_batch, plan.config.sampling_rate) == (RECORDS / 4, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "bound", "nominal"),
+    [
+        *((name, {"clip_norm": 0.5}, 0.5, None) for name in ("clip", "per-layer", "radial-tanh", "auto", "normalize")),
+        ("tanh-clip", {"clip_norm": 0.5, "tanh_scale": 3.0, "tanh_range": 0.1}, 0.5, None),
+        (
+            "tanh",
+            {"clip_norm": 0.5, "tanh_scale": 3.0, "tanh_range": 0.1},
+            3 * math.sqrt(LIVE) * math.tanh(0.5 / (0.1 * math.sqrt(LIVE))),
+            None,
+        ),
+        ("sigmoid", {"tanh_scale": 3.0, "tanh_range": 0.1}, 3 * math.sqrt(LIVE), 1.0),
+    ],
+)
+def test_every_filter_has_its_own_bound(name, options, bound, nominal):
+    """The bounds of docs/privacy-model.md section 4.2, at C = 0.5, c = 3, k = 0.1."""
+    plan = planned(filter=name, noise_multiplier=2.0, **options)
+    sensitivity = facts_of(plan)["sensitivity"]
+    assert sensitivity == pytest.approx(bound, rel=2e-6)
+    assert sensitivity >= bound
+    assert plan.config.noise_std == 2 * sensitivity
+    assert plan.mechanism.nominal_sensitivity == nominal
+    assert (planned_statement(plan).nominal is None) == (nominal is None)
+
+
+@pytest.mark.parametrize(
+    ("options", "sources"),
+    [
+        ({"filter": "dpsr-cg"}, "sensitivity in the code of DPSR-CG"),
+        (
+            {"filter": "dpsr-cg", "microbatch": 4},
+            "tanh paper's sensitivity for microbatches; sensitivity in the code of DPSR-CG",
+        ),
+        ({"filter": "dpsr-cg", "clip_norm": 10.0}, None),
+        ({"filter": "dpsr-cg", "clip_norm": 10.0, "adjacency": "replace-one"}, None),
+        ({"filter": "dpsr-cg", "clip_norm": 10.0, "noise": "nominal"}, None),
+    ],
+)
+def test_a_claim_names_its_sources_and_is_none_where_it_is_what_is_certified(options, sources):
+    nominal = planned_statement(planned(noise_multiplier=2.0, batch_size=40, **options)).nominal
+    assert (None if nominal is None else nominal.source) == sources
+
+
+# --- the order of entries ---
+
+
+def test_the_entry_is_on_record_before_anything_is_drawn(monkeypatch):
+    happened, inner, enter = [], KeyedSource.random_bytes, Ledger.enter
+
+    def draw(source: KeyedSource, count: int) -> memoryview:
+        if happened[-1:] != ["drawn"]:
+            happened.append("drawn")
+        return inner(source, count)
+
+    def entered(ledger: Ledger, draft: Entry, *given):
+        found = enter(ledger, draft, *given)
+        happened.append("+".join(type(each).__name__ for each in draft.mechanisms))
+        return found
+
+    monkeypatch.setattr(KeyedSource, "random_bytes", draw)
+    monkeypatch.setattr(Ledger, "enter", entered)
+    run = trained(start=fresh(DENSE, 0), dataset=behind_unit(), epsilon=3.0, centre=0.2, eval_private=0.5)
+    assert happened == ["GaussianRelease+NoisySgd+Guarantee", "drawn"]
+    assert run.feature_map.centre is not None
+
+
+def test_what_cannot_be_entered_draws_nothing(monkeypatch, ledger):
+    def full(*_):
+        raise ArtifactError("no space")
+
+    monkeypatch.setattr(Ledger, "enter", full)
+    monkeypatch.setattr(KeyedSource, "random_bytes", lambda *_: pytest.fail("drawn"))
+    with pytest.raises(ArtifactError, match="no space"):
+        trained(ledger=ledger, noise_multiplier=5.0)
+
+
+def test_an_interrupted_training_stays_spent(monkeypatch, ledger):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dpltm.verbs.train.Descent.run", stop)
+    with pytest.raises(KeyboardInterrupt):
+        trained(ledger=ledger, noise_multiplier=5.0)
+    assert kinds(ledger) == ["NoisySgd"]
+
+
+def test_threads_that_share_a_ledger_stay_within_their_budget(ledger):
+    loss = torch.nn.CrossEntropyLoss(reduction="none")
+    budget = {"epsilon": 1.0, "delta": 1e-4, "ledger": ledger}
+    loop = PrivateLoop(
+        torch.nn.Linear(4, 3), loss, np.zeros((9, 4)), np.zeros(9, int), batch_size=3, steps=3, **budget
+    )
+    meeting = threading.Barrier(3)
+
+    def start(work):
+        meeting.wait(5)
+        return work()
+
+    works = [*(partial(trained, **budget) for _ in range(2)), loop.__iter__]
+    with ThreadPoolExecutor(3) as pool:
+        refusals = [task.exception() for task in [pool.submit(start, work) for work in works]]
+    assert sorted(isinstance(error, DpltmError) for error in refusals) == [False, True, True]
+    assert ledger.account().epsilon(1e-4) <= 1.0
+
+
+# --- what comes out ---
+
+
+def test_the_run(ledger):
+    dataset = records(0, test=60)
+    run = trained(ledger=ledger, noise_multiplier=2.0, dataset=dataset, steps=3)
+    mask = body().tickets[2].mask
+    assert run.mask.live == mask.live
+    for name, value in run.model.named_parameters():
+        assert not value[~mask[name]].any()  # pruned weights are exactly zero
+        assert value[mask[name]].all()  # and every live one has had noise
+    assert [line["step"] for line in run.metrics] == [1, 2, 3]
+    spent = [line["epsilon"] for line in run.metrics]
+    assert spent == sorted(spent)
+    assert spent[-1] == run.privacy.certified.epsilon
+    assert run.metrics[-1]["accuracy"] == accuracy(run.model, *tensors(dataset.test, dataset, Services()))
+    assert kinds(ledger) == ["excluded", "NoisySgd"]
+    assert ledger.account(run.lineage).epsilon(1e-5) == run.privacy.certified.epsilon
+    config = run.config
+    assert (config["model"], config["round"], config["expected_batch"]) == ("mlp:8", 2, 50)
+    assert (config["options"]["noise_multiplier"], config["options"]["batch_size"]) == (2.0, None)
+    assert config["entry"] == run.entry.id == ledger.entries[-1].id
+    assert run.bounds == (0.0, 255.0)
+    damaged = replace(run, config={**config, "entry": "0" * 64})
+    with pytest.raises(ArtifactError, match="its lineage holds no training with its settings"):
+        _ = damaged.entry
+
+
+def test_it_starts_from_theta0_and_differs_each_time():
+    """Sampling and noise come from the system, never from the seed; the set's own weights stay as they were."""
+    tickets = ticket_set()
+    before = {name: value.clone() for name, value in tickets.body.theta0.items()}
+    one, two = (trained(start=from_round(tickets, 2), noise_multiplier=3.0, lr=1e-6, seed=5) for _ in range(2))
+    for name, value in one.model.named_parameters():
+        expected = before[name] * tickets.body.tickets[2].mask[name]
+        torch.testing.assert_close(value.detach(), expected, rtol=0, atol=1e-5)
+        assert torch.equal(before[name], tickets.body.theta0[name])
+    assert not torch.equal(one.model[0].weight, two.model[0].weight)
+
+
+def test_centred_features():
+    dataset = behind_unit(test=30)
+    run = trained(start=fresh(DENSE, 0), dataset=dataset, epsilon=5.0, centre=0.5)
+    (mean,) = run.entry.of(GaussianRelease)
+    exact = dataset.feature_map(dataset.train.x).mean(0)
+    std = mean.noise_std / dataset.records
+    distance = float((run.feature_map.centre - exact).norm())
+    assert 0.2 * std * math.sqrt(FEATURES) < distance < 3 * std * math.sqrt(FEATURES)
+
+
+@pytest.mark.parametrize("bits", ["secure", "fast"])
+def test_entries_say_what_noise_was_made_of(bits, ledger):
+    """So does the statement on a later training, whatever its own noise."""
+    given = {"start": fresh(DENSE, 0), "dataset": behind_unit(), "ledger": ledger}
+    first = trained(**given, epsilon=5.0, centre=0.5, noise=bits)
+    later = trained(**{**given, "start": fresh(DENSE, 0)}, noise_multiplier=9.0)
+    assert {each.bits for each in first.entry.mechanisms} == {bits}
+    told = "noise of 1 release (`noise` fast) comes from a generator that is not cryptographic"
+    for run in (first, later):
+        assert any(note.startswith(told) for note in run.privacy.notes) == (bits == "fast")
+
+
+# --- evaluations on the records, and stopping early ---
+
+
+@pytest.fixture
+def released(monkeypatch):
+    """The epsilon of every count that is released, in order."""
+    found, inner = [], noise.two_sided_geometric
+    monkeypatch.setattr(
+        "dpltm.verbs.train.two_sided_geometric", lambda *given: (found.append(given[1]), inner(*given))[1]
+    )
+    return found
+
+
+def test_an_evaluation_is_made_at_the_end_alone(released):
+    run = trained(noise_multiplier=5.0, steps=20, eval_private=0.5)
+    assert released == [0.5]
+    assert [line["accuracy"] is None for line in run.metrics] == [True] * 9 + [False]
+    assert 0 <= run.metrics[-1]["accuracy"] <= 1
+
+
+def test_every_look_is_paid_for(released):
+    run = trained(noise_multiplier=5.0, steps=40, eval_private=0.5, stop_at=1.0)
+    counts = run.entry.of(Guarantee)
+    assert len(counts) == 10
+    assert len(released) == len(run.metrics) == run.metrics[-1]["step"] // 4
+    assert released == [each.epsilon for each in counts][: len(released)] == [0.05] * len(released)
+
+
+def test_stopping_early_pays_for_all_steps():
+    run = trained(dataset=records(0, test=30), noise_multiplier=5.0, steps=20, stop_at=0.01)
+    assert run.metrics[-1]["step"] == 2
+    assert "`stop_at` ended training after 2 of 20 steps; the ledger keeps all of them" in run.privacy.notes
+    assert run.entry.of(NoisySgd)[0].steps == 20
+
+
+def test_how_sums_are_computed_reaches_the_engine_and_costs_the_same():
+    plain = planned(noise_multiplier=4.0)
+    other = planned(noise_multiplier=4.0, physical_batch=7, precision="bfloat16")
+    assert other.config == replace(plain.config, physical_batch=7, precision="bfloat16")
+    assert planned_statement(other).certified == planned_statement(plain).certified
