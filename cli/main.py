@@ -114,7 +114,7 @@ COMMANDS = [
             ),
             Later(
                 "pull",
-                "Takes a ticket set from the Hugging Face Hub, a web address or a folder, once everything about it was checked.",  # noqa: E501
+                "Takes a ticket set from the Hugging Face Hub or a folder, once everything about it was checked.",
                 "tickets:PullRequest",
             ),
             Later(

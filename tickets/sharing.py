@@ -1,22 +1,206 @@
-"""Ticket sets that travel: out without what is private, and in only after everything about them was checked."""
+"""Ticket sets that travel, to and from a folder or the Hugging Face Hub: out without what is private, and in only after
+everything about them was checked.
+
+A place gives files by name and nothing else: no listing is taken from it, so that what else lies there is never fetched. How
+large each file may be is said by the caller; more than that is not read.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import re
+import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from dpltm.errors import ArtifactError, DpltmError
+from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.export import export_set
-from dpltm.tickets.files import MAX_JSON, check_free, new_folder
-from dpltm.tickets.remote import Folder, Place
+from dpltm.tickets.files import MAX_JSON, check_free, new_folder, read_bytes
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import described, load_ticket_set, lying_in, other_files
 
 DESCRIPTION = "tickets.json"
+
+AT_ONCE = 2**20
+"""Bytes that are asked of a server at a time."""
+
+HUB = "hf://"
+_REPOSITORY = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+
+
+class Place(Protocol):
+    """Where the files of a set lie, or will."""
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        ...
+
+    def fetch(self, file: str, target: Path, most: int) -> bool:
+        """Copies a file of that name to ``target``; returns whether there is one.
+
+        Args:
+            file: its name.
+            target: where the copy goes; there is nothing yet.
+            most: bytes that it may have.
+
+        Raises:
+            ArtifactError: it has more than ``most`` bytes, or cannot be had.
+        """
+        ...
+
+    def put(self, folder: Path) -> None:
+        """Puts all files of a folder there, whole or not at all.
+
+        Raises:
+            ArtifactError: that cannot be done.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of this machine, or of one that it has mounted."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """See :meth:`Place.name`."""
+        return str(self.path)
+
+    def fetch(self, file: str, target: Path, most: int) -> bool:
+        """See :meth:`Place.fetch`."""
+        source = self.path / file
+        if not source.exists() and not source.is_symlink():
+            return False
+        target.write_bytes(read_bytes(source, most))  # no link, pipe or device
+        return True
+
+    def put(self, folder: Path) -> None:
+        """See :meth:`Place.put`."""
+        check_free(self.path)
+        with new_folder(self.path) as staging:
+            for source in sorted(folder.iterdir()):
+                shutil.copyfile(source, staging / source.name)
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A repository of the Hugging Face Hub, by its own client.
+
+    Attributes:
+        repository: OWNER/NAME.
+        revision: branch, tag or commit; None for the newest.
+        public: whether everybody may read what is pushed.
+    """
+
+    repository: str
+    revision: str | None = None
+    public: bool = False
+
+    @property
+    def name(self) -> str:
+        """See :meth:`Place.name`."""
+        return f"{HUB}{self.repository}" + ("" if self.revision is None else f"@{self.revision}")
+
+    def fetch(self, file: str, target: Path, most: int) -> bool:
+        """See :meth:`Place.fetch`."""
+        client = _client()
+        with self._said():
+            try:
+                system = client.HfFileSystem()
+                with (
+                    system.open(f"{self.repository}/{file}", "rb", revision=self.revision) as answer,
+                    target.open("wb") as into,
+                ):
+                    done = 0
+                    while part := answer.read(min(AT_ONCE, most + 1 - done)):
+                        done += len(part)
+                        if done > most:
+                            where = f"{self.name}/{file}"
+                            raise ArtifactError(f"{where}: more than the {most:,} bytes that it may have")
+                        into.write(part)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def put(self, folder: Path) -> None:
+        """See :meth:`Place.put`."""
+        client = _client()
+        with self._said():
+            interface = client.HfApi()
+            interface.create_repo(self.repository, private=not self.public, exist_ok=True)
+            if not self.public and not interface.model_info(self.repository).private:  # one that was there before
+                raise InputError(
+                    f"DEST: {self.name}: everybody can read this repository; make it private there, or say --public"
+                )
+            interface.upload_folder(  # one commit
+                repo_id=self.repository, folder_path=str(folder), commit_message="Add lottery tickets of dpltm"
+            )
+
+    @contextlib.contextmanager
+    def _said(self) -> Iterator[None]:
+        """A block in which whatever the client says becomes one line."""
+        try:
+            yield
+        except DpltmError:
+            raise
+        except Exception as error:  # the client's errors, and those of whatever it talks through
+            raise ArtifactError(
+                f"{self.name}: {first_line(error)}; check the name, the network and your login (hf auth login)"
+            ) from None
+
+
+def _client() -> Any:
+    """The Hub's client.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        return importlib.import_module("huggingface_hub")
+    except ImportError as error:
+        raise InputError(f"{HUB}: needs the package {error.name}; pip install 'dpltm[hub]'") from None
+
+
+def place_of(text: str, argument: str, *, public: bool = False) -> Place:
+    """What an address stands for.
+
+    Args:
+        text: ``hf://OWNER/NAME[@REVISION]``, ``file:///...`` or the path of a folder.
+        argument: what messages call it.
+        public: whether everybody may read what is pushed.
+
+    Raises:
+        InputError: it is no such address.
+    """
+    if text.startswith(HUB):
+        match = _REPOSITORY.fullmatch(text)
+        if match is None or ".." in text:
+            raise InputError(f"{argument}: {text:.100}: not a repository; write hf://OWNER/NAME")
+        return Hub(match[1], match[2], public)
+    scheme, found, rest = text.partition("://")
+    if found and scheme != "file":
+        raise InputError(f"{argument}: {text:.100}: takes hf://OWNER/NAME and folders; fetch the set into a folder")
+    return Folder(Path(rest if found else text))
+
+
+def destination_of(text: str, *, public: bool) -> Place:
+    """What an address stands for that files go to; arguments as :func:`place_of`.
+
+    Raises:
+        InputError: it is no such address.
+    """
+    place = place_of(text, "DEST", public=public)
+    if isinstance(place, Hub) and place.revision is not None:
+        raise InputError(f"DEST: {text:.100}: sets are pushed to the main branch; leave @{place.revision} out")
+    return place
 
 
 def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
@@ -83,7 +267,8 @@ def pull(place: Place, out: Path, digest: str | None = None) -> tuple[TicketSet,
     with new_folder(out) as folder:
         if not place.fetch(DESCRIPTION, folder / DESCRIPTION, MAX_JSON):
             raise ArtifactError(f"{place.name}: no ticket set there (no {DESCRIPTION}); name one that was pushed")
-        stated = _stated(place, folder)
+        with _naming(place, folder):
+            stated = described(folder)
         if digest is not None and stated["digest"] != digest:
             raise ArtifactError(
                 f"{place.name}: its digest is {stated['digest']}, not the one expected; it was changed, or is another set"
@@ -91,37 +276,17 @@ def pull(place: Place, out: Path, digest: str | None = None) -> tuple[TicketSet,
         for name, most in other_files(folder).items():
             if not place.fetch(name, folder / name, most):
                 raise ArtifactError(f"{place.name}: {name} is missing; the set there is incomplete")
-        tickets = _checked(place, folder)
+        with _naming(place, folder):
+            for wrong in problems(folder):
+                raise ArtifactError(wrong)
+            tickets = load_ticket_set(folder)
     return lying_in(out, tickets), stated["digest"]
 
 
-def _stated(place: Place, folder: Path) -> dict[str, Any]:
-    """The description, of a known form.
-
-    Raises:
-        ArtifactError: it is none.
-    """
+@contextlib.contextmanager
+def _naming(place: Place, folder: Path) -> Iterator[None]:
+    """A block whose refusals name the place where they would name the folder."""
     try:
-        return described(folder)
-    except ArtifactError as error:
-        raise ArtifactError(_named(str(error), folder, place)) from None
-
-
-def _checked(place: Place, folder: Path) -> TicketSet:
-    """The set, with nothing wrong about it.
-
-    Raises:
-        ArtifactError: something is.
-    """
-    try:
-        wrong = problems(folder)
-        if wrong:
-            raise ArtifactError(wrong[0])
-        return load_ticket_set(folder)
+        yield
     except DpltmError as error:
-        raise ArtifactError(_named(str(error), folder, place)) from None
-
-
-def _named(message: str, folder: Path, place: Place) -> str:
-    """A message that names the place where it named the folder."""
-    return message.replace(str(folder), place.name)
+        raise ArtifactError(str(error).replace(str(folder), place.name)) from None

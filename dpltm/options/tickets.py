@@ -109,17 +109,17 @@ class PushRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class PullRequest:
-    """Takes a ticket set from the Hugging Face Hub, a web address or a folder, once everything about it was checked.
+    """Takes a ticket set from the Hugging Face Hub or a folder, once everything about it was checked.
 
     A set is no signature: who can rewrite all of it can make it fit. With `digest` it is the very set that was pushed.
 
     Examples:
         dpltm tickets pull hf://me/digits-tickets
-        dpltm tickets pull https://example.org/sets/digits --out digits.tickets
+        dpltm tickets pull shared/digits --out digits.tickets
     """
 
     source: str | None = option(
-        None, "Where from.", metavar="hf://OWNER/NAME[@REVISION]|https://...|DIR", argument=True, required=True
+        None, "Where from.", metavar="hf://OWNER/NAME[@REVISION]|DIR", argument=True, required=True
     )
     out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
     digest: str | None = option(

@@ -31,8 +31,7 @@ from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_set import TicketSet, Winner
-from dpltm.tickets.remote import Folder
-from dpltm.tickets.sharing import pull
+from dpltm.tickets.sharing import Folder, pull
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.winner import save_winner
