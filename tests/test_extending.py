@@ -24,9 +24,9 @@ from dpltm.networks import KINDS, ModelSpec, build, for_tables, resolve
 from dpltm.networks.kind import LayerSpec, NetworkKind, layer
 from dpltm.networks.masks import Mask
 from dpltm.pruning import CRITERIA, DATA_FREE
-from dpltm.pruning.criterion import Criterion, PruningRound
+from dpltm.pruning.criteria import Criterion, PruningRound
 from dpltm.pruning.generation import GenerationConfig, generate, without_data
-from dpltm.pruning.topk import keep_topk
+from dpltm.pruning.unstructured import keep_topk
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
 from dpltm.registry import Deferred, Parameter, Registry

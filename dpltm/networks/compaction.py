@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dpltm.errors import InputError, first_line
 from dpltm.networks import ModelSpec, renamed
 from dpltm.networks.masks import Mask
-from dpltm.pruning.unit_groups import Coordinates, UnitGroup, Use, check_no_normalisation, positions, unit_groups
+from dpltm.networks.unit_groups import Coordinates, UnitGroup, Use, check_no_normalisation, positions, unit_groups
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,14 @@ from dpltm.pruning.criteria import (
     INPUTS,
     MAGNITUDE,
     RANDOM,
+    SCOPES,
     STRUCTURED,
     SYNFLOW,
+    Criterion,
+    PruningRound,
+    Schedule,
+    Scope,
 )
-from dpltm.pruning.criterion import SCOPES, Criterion, PruningRound, Schedule, Scope
 from dpltm.registry import Registry
 
 CRITERIA = Registry[Criterion](

@@ -1,39 +1,157 @@
-"""The pruning criteria that come with the package, each in one object. Their functions need torch, and are deferred."""
+"""Pruning criteria: what a criterion looks at, what it takes by default, and how it makes the next mask.
+
+Those that come with the package are each in one object. Their functions need torch, and are deferred.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
-from dpltm.pruning.criterion import Criterion, TrainingDefaults
 from dpltm.registry import Deferred
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from dpltm.networks import ModelSpec
+    from dpltm.networks.masks import Mask
+
+Scope = Literal["layer", "global"]
+"""Whether the number of weights to keep holds layer by layer, or in sum."""
+
+SCOPES: tuple[Scope, ...] = ("layer", "global")
+
+Groups = tuple[tuple[float, ...], ...]
+"""Neighbouring inputs that are dropped together: the variance of each, as far as that is public."""
+
+Schedule = tuple[dict[str, int], ...]
+"""Per round, how many weights of each prunable parameter live."""
+
+
+@dataclass(frozen=True)
+class PruningRound:
+    """What a criterion may look at when it makes the next mask.
+
+    Attributes:
+        model: as trained under ``mask``.
+        initial: weights at initialisation.
+        mask: of the last round.
+        live: weights that each prunable parameter is to keep.
+        scope: whether ``live`` holds layer by layer or in sum.
+        example: one batch of records; only shape and dtype matter.
+        seed: of the tickets.
+        groups: inputs that each column of a table became; none where inputs stand alone.
+    """
+
+    model: nn.Module
+    initial: Mapping[str, Tensor]
+    mask: Mask
+    live: Mapping[str, int]
+    scope: Scope
+    example: Tensor
+    seed: int
+    groups: Groups = ()
+
+    @property
+    def trained(self) -> dict[str, Tensor]:
+        """Weights after training, by parameter."""
+        return dict(self.model.named_parameters())
+
+
+@dataclass(frozen=True)
+class TrainingDefaults:
+    """How a criterion's networks are trained if nothing is said.
+
+    Attributes:
+        iterations: minibatch steps of a round.
+        epochs: passes over the records, in place of ``iterations`` where they are counted in these.
+        batch_size: records of a step.
+        fewest_batches: at least so many batches are made of the records, however few these are; None for no such limit.
+        lr: step size.
+    """
+
+    iterations: int = 5000
+    epochs: float | None = None
+    batch_size: int = 400
+    fewest_batches: int | None = None
+    lr: float = 0.1
+
+    def batch_of(self, records: int) -> int:
+        """Records of a step, of so many in all."""
+        if self.fewest_batches is None:
+            return self.batch_size
+        return min(self.batch_size, max(1, records // self.fewest_batches))
+
+    def iterations_of(self, records: int, batch_size: int) -> int:
+        """Minibatch steps over so many records."""
+        return self.iterations if self.epochs is None else max(1, round(self.epochs * records / batch_size))
+
+
+def _takes_all(spec: ModelSpec, schedule: Schedule) -> None:
+    del spec, schedule
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A pruning criterion that can be chosen by name.
+
+    Attributes:
+        name: such as ``magnitude``.
+        help: one sentence.
+        source: the paper.
+        looks_at: what decides its masks. Those that look at no trained weights depend on no data.
+        next_mask: the mask of the next round: nested in the last one, with as many live weights as the round says.
+        scope: if nothing is said.
+        mechanism: what reads private records in its place, for a budget: training under DP, or a release of moments;
+            None where the records are public, or nothing is promised.
+        training: its defaults.
+        check: of the network and the schedule; raises InputError where it cannot prune the one by the other.
+    """
+
+    name: str
+    help: str
+    source: str
+    looks_at: Literal["trained weights", "initial weights", "nothing"]
+    next_mask: Callable[[PruningRound], Mask]
+    scope: Scope = "layer"
+    mechanism: Literal["training", "moments"] | None = None
+    training: TrainingDefaults = field(default_factory=TrainingDefaults)
+    check: Callable[[ModelSpec, Schedule], None] = _takes_all
+
+    @property
+    def data_free(self) -> bool:
+        """Whether its masks depend on no data."""
+        return self.looks_at != "trained weights"
+
 
 MAGNITUDE = Criterion(
     "magnitude",
     "The smallest trained weights go.",
     "Han et al. 2015; Frankle and Carbin 2019",
     "trained weights",
-    Deferred("dpltm.pruning.magnitude:by_trained_weights"),
+    Deferred("dpltm.pruning.unstructured:by_trained_weights"),
 )
 INPUTS = Criterion(
     "inputs",
     "The same, but for the first layer, which loses whole inputs, columns of a table, or words.",
     "this project",
     "trained weights",
-    Deferred("dpltm.pruning.magnitude:by_trained_inputs"),
+    Deferred("dpltm.pruning.unstructured:by_trained_inputs"),
 )
 RANDOM = Criterion(
     "random",
     "Weights go in a random order that the seed decides.",
     "the usual control",
     "nothing",
-    Deferred("dpltm.pruning.random_order:at_random"),
+    Deferred("dpltm.pruning.unstructured:at_random"),
 )
 INIT_MAGNITUDE = Criterion(
     "init-magnitude",
     "The smallest weights at initialisation go.",
     "Frankle et al. 2021",
     "initial weights",
-    Deferred("dpltm.pruning.magnitude:by_initial_weights"),
+    Deferred("dpltm.pruning.unstructured:by_initial_weights"),
 )
 SYNFLOW = Criterion(
     "synflow",

@@ -16,8 +16,8 @@ from dpltm.errors import InputError, first_line
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.mlp import PROJECTION
-from dpltm.pruning.criterion import PruningRound, Schedule
-from dpltm.pruning.unit_groups import UnitGroup, check_no_normalisation, positions, unit_groups
+from dpltm.networks.unit_groups import UnitGroup, check_no_normalisation, positions, unit_groups
+from dpltm.pruning.criteria import PruningRound, Schedule
 
 
 def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mask:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.pruning.criterion import PruningRound, Schedule, Scope
-from dpltm.pruning.topk import keep_topk
+from dpltm.pruning.criteria import PruningRound, Schedule, Scope
+from dpltm.pruning.unstructured import keep_topk
 
 STEPS = 10
 """A round is pruned in so many steps, each by fresh scores; in one, whole layers would go (the paper's layer collapse)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpltm.errors import DataError
-from dpltm.pruning.criterion import Groups
+from dpltm.pruning.criteria import Groups
 from dpltm.records.schema import Column, Schema, parse_schema
 
 if TYPE_CHECKING:

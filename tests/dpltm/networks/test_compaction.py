@@ -16,7 +16,7 @@ from dpltm.gradients import RecordGradients
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.compaction import compact, compact_spec
 from dpltm.networks.masks import Mask
-from dpltm.pruning.unit_groups import positions, unit_groups
+from dpltm.networks.unit_groups import positions, unit_groups
 from dpltm.training.descent import cross_entropy
 from gradient_cases import Applied
 from refusals import refused

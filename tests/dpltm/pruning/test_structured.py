@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.compaction import compact, compact_spec
 from dpltm.networks.masks import Mask
+from dpltm.networks.unit_groups import positions, unit_groups
 from dpltm.pruning.structured import fewest_live, prune_units
-from dpltm.pruning.unit_groups import positions, unit_groups
 from refusals import refused
 
 MLP, CNN = ModelSpec("mlp:6,5", 4, 3), ModelSpec("cnn:17x20x2:5,7,6", 680, 3)

@@ -15,7 +15,7 @@ from dpltm.errors import InputError
 from dpltm.local.scheme import Scheme
 from dpltm.options.latent import SchemeOptions, ServerOptions
 from dpltm.privacy.ledger import Ledger
-from dpltm.pruning import rounds as pruning_rounds
+from dpltm.pruning import generation as pruning
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.stages.front import FeatureSources
@@ -86,7 +86,7 @@ def test_the_seed_decides(scheme: Scheme, files: list[np.ndarray]) -> None:
 def test_epochs_count_messages(scheme: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     """1,097 messages, 100 a step: ten epochs are 110 steps, and a thousandth of one is a step nevertheless."""
     steps: list[int] = []
-    monkeypatch.setattr(pruning_rounds, "train_plain", lambda *arguments: steps.append(arguments[5]))
+    monkeypatch.setattr(pruning, "train_plain", lambda *arguments: steps.append(arguments[5]))
     for epochs in (10.0, 0.001):
         learned(scheme, files, batch_size=100, epochs=epochs)
     assert steps == [110, 1]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, build
-from dpltm.pruning.unit_groups import positions, unit_groups
+from dpltm.networks.unit_groups import positions, unit_groups
 
 
 class Joined(nn.Module):

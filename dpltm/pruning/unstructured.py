@@ -1,0 +1,189 @@
+"""Weights one by one: how many live after each round, which score highest, and the criteria that score them.
+
+- *Schedule*: fixed by rates alone, whatever the data, since a selection relies on densities that no record can move
+  (docs/privacy-model.md section 3.1).
+- *Magnitude*: weights of smallest absolute value are dropped first (Han et al. 2015; Frankle and Carbin 2019). Or, of a
+  first layer, the inputs whose weights are smallest together (of a table, the words whose vectors are): an input that is
+  dropped whole costs no noise at all.
+- *Random*: the control that every other criterion is measured against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import InputError
+from dpltm.networks.masks import Mask
+from dpltm.pruning.criteria import Groups, PruningRound, Scope
+
+
+def prune_count(live: int, rate: float) -> int:
+    """Number of weights to drop from ``live`` of them at ``rate``: the nearest whole number, halves to even."""
+    return round(live * rate)
+
+
+def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
+    """One rate per prunable layer; the last one given repeats (``0.3,0.3,0.2`` for three layers).
+
+    Raises:
+        InputError: a rate outside (0, 1), none at all, or more rates than layers.
+    """
+    if not rates:
+        raise InputError("`prune`: no rate given; give one per layer, such as 0.3,0.3,0.2")
+    for rate in rates:
+        if not 0 < rate < 1:
+            raise InputError(
+                f"`prune`: {rate:g} is not between 0 and 1; a rate is the fraction of live weights dropped"
+            )
+    if len(rates) > layers:
+        raise InputError(f"`prune`: {len(rates)} rates for a network of {layers} layers; give at most {layers}")
+    return rates + (rates[-1],) * (layers - len(rates))
+
+
+def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int) -> list[tuple[int, ...]]:
+    """Live weights of each layer after 0, 1, ..., ``rounds`` rounds.
+
+    Args:
+        sizes: weights of each prunable layer.
+        rates: fraction of live weights that a round drops, of each layer, in (0, 1).
+        rounds: how many; none gives ``sizes`` alone.
+
+    Raises:
+        InputError: a round would leave a layer empty, or drop nothing at all.
+    """
+    schedule = [sizes]
+    for number in range(1, rounds + 1):
+        before = schedule[-1]
+        after = tuple(live - prune_count(live, rate) for live, rate in zip(before, rates, strict=True))
+        for layer, live in enumerate(after, start=1):
+            if live < 1:
+                raise InputError(
+                    f"`rounds`: round {number} of {rounds} would empty layer {layer} (of {sizes[layer - 1]} weights);"
+                    + (f" ask for at most {number - 1} rounds or prune less" if number > 1 else " prune less")
+                )
+        if after == before:
+            raise InputError(f"`prune`: the rates are too small: round {number} would drop no weight of any layer")
+        schedule.append(after)
+    return schedule
+
+
+def keep_topk(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer") -> Mask:
+    """The live weights of highest score.
+
+    Args:
+        scores: one a weight, by parameter; only those named in ``live`` are looked at.
+        mask: the present mask.
+        live: how many weights of each prunable parameter are to stay, from 1 to as many as live now.
+        scope: ``layer`` keeps these numbers in each layer; ``global`` keeps their sum, wherever in the network the scores
+            are highest, but at least one weight of every layer, so that none is cut off.
+
+    Returns:
+        A mask nested in ``mask``. Equal scores are dropped in the order of their position; NaN counts as the highest.
+    """
+    flat = {name: scores[name].detach().flatten() for name in live}
+    alive = {name: mask[name].flatten() for name in live}
+    if scope == "layer":
+        alive_next = {name: _topk(flat[name], alive[name], count) for name, count in live.items()}
+    else:
+        alive_next = dict(zip(live, _topk_overall(flat, alive, sum(live.values())), strict=True))
+    return Mask({**mask, **{name: values.view_as(mask[name]) for name, values in alive_next.items()}})
+
+
+def _topk(scores: Tensor, alive: Tensor, count: int) -> Tensor:
+    """``alive`` with its ``count`` highest scores left."""
+    positions = alive.nonzero().squeeze(1)
+    if not 0 <= count <= len(positions):
+        raise ValueError(f"Expected 0 <= count={count} <= {len(positions)} live weights")
+    order = torch.argsort(scores[positions], stable=True)  # NaN last
+    alive_next = alive.clone()
+    alive_next[positions[order[: len(positions) - count]]] = False
+    return alive_next
+
+
+def _topk_overall(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], count: int) -> tuple[Tensor, ...]:
+    """The same for all layers together; the highest of each stays."""
+    safe = torch.cat([_topk(scores[name], alive[name], 1) for name in scores])
+    others = torch.cat([alive[name] for name in scores]) & ~safe
+    chosen = _topk(torch.cat(list(scores.values())), others, count - int(safe.sum()))
+    return (chosen | safe).split([len(values) for values in scores.values()])
+
+
+def prune_by_magnitude(
+    weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer"
+) -> Mask:
+    """The next mask of DPLTM's Algorithm 1: of each layer, or of the network, the smallest live weights go.
+
+    Args:
+        weights: trained parameters, or those at initialisation.
+        mask: the present mask.
+        live: how many weights of each prunable parameter are to stay.
+        scope: ``layer`` or ``global`` (see ``keep_topk``).
+    """
+    return keep_topk({name: weights[name].abs() for name in live}, mask, live, scope)
+
+
+def prune_by_input(
+    weights: Mapping[str, Tensor],
+    mask: Mask,
+    live: Mapping[str, int],
+    scope: Scope = "layer",
+    inputs: int = 1,
+    groups: Groups = (),
+) -> Mask:
+    """The next mask where the first layer is judged by its inputs, and the others by their weights.
+
+    An input counts as much as the L2 norm of its live weights. They go from the least on, one after another, so that
+    at most one is dropped in part. Inputs of a group go together: a column of a table lives or dies whole, but for the one
+    that the number of live weights may leave in part. It counts as much as what it adds to the next layer varies, if all
+    that the schema allows is equally likely.
+
+    Args:
+        weights: trained parameters.
+        mask, live, scope: see ``prune_by_magnitude``.
+        inputs: which dimension of the first parameter of ``live`` the inputs are in.
+        groups: variances of neighbouring inputs that go together; none where each stands alone.
+    """
+    first = next(iter(live))
+    scores = {name: weights[name].detach().abs() for name in live}
+    columns = (weights[first].detach() * mask[first]).double().transpose(0, inputs).flatten(1).norm(dim=1)
+    if sum(map(len, groups)) == len(
+        columns
+    ):  # else its inputs are no columns: a network that reads steps, or channels
+        columns = _by_group(columns, groups)
+    shape = [1] * weights[first].ndim
+    shape[inputs] = -1
+    scores[first] = columns.view(shape).expand_as(weights[first])
+    return keep_topk(scores, mask, live, scope)
+
+
+def _by_group(columns: Tensor, groups: Groups) -> Tensor:
+    """For each input the root of what the squared norms of its group come to, each times its variance."""
+    split = columns.square().split([len(variances) for variances in groups])
+    sums = [(part * part.new_tensor(variances)).sum().sqrt() for part, variances in zip(split, groups, strict=True)]
+    return torch.cat([total.expand(len(variances)) for total, variances in zip(sums, groups, strict=True)])
+
+
+def by_trained_weights(step: PruningRound) -> Mask:
+    """The next mask of ``magnitude``."""
+    return prune_by_magnitude(step.trained, step.mask, step.live, step.scope)
+
+
+def by_initial_weights(step: PruningRound) -> Mask:
+    """The next mask of ``init-magnitude``."""
+    return prune_by_magnitude(step.initial, step.mask, step.live, step.scope)
+
+
+def by_trained_inputs(step: PruningRound) -> Mask:
+    """The next mask of ``inputs``: inputs are the columns of a layer's weights, but the rows of a table."""
+    table = isinstance(step.model.get_submodule(next(iter(step.live)).rpartition(".")[0]), nn.Embedding)
+    return prune_by_input(step.trained, step.mask, step.live, step.scope, 0 if table else 1, step.groups)
+
+
+def at_random(step: PruningRound) -> Mask:
+    """The next mask in a random order that the seed decides: every round goes on with the same order."""
+    generator = torch.Generator().manual_seed(step.seed + 2**33)
+    order = {name: torch.rand(step.mask[name].shape, generator=generator, dtype=torch.float64) for name in step.live}
+    return keep_topk(order, step.mask, step.live, step.scope)
