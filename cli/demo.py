@@ -16,7 +16,7 @@ from dpltm.registry import Deferred
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-DEMO = Deferred("dpltm.tickets.workbench.demo:demo")
+DEMO = Deferred("dpltm.tickets.workbench.run:demo")
 
 
 def demo_command(options: DemoRequest, call: Call) -> None:
@@ -32,4 +32,4 @@ def _show(rich: RichConsole, body: dict[str, Any], *, saved: bool) -> None:
     show_stages(rich, body)
     show_privacy(rich, body["privacy"])
     if saved:
-        rich.print(f"kept in {body['out']}: tickets/, run/ and ledger.jsonl")
+        rich.print(f"kept in {body['out']}: tickets/, run/ and the ledger")

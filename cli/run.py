@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from dpltm.cli.console import Console
 from dpltm.cli.options import Call
 from dpltm.cli.show import show_pairs, show_privacy, show_stages
@@ -20,11 +22,14 @@ if TYPE_CHECKING:
 
 
 RUN_FILE = Deferred("dpltm.tickets.workbench.run:run_file")
-RUN_RECIPE = Deferred("dpltm.cli.recipe:run_recipe")
+RUN_RECIPE, SHOW_RECIPE = (
+    Deferred("dpltm.tickets.workbench.sweep:run_recipe"),
+    Deferred("dpltm.cli.recipe:show_recipe"),
+)
 
 
 def run_command(options: RunRequest, call: Call) -> None:
-    """Runs ``dpltm run`` and prints its answer."""
+    """Run ``dpltm run`` and print its answer; the exit code is 1 where the table of a recipe has holes."""
     if call.config is None:
         raise InputError(
             "--config is missing: name a TOML file with [generate], [select] and [train]; see examples/digits.toml"
@@ -32,7 +37,10 @@ def run_command(options: RunRequest, call: Call) -> None:
     console, path = Console(call.json, call.quiet), Path(call.config)
     if is_recipe(read_toml(path)):
         with console.at_work():
-            RUN_RECIPE(path, options, console)
+            body = RUN_RECIPE(path, options, console)
+        console.result(body, lambda rich: SHOW_RECIPE(rich, body))
+        if any(row.get("missing") for row in body["arms"]):
+            raise typer.Exit(1)
         return
     of_recipes = ("--seeds", options.seeds), ("--quick", options.quick), ("--jobs", options.jobs)
     for flag, given in (*of_recipes, ("--scheduler", options.scheduler)):

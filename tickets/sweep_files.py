@@ -1,9 +1,10 @@
 """A sweep on disk: a folder of trials, each with its result, that any number of processes may fill at the same time.
 
     recipe.json                         what the folder is for
-    members/LABEL/                      a trial: result.json once it is finished; run/, ledger.jsonl
+    dpltm.ledger.jsonl                  what all of it cost, unless another ledger was named
+    members/LABEL/                      a trial: result.json once it is finished; run/
     tickets/NAME/, tune/NAME.toml       what trials share
-    locks/, started/, failed/           who works on what; what trials share that was begun; what failed, and why
+    locks/, started/, failed/           who works on what; what was begun; what failed, and why
     times/                              how long trials took: for their maker alone
     results.json, results.md, figure.png
 
@@ -18,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import itertools
 import math
 import os
 import re
@@ -29,19 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.tickets import journal
-from dpltm.tickets.checkpoint_files import checkpoint_path
-from dpltm.tickets.files import is_being_written, read_json, replaced, write_json
-from dpltm.tickets.ledger_file import open_ledger, rename_ledger
-from dpltm.tickets.room import check_room
+from dpltm.tickets.accounts import BESIDE
+from dpltm.tickets.files import read_json, replaced, write_json
 
-FORMAT, SCHEMA = "dpltm-sweep", 1
-RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 1
-ROOM = 2**21
-"""Bytes that the folder takes at least; each of its trials asks for its own before it begins."""
-
-ASIDE = "ledger-attempt-{}.jsonl"
-"""What the ledger of an attempt that did not go on is called."""
+FORMAT, SCHEMA = "dpltm-sweep", 2
+RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 2
 
 PARTS = ("members", "tickets", "tune", "locks", "started", "failed", "times")
 
@@ -71,11 +63,8 @@ class SweepFolder:
         self.root, self.session = root, session
         if (root.exists() or root.is_symlink()) and not (root / "recipe.json").is_file() and not _being_made(root):
             raise ArtifactError(f"`out`: {root} exists already and is not of a recipe; choose another name")
-        for part in ("recipe.json", *PARTS):
+        for part in ("recipe.json", BESIDE, *PARTS):
             _refuse_link(root / part)
-        if not (root / "recipe.json").exists():
-            check_room(root / "recipe.json", ROOM)
-            journal.begin(root)  # it is a new one, and so are its ledgers
         try:
             for part in PARTS:
                 (root / part).mkdir(parents=True, exist_ok=True)
@@ -147,43 +136,11 @@ class SweepFolder:
         """Says that a trial is finished, and what it came to."""
         write_json(self.trial(label) / "result.json", {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, **body})
 
-    def begin(self, label: str, *, again: bool = False, goes_on: bool = False) -> bool:
-        """Makes room for a trial, under its lock; False if a process of this session died over it.
-
-        The ledger of an earlier attempt is put aside, and what was spent stays on record; but where its training can go on,
-        it goes on with it.
+    def begin(self, name: str, *, again: bool = False) -> bool:
+        """Note that this session makes something, under its lock; False if a process of it died over that.
 
         Args:
-            label: of the trial.
-            again: begin it even so: it may have been another trial that took the process along.
-            goes_on: whether a stage of that attempt has ended, and is not made again.
-
-        Raises:
-            ArtifactError: there is a link in it, and what is written there would go elsewhere; or a ledger of an earlier
-                attempt is gone, or holds less than when it was last used.
-        """
-        folder = self.trial(label)
-        folder.mkdir(exist_ok=True)
-        there = sorted(folder.iterdir())
-        for path in there:
-            _refuse_link(path)
-        if not again and self.has_begun(label):
-            return False
-        if not there:
-            journal.begin(folder)  # its ledger begins anew; what others held stays on record
-        self.check_ledgers(label)
-        ledger = folder / "ledger.jsonl"
-        if ledger.exists() and not goes_on and not checkpoint_path(folder / "run").exists():
-            names = (folder / ASIDE.format(number) for number in itertools.count(1))
-            rename_ledger(ledger, next(name for name in names if not os.path.lexists(name)))
-        self._mark(folder / "started.json", "")
-        return True
-
-    def begin_shared(self, name: str, *, again: bool = False) -> bool:
-        """Note that this session makes what trials share, under its lock; False if a process of it died over that.
-
-        Args:
-            name: of a set or a search.
+            name: of a trial, or of what trials share.
             again: make it even so: something else may have taken the process along.
         """
         if not again and self.has_begun(name):
@@ -191,24 +148,22 @@ class SweepFolder:
         self._mark(self.root / "started" / f"{name}.json", "")
         return True
 
-    def check_ledgers(self, label: str) -> None:
-        """Opens all ledgers of a trial, under its lock: what is missing in them is noticed.
+    def make(self, label: str) -> Path:
+        """Return the folder of a trial, made if it is not there.
 
         Raises:
-            ArtifactError: one is damaged, gone, or holds less than when it was last used.
+            ArtifactError: there is a link in it, and what is written there would go elsewhere.
         """
-        for path in self.trial(label).glob(ASIDE.format("*")):  # who died over one has not had its new name remembered
-            rename_ledger(path, path)
-        for path in self.ledgers(label):
-            open_ledger(path, links=False)
+        folder = self.trial(label)
+        folder.mkdir(exist_ok=True)
+        for path in folder.iterdir():
+            _refuse_link(path)
+        return folder
 
     def has_begun(self, name: str) -> bool:
-        """Whether a trial, or what trials share, was begun in this session."""
-        started = (self.trial(name) / "started.json", self.root / "started" / f"{name}.json")
-        return any(
-            path.exists() and read_json(path, RESULT_FORMAT, RESULT_SCHEMA).get("session") == self.session
-            for path in started
-        )
+        """Return whether a trial, or what trials share, was begun in this session."""
+        path = self.root / "started" / f"{name}.json"
+        return path.exists() and read_json(path, RESULT_FORMAT, RESULT_SCHEMA).get("session") == self.session
 
     def took(self, label: str, seconds: float, threads: int) -> None:
         """Notes how long a trial took, apart from it: that grows with its private number of records.
@@ -253,17 +208,8 @@ class SweepFolder:
             "schema": RESULT_SCHEMA,
             "session": self.session,
             "why": why,
-            "pid": os.getpid(),
         }
         write_json(path, body)
-
-    def ledgers(self, label: str) -> list[Path]:
-        """All ledgers of a trial, those of failed attempts and those that are gone included."""
-        return _ledgers_of(self.trial(label))
-
-    def all_ledgers(self) -> list[Path]:
-        """Those of all trials, and of the ticket sets, finished or not."""
-        return ledgers_in(self.root)
 
     def write_text(self, name: str, text: str) -> Path:
         """Writes a file of the whole sweep, in place of an earlier one."""
@@ -271,30 +217,6 @@ class SweepFolder:
         with replaced(path) as staging:
             staging.write_text(text, encoding="utf-8")
         return path
-
-
-def ledgers_in(root: Path) -> list[Path]:
-    """The ledgers of all trials of the sweep in a folder, and of its ticket sets, finished or not.
-
-    Raises:
-        ArtifactError: a link has the place of a trial.
-    """
-    trials = sorted((root / "members").iterdir())
-    for trial in trials:
-        _refuse_link(trial)
-    sets = root / "tickets"
-    own = [path for trial in trials for path in _ledgers_of(trial)]
-    finished = [path for path in sets.glob("*/ledger.jsonl") if not is_being_written(path.parent)]
-    return own + sorted([*finished, *sets.glob("*.ledger.jsonl")])
-
-
-def _ledgers_of(trial: Path) -> list[Path]:
-    """Those in the folder of a trial, and those that were used there and are gone: whoever opens these is told."""
-    if not trial.is_dir():
-        return []
-    there, folders = set(trial.glob("ledger*.jsonl")), journal.names_of(trial)
-    used = {Path(name) for name in journal.look().names if os.path.dirname(name) in folders}
-    return sorted(there | {trial / path.name for path in used if path.match("ledger*.jsonl")})
 
 
 def number(value: object) -> float | None:
@@ -308,24 +230,15 @@ def number(value: object) -> float | None:
 
 def _fault(body: Mapping[str, Any], label: str) -> str | None:
     """What is wrong with the result of a trial, if anything is."""
-    arm, seed, digest = (body.get(key) for key in ("arm", "seed", "digest"))
-    if not (isinstance(arm, str) and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
+    seed, digest = body.get("seed"), body.get("digest")
+    if not (isinstance(body.get("arm"), str) and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
         return "damaged: 'arm' or 'digest' is missing, or is no text"
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        return "damaged: 'seed' is missing, or is no whole number"
-    ending = f"-s{seed}-{digest[:8]}"
-    if not label.endswith(ending) or not _reads_like(label.removesuffix(ending), arm):
-        return f"of another member: arm {arm!r:.80}, seed {seed}"
+    if isinstance(seed, bool) or not label.endswith(f"-s{seed}-{digest[:8]}"):
+        return "of another member"
     value: object = body
     for key in ("train", "privacy", "certified", "epsilon"):
         value = value.get(key) if isinstance(value, dict) else None
     return "damaged: it has no train.privacy.certified.epsilon" if number(value) is None else None
-
-
-def _reads_like(name: str, arm: str) -> bool:
-    """Whether ``name`` can be the folder's name of an arm: its letters and digits, as many as have room."""
-    short, full = (re.sub("[^a-z0-9]", "", text.lower()) for text in (name, arm))
-    return full.startswith(short) if full else short == "arm"
 
 
 def _refuse_link(path: Path) -> None:

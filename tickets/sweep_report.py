@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError, DpltmError, first_line
-from dpltm.experiments.account import costliest_events
-from dpltm.experiments.markdown import cells, columns
-from dpltm.privacy.events import Event
+from dpltm.experiments.table import cells, columns
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import RECORD, lineage_from_json, lineage_of
 from dpltm.privacy.figures import figure
 from dpltm.reports.fields import percent
 from dpltm.reports.statement import Subject, Terms
 from dpltm.reports.subjects import count, number, section, text
+from dpltm.tickets.accounts import BESIDE
 from dpltm.tickets.files import MAX_JSON, parse_json, read_bytes, read_json
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA, ledgers_in
+from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class FoundSweep:
 
     Attributes:
         subject: what its statement is about.
-        events: on the records that it cost most.
+        account: of its ledger, and of everything behind what has ended.
         terms: of the guarantee.
         rows: head and rows of its table, as texts.
         points: of its rows, for a chart.
@@ -36,7 +37,7 @@ class FoundSweep:
     """
 
     subject: Subject
-    events: tuple[Event, ...]
+    account: Account
     terms: Terms
     rows: tuple[Sequence[str], Sequence[Sequence[str]]]
     points: Sequence[Mapping[str, Any]]
@@ -46,53 +47,46 @@ class FoundSweep:
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether a folder is of a recipe."""
+    """Return whether a folder is of a recipe."""
     return (path / "recipe.json").is_file() and (path / "members").is_dir()
 
 
 def find_sweep(path: Path) -> FoundSweep:
-    """The sweep in a folder; nothing is written there.
+    """Return the sweep in a folder; nothing is written there.
 
     Raises:
-        ArtifactError: a ledger is damaged: nobody could say what all of it cost.
+        ArtifactError: its ledger is damaged: nobody could say what all of it cost.
     """
     title = text(read_json(path / "recipe.json", FORMAT, SCHEMA).get("title")) or path.name
     members, problems = _members(path)
-    ledgers = [open_ledger(one, links=False, remember=False).events for one in ledgers_in(path)]
-    certified = [section(section(one, "privacy"), "certified") for _, one in members]
+    lineage = lineage_of(*(lineage_from_json(one["lineage"]) for one in members if "lineage" in one))
+    trained = [(text(one.get("arm")) or path.name, section(one, "train")) for one in members]
+    certified = [section(section(one, "privacy"), "certified") for _, one in trained]
     deltas = [delta for one in certified if (delta := number(one.get("delta"))) is not None and 0 < delta < 1]
     replace_one = any(one.get("adjacency") == "replace-one" for one in certified)
     terms = Terms(min(deltas, default=1e-5), adjacency="replace-one" if replace_one else "add-remove")
-    rows, points, measure, state = _table(path, members, problems)
-    settings = {"title": title, "arms": len({name for name, _ in members}), "finished": len(members),
-                "members": len(list((path / "members").iterdir()))}  # fmt: skip
+    rows, points, measure, state = _table(path, trained, problems)
+    if (path / BESIDE).exists():
+        account = open_ledger(path / BESIDE, links=False).account(lineage)
+    else:
+        problems.append(f"{path / BESIDE}: is not there: what failed attempts cost is in the ledger that was named")
+        account = Account.of((), lineage, unit=next((entry.unit for entry in lineage.paid), RECORD))
+    there = len(list((path / "members").iterdir()))
+    settings = {"title": title, "arms": len({name for name, _ in trained}), "finished": len(trained), "members": there}
+    state = "damaged" if problems and state == "finished" else state
     subject = Subject("sweep", path.resolve().name, settings)
-    events = costliest_events(ledgers, terms.delta, terms.adjacency)
-    return FoundSweep(
-        subject,
-        events,
-        terms,
-        rows,
-        points,
-        measure,
-        problems,
-        "damaged" if problems and state == "finished" else state,
-    )
+    return FoundSweep(subject, account, terms, rows, points, measure, problems, state)
 
 
-def _members(path: Path) -> tuple[list[tuple[str, Mapping[str, Any]]], list[str]]:
-    """Arm and training of each that is finished, and what is wrong with others."""
+def _members(path: Path) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """The results of trials that are finished, and what is wrong with others."""
     found, problems = [], []
     for folder in sorted((path / "members").iterdir()):
-        if not (folder / "result.json").exists():
-            problems.append(f"{folder.name}: is not finished")
-            continue
         try:
-            body = read_json(folder / "result.json", RESULT_FORMAT, RESULT_SCHEMA)
+            found.append(read_json(folder / "result.json", RESULT_FORMAT, RESULT_SCHEMA))
         except ArtifactError as error:
-            problems.append(first_line(error))
-            continue
-        found.append((text(body.get("arm")) or folder.name, section(body, "train")))
+            ended = (folder / "result.json").exists()
+            problems.append(first_line(error) if ended else f"{folder.name}: is not finished")
     return found, problems
 
 
@@ -110,14 +104,11 @@ def _table(
         problems.append(
             f"{path / 'results.json'}: is missing or damaged: the table shows each training that has ended"
         )
-    plain = [
-        (
-            name,
-            "-" if (accuracy := number(one.get("accuracy"))) is None else percent(accuracy),
-            figure(_epsilon(one)),
-        )
-        for name, one in members
-    ]
+    plain = []
+    for name, one in members:
+        accuracy, spent = number(one.get("accuracy")), section(section(one, "privacy"), "certified").get("epsilon")
+        known = spent == "inf" or number(spent) is not None
+        plain.append((name, "-" if accuracy is None else percent(accuracy), figure(spent) if known else "-"))  # type: ignore[arg-type]
     return (("arm", "accuracy", "certified epsilon"), plain), [], "accuracy", "unfinished"
 
 
@@ -128,8 +119,3 @@ def _point(row: Mapping[str, Any]) -> dict[str, Any]:
         "label": str(row["name"]), "value": mean, "epsilon": None if privacy is None else privacy["certified"]["epsilon"],
         "low": mean - half if known else None, "high": mean + half if known else None,
     }  # fmt: skip
-
-
-def _epsilon(one: Mapping[str, Any]) -> float | str:
-    value = section(section(one, "privacy"), "certified").get("epsilon")
-    return value if value == "inf" or number(value) is not None else "-"  # type: ignore[return-value]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.errors import InputError
-from dpltm.experiments import checks
-from dpltm.experiments.commands import COMMANDS, latent_command
+from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.recipe import (
     LATENT_STAGES,
     MAX_ARMS,
@@ -22,11 +21,100 @@ from dpltm.experiments.recipe import (
     Recipe,
     Section,
     chain,
+    draw_options,
     override,
+    provenance,
+    reads_no_records,
+    search_options,
 )
-from dpltm.experiments.vary import varied
+from dpltm.options import latent as latent_options
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.sections import section_problems
+from dpltm.options.sections import resolve, section_problems
+from dpltm.options.select import SelectRequest
+from dpltm.options.train import TrainRequest
+from dpltm.options.transfer import TransferRequest
+from dpltm.options.tune import TuneRequest
+from dpltm.stages.checks import check_delta_alone
+from dpltm.training.least_squares import NEEDS_FEATURES
+from dpltm.verbs import generate, latent, select, train, transfer, tune
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command whose options a recipe holds.
+
+    Attributes:
+        request: the dataclass of its options.
+        check: refuses options that contradict each other.
+        decided: keys that a recipe decides itself: by its arms, by its seeds, or since an arm's search is for its own
+            training.
+        given: stands for what the recipe itself will give it.
+    """
+
+    request: type
+    check: Callable[[Any], object]
+    decided: frozenset[str]
+    given: Mapping[str, str]
+
+
+def _check_generation(request: GenerateRequest) -> None:
+    generate.check_options(request)
+    check_delta_alone(request.delta)
+
+
+def _check_training(request: TrainRequest) -> None:
+    train.check_options(request)
+    check_delta_alone(request.delta)
+    if request.lr is not None and not request.lr > 0:
+        raise InputError("lr", request.lr, "a positive number")
+    if request.ticket is not None and request.model is not None:
+        raise InputError("`model`: the ticket set decides the network; leave `model` out")
+
+
+def _check_delta(request: latent_options.EncodeRequest) -> None:
+    check_delta_alone(request.delta)
+
+
+LEDGER = frozenset({"ledger", "population"})
+
+COMMANDS: Mapping[str, Command] = {
+    "train": Command(
+        TrainRequest, _check_training, LEDGER | {"ticket", "dense", "out", "seed", "dry-run", "lineage"}, {}
+    ),
+    "select": Command(SelectRequest, select.check_options, LEDGER | {"set", "dry-run"}, {"set": "SET"}),
+    "tune": Command(
+        TuneRequest,
+        tune.check_request,
+        LEDGER | {"set", "out", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule", "average",
+                  "accountant", "private"},
+        {},
+    ),
+    "generate": Command(
+        GenerateRequest, _check_generation, LEDGER | {"out", "dry-run", "name", "threads"}, {}
+    ),
+    "transfer": Command(
+        TransferRequest, transfer.check_options, frozenset({"set", "out", "name", "seed"}), {"set": "SET", "out": "DIR"}
+    ),
+    "scheme": Command(
+        latent_options.SchemeRequest, latent.check_scheme_options, LEDGER | {"out"}, {"out": "DIR"}
+    ),
+    "encode": Command(
+        latent_options.EncodeRequest, _check_delta, LEDGER | {"scheme", "out", "dry-run"}, {"scheme": "DIR", "out": "FILE"}
+    ),
+    "latent train": Command(
+        latent_options.TrainRequest,
+        latent.check_server_options,
+        frozenset({"scheme", "messages", "out", "seed", "threads"}),
+        {"scheme": "DIR", "messages": "F", "out": "DIR"},
+    ),
+}  # fmt: skip
+"""By name."""
+
+
+def latent_command(stage: str) -> str:
+    """Return the command of a stage of ``dpltm latent``."""
+    return "latent train" if stage == "train" else stage
+
 
 REMEMBERED = ("model", "features", "public", "components")
 """What ticket sets remember: where a table that all arms share says it, it is for arms without a set."""
@@ -129,9 +217,9 @@ class _Reader:
     def _check_contradictions(self, recipe: Recipe) -> None:
         """Notes options that contradict each other."""
         for name, section in recipe.tickets.items():
-            self.problems += [f"[tickets.{name}] {problem}" for problem in checks.of_set(section)]
+            self.problems += [f"[tickets.{name}] {problem}" for problem in _of_set(section)]
         for arm in recipe.arms:
-            self.problems += [f"[[arm]] {arm.name!r} {problem}" for problem in checks.of_arm(arm, recipe.tickets)]
+            self.problems += [f"[[arm]] {arm.name!r} {problem}" for problem in _of_arm(arm, recipe.tickets)]
 
     # ticket sets
 
@@ -187,7 +275,7 @@ class _Reader:
             body = self._right_keys(where, body, _ARM)
             if "name" not in body:
                 self.problems.append(f"{where}: has no name")
-            each = varied(where, body, self.problems)
+            each = _varied(where, body, self.problems)
             arms += [self._arm(where, one, sets, over) for one in (each[:1] if self.quick else each)]
         if len(arms) > MAX_ARMS:
             self.problems.append(f"[[arm]]: {len(arms):,} of them, more than {MAX_ARMS:,}")
@@ -322,6 +410,66 @@ class _Reader:
         ]
 
 
+# arms that vary
+
+
+def _varied(where: str, body: dict[str, Any], problems: list[str]) -> list[dict[str, Any]]:
+    """One table for each of the values that vary, whose lists run side by side; what is wrong is noted."""
+    body = dict(body)
+    vary = body.pop("vary", None)
+    if vary is None:
+        if isinstance(body.get("paper"), list):
+            problems.append(f"{where} paper: a list needs vary")
+        return [body]
+    lists = {key: value if isinstance(value, list) else [value] for key, value in vary.items()}
+    paper = body.pop("paper", None)
+    papers = paper if isinstance(paper, list) else None
+    sizes = {len(values) for values in lists.values()} | ({len(papers)} if papers is not None else set())
+    if max(sizes, default=0) > MAX_ARMS:
+        problems.append(f"{where} vary: more than {MAX_ARMS:,} values")
+        return []
+    if papers is not None and not all(type(part) in (int, float) for part in papers):
+        problems.append(f"{where} paper: must be a list of numbers")
+        return []
+    if len(sizes) != 1 or 0 in sizes:
+        problems.append(f"{where} vary: lists, and paper if it is one, must be of one length, at least 1")
+        return []
+    rows = [_row(where, body, lists, at, problems) for at in range(sizes.pop())]
+    for at, row in enumerate(rows):
+        if paper is not None:
+            row["paper"] = paper if papers is None else papers[at]
+    return rows
+
+
+def _row(
+    where: str, body: dict[str, Any], lists: Mapping[str, list[Any]], at: int, problems: list[str]
+) -> dict[str, Any]:
+    """A copy of an arm's table with the values of one place, named by the first of them."""
+    row: dict[str, Any] = json.loads(json.dumps(body))
+    for key, values in lists.items():
+        table, _, name = key.rpartition(".")
+        stage = table.removeprefix("latent.")
+        if table in SHARED:
+            row.setdefault(table, {})[name] = values[at]
+        elif table != stage and stage in LATENT_STAGES and isinstance(row.get("latent"), dict):
+            section = row["latent"].setdefault(stage, {})
+            if isinstance(section, dict):  # else it was noted
+                section[name] = values[at]
+        else:
+            problems.append(
+                f"{where} vary: {key!r} is not of the form train.KEY, select.KEY, tune.KEY or, where the arm is one"
+                " of latent, latent.scheme.KEY"
+            )
+    first, values = next(iter(lists.items()))
+    row["group"] = body.get("name", "")
+    row["varied"] = values[at]
+    row["name"] = f"{row['group']}, {first.rpartition('.')[2]} {values[at]}"
+    return row
+
+
+# parts
+
+
 def _quick_set(section: Section, over: Section) -> Section:
     """A set with what --quick overrides, as far as that means anything for it."""
     if "from" in section:
@@ -353,3 +501,65 @@ def _is_plain(value: object) -> bool:
 def _dict(value: object) -> dict[str, Any]:
     """A table; none in place of anything else, which was noted."""
     return value if isinstance(value, dict) else {}
+
+
+# what options say against each other
+
+
+def _of_set(section: Section) -> list[str]:
+    """What the options of a ticket set say against each other."""
+    plain = {key: value for key, value in section.items() if key != "from"}
+    return _refused("transfer" if "from" in section else "generate", plain)
+
+
+def _of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
+    """What the options of an arm say against each other, each with the table that it is about."""
+    if arm.latent is not None:
+        for stage in LATENT_STAGES:
+            refusals = _refused(latent_command(stage), arm.latent[stage])
+            yield from (f"latent.{stage}: {problem}" for problem in refusals)
+        return
+    start: dict[str, Any] = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}
+    yield from (f"train: {problem}" for problem in _refused("train", arm.train, **start))
+    if arm.tickets is None and "centre" in arm.train and arm.train.get("features") in (None, "none"):
+        yield f"train: `centre`: {NEEDS_FEATURES}"
+    if arm.select is not None:
+        yield from (f"select: {problem}" for problem in _of_draw(arm, arm.select, sets))
+    if arm.tune is not None:
+        yield from (f"tune: {problem}" for problem in _of_search(arm, arm.tune))
+
+
+def _of_draw(arm: Arm, select: Section, sets: Mapping[str, Section]) -> Iterator[str]:
+    """What the options of a draw say against each other, and against the training's."""
+    yield from _refused("select", draw_options(arm))
+    spent, budget = select.get("eps1"), arm.train.get("epsilon")
+    if select.get("reveal") and budget is not None:
+        yield "`reveal`: releases scores with no protection, so no budget holds; leave it out"
+    if isinstance(spent, (int, float)) and isinstance(budget, (int, float)) and 0 < budget <= spent:
+        yield f"`eps1`: {spent:g} leaves nothing of the budget {budget:g}"
+    if reads_no_records(select) and arm.tickets in sets and provenance(sets, str(arm.tickets)) != "public":
+        yield f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set"
+
+
+def _of_search(arm: Arm, tune: Section) -> Iterator[str]:
+    """What the options of a search say against each other, and against the training's."""
+    if "epsilon" not in arm.train:
+        yield "searches under a budget; give train an epsilon"
+    elif "for-records" not in tune:
+        yield "for-records is missing: the public number of private records"
+    else:
+        asked = search_options(arm)
+        name = asked.pop("tickets", arm.tickets)
+        yield from _refused("tune", asked, **({} if name is None else {"set": "SET"}))
+
+
+def _refused(name: str, section: Section, **given: Any) -> list[str]:
+    """The first thing that a command refuses of its options; nothing where values are wrong by themselves, as noted."""
+    command = COMMANDS[name]
+    if section_problems(command.request, section):
+        return []
+    try:
+        command.check(resolve(command.request, {**command.given, **given}, section))
+    except DpltmError as error:
+        return [str(error)]
+    return []

@@ -20,7 +20,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,9 @@ MAX_SEEDS, MAX_ARMS = 1000, 1000
 MEASURES = ("accuracy", "rmse")
 
 LATENT_STAGES = ("scheme", "encode", "train")
+
+SEARCHED = ("lr", "clip-norm", "epochs", "batch-size", "lineage")
+"""What a search decides of a training."""
 
 SHARED = ("train", "select", "tune")
 """Commands whose options all arms can share."""
@@ -115,7 +118,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Trial:
-    """One arm with one seed: one release, with a ledger of its own."""
+    """One arm with one seed: one release."""
 
     recipe: Recipe = field(repr=False)
     arm: Arm
@@ -126,6 +129,11 @@ class Trial:
         """Name of its folder."""
         return f"{slug(self.arm.name)}-s{self.seed}-{self.digest[:8]}"
 
+    @property
+    def name(self) -> str:
+        """What a sweep calls it."""
+        return self.label
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of all that the recipe says of it: another digest is another experiment, and run anew."""
@@ -133,6 +141,137 @@ class Trial:
         parts = [arm.name, arm.train, arm.select, arm.tune, arm.round, arm.latent, self.recipe.quick, self.seed]
         sets = (arm.tickets, (arm.tune or {}).get("tickets"))
         return digest([*parts, *(None if name is None else chain(self.recipe.tickets, name) for name in sets)])
+
+    @property
+    def tickets(self) -> SharedSet | None:
+        """The set that it trains from; None for the whole network."""
+        return None if self.arm.tickets is None else shared_set(self.recipe, self.arm.tickets, self.seed)
+
+    @property
+    def search(self) -> Search | None:
+        """The search for its settings, if its arm asks for one."""
+        arm = self.arm
+        if arm.tune is None:
+            return None
+        asked = search_options(arm)
+        title, seed = asked.pop("tickets", arm.tickets), asked.pop("seed", 0)
+        if title is not None and title == arm.tickets and provenance(self.recipe.tickets, title) in ("dp", "private"):
+            seed = self.seed  # so that it depends on one release, rather than two
+        tickets = None if title is None else shared_set(self.recipe, title, seed)
+        if tickets is not None and isinstance(arm.round, int):
+            asked["rounds"] = str(arm.round)
+        return Search(self.recipe, asked, seed, tickets)
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        """What must be there before it is made."""
+        return tuple(need for need in (self.search, self.tickets) if need is not None)
+
+
+@dataclass(frozen=True)
+class SharedSet:
+    """A ticket set that trials share: generated, or carried over from another one.
+
+    Attributes:
+        recipe: that it is of.
+        title: its name there.
+        seed: that it is made with.
+    """
+
+    recipe: Recipe = field(repr=False)
+    title: str
+    seed: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its options, but for its seed and the set that it is made from."""
+        section = self.recipe.tickets[self.title]
+        return {key: value for key, value in section.items() if key not in ("from", "seed")}
+
+    @property
+    def origin(self) -> SharedSet | None:
+        """The set that it is carried over from."""
+        source = self.recipe.tickets[self.title].get("from")
+        return None if source is None else shared_set(self.recipe, source, self.seed)
+
+    @cached_property
+    def place(self) -> str:
+        """Its folder in that of the sweep; another of its options makes another one."""
+        key = digest([self.options, self.seed, None if self.origin is None else self.origin.place])
+        return f"tickets/{slug(self.title)}-s{self.seed}-{key[:8]}"
+
+    @property
+    def name(self) -> str:
+        """What a sweep calls it."""
+        return self.place.replace("/", "-")
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        """What must be there before it is made."""
+        return () if self.origin is None else (self.origin,)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search for settings of a training, of all trials that ask the same.
+
+    Attributes:
+        recipe: that it is of.
+        options: of ``dpltm tune``.
+        seed: that it is made with.
+        tickets: the set that it is made with; None for the whole network.
+    """
+
+    recipe: Recipe = field(repr=False)
+    options: Section
+    seed: int
+    tickets: SharedSet | None
+
+    @cached_property
+    def place(self) -> str:
+        """The file of its answer in the folder of the sweep."""
+        key = digest([self.options, self.seed, None if self.tickets is None else self.tickets.place])
+        return f"tune/{slug(str(self.options.get('dataset', 'records')))}-{key[:8]}.toml"
+
+    @property
+    def name(self) -> str:
+        """What a sweep calls it."""
+        return self.place.replace("/", "-").removesuffix(".toml")
+
+    @property
+    def needs(self) -> tuple[Task, ...]:
+        """What must be there before it is made."""
+        return () if self.tickets is None else (self.tickets,)
+
+
+Task = Trial | SharedSet | Search
+"""What can be made by itself, once what it needs is there."""
+
+
+def shared_set(recipe: Recipe, title: str, seed: int) -> SharedSet:
+    """Return the set of that name and seed, unless it has one seed for all.
+
+    Args:
+        recipe: has the set under ``tickets``.
+        title: name of the set in the recipe.
+        seed: of the trial that asks for it; a seed that the set has itself comes first.
+    """
+    return SharedSet(recipe, title, recipe.tickets[title].get("seed", seed))
+
+
+def tasks(trials: Iterable[Trial]) -> dict[str, Task]:
+    """Return these trials and all that they need, by name, each behind what it needs."""
+    ordered: dict[str, Task] = {}
+
+    def add(task: Task) -> None:
+        if task.name not in ordered:
+            for need in task.needs:
+                add(need)
+            ordered[task.name] = task
+
+    for trial in trials:
+        add(trial)
+    return ordered
 
 
 def chain(sets: Mapping[str, Section], name: str) -> list[Section]:

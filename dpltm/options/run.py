@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
+from dpltm.options.data import POPULATION_HELP
 
 
 @dataclass(frozen=True)
@@ -15,8 +16,11 @@ class RunRequest:
     go into generate (what the tickets are made from) and train (the private records, which select scores as well unless
     it says otherwise).
 
-    A file with a table named recipe is an experiment of several arms and seeds (examples/papers). Its members run in `jobs`
-    processes; what is finished is not run again, so an interrupted sweep goes on with the same command.
+    `epsilon` is the whole budget: what the ledger already holds is part of it.
+
+    A file with a table named recipe is an experiment of several arms and seeds (examples/papers). Its trials run in `jobs`
+    processes; what is finished is not run again, so an interrupted sweep goes on with the same command. One ledger pays for
+    all of them. The epsilon that an arm asks for is that of each trial by itself; what all cost together is said first.
 
     Examples:
         # the three stages, as the file has them
@@ -31,8 +35,15 @@ class RunRequest:
     split: float = option(0.9, "Part of the budget for training; the rest draws the winner.", metavar="F")
     seed: int | None = option(None, "Seed of generation.", metavar="N", shown="0")
     out: str | None = option(
-        None, "Folder to write: tickets/, run/ and ledger.jsonl.", metavar="DIR", shown="dpltm-run, or NAME.sweep"
+        None, "Folder to write: tickets/ and run/.", metavar="DIR", shown="dpltm-run, or NAME.sweep"
     )
+    ledger: str | None = option(
+        None,
+        "Ledger file that pays.",
+        metavar="FILE",
+        shown="that of the dataset; of a recipe, dpltm.ledger.jsonl in its folder",
+    )
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
     seeds: int | None = option(
         None, "Of a recipe: runs of each arm, with seeds 0 to N - 1.", metavar="N", shown="its own"
     )
@@ -48,8 +59,7 @@ class RunRequest:
 class DemoRequest:
     """The three stages on the embedded digits: one half is the public source of tickets, the other half is private.
 
-    Ends in a table and the certified epsilon. No file is kept unless `out` says where; what it spends on the digits stays on
-    their account.
+    Ends in a table and the certified epsilon. No file is kept unless `out` says where; the ledger lies there as well.
 
     Examples:
         # some ten seconds; no file is kept

@@ -19,7 +19,8 @@ from sklearn.datasets import load_digits
 
 from child_processes import PATIENCE, interruptible
 from dpltm.experiments.replicates import paired, summary
-from dpltm.tickets.journal import journal_path
+from dpltm.privacy.mechanisms import NoisySgd, Selection
+from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.sweep_files import SweepFolder
 from recipes import read_recipe
 
@@ -109,12 +110,17 @@ def test_a_sweep_from_start_to_end(cli: Callable[..., Any], sweep: Callable[...,
     assert (
         rows["dense"]["privacy"]["certified"]["epsilon"] == single < rows["drawn"]["privacy"]["certified"]["epsilon"]
     )
-    # and all of them together cost more than any, and no more than their sum
+    # one ledger has all of them: six trainings, two draws
+    ledger = open_ledger(out / "dpltm.ledger.jsonl")
+    assert body["ledger"] == str(Path("r.sweep/dpltm.ledger.jsonl"))
+    assert [len([entry for entry in ledger.entries if entry.of(kind)]) for kind in (NoisySgd, Selection)] == [6, 2]
     together = body["privacy"]["certified"]["epsilon"]
-    assert single < together < 6 * rows["drawn"]["privacy"]["certified"]["epsilon"]
-    assert any("ledgers of this sweep" in note for note in body["privacy"]["notes"])
+    assert together == ledger.account().epsilon(1e-5) > single
+    assert body["privacy"]["finite"] is None
     assert any("hyperparameter search" in note for note in body["privacy"]["notes"])
     assert not list(out.glob("members/*/tickets"))  # copies that were drawn from are gone
+    shown = cli("run", "--config", "r.toml", "--jobs", "1").out
+    assert shown.startswith("all together: certified epsilon = ")
 
 
 def test_a_failed_member_leaves_a_hole(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
@@ -160,14 +166,12 @@ def test_an_interrupted_sweep_goes_on(sweep: Callable[..., dict[str, Any]], cwd:
     assert members(out).items() >= before.items()
 
 
-def test_a_trial_is_begun_once_a_session_and_attempts_stay_on_record(cwd: Path) -> None:
+def test_a_trial_is_begun_once_a_session(cwd: Path) -> None:
     """A trial that was begun in this session and is nobody's any more, since its process died, is not tried for ever."""
     folder, later = (SweepFolder(cwd / "s", "T", session) for session in ("now", "later"))
     assert folder.begin("m")
     assert not folder.begin("m")
-    (folder.trial("m") / "ledger.jsonl").touch()
     assert later.begin("m")
-    assert [path.name for path in folder.ledgers("m")] == ["ledger-attempt-1.jsonl"]
 
 
 def test_a_latent_arm(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
@@ -190,32 +194,30 @@ def test_all_together_is_never_less_than_a_row(sweep: Callable[..., dict[str, An
     dense, drawn, printed = (row["privacy"]["certified"]["epsilon"] for row in body["arms"])
     finite = body["privacy"]["finite"]
     assert printed == body["privacy"]["certified"]["epsilon"] == "inf"
-    assert finite["ledgers"] == 3  # two members, and the public set
+    assert finite["releases"] == 4  # three trainings and a draw, and not the private set
     assert finite["epsilon"] > max(dense, drawn)
     text = (cwd / "r.sweep/results.md").read_text()
-    assert "certify nothing" in text
-    assert "all together: certified epsilon inf (delta 1e-05, add-remove, unit record)" in text
+    assert "1 of 5 releases certify nothing" in text
+    assert "All together: certified epsilon inf (delta 1e-05, add-remove, unit record)" in text
 
     # what an earlier version of the recipe released stays released
     again = sweep(recipe.replace("noise-multiplier = 1.0", "noise-multiplier = 2.0"))
-    assert again["privacy"]["finite"]["ledgers"] == 5
+    assert again["privacy"]["finite"]["releases"] == 8
     assert again["privacy"]["finite"]["epsilon"] > finite["epsilon"]
 
     # provenance decides what is certified, so the recipe's is held against that of a set that was put there
     place = next((cwd / "r.sweep/tickets").glob("private-*[!n]"))
-    entered = (place / "ledger.jsonl").read_bytes()
     shutil.rmtree(place)
     shutil.copytree(next((cwd / "r.sweep/tickets").glob("public-*")), place)
-    (place / "ledger.jsonl").write_bytes(entered)  # without it, its ledger would be what is noticed
     for folder in (cwd / "r.sweep/members").glob("as-printed-*"):
         shutil.rmtree(folder)
     assert "its provenance is public" in sweep(recipe, code=1)["arms"][-1]["missing"][0]["why"]
 
 
 def test_what_lies_in_the_folder_is_respected(
-    cli: Callable[..., Any], sweep: Callable[..., dict[str, Any]], cwd: Path
+    cli: Callable[..., Any], sweep: Callable[..., dict[str, Any]], cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its title, its ledgers, and the records that its members are of."""
+    """Its title, its ledger, and the records that its members are of."""
     x, y = np.random.default_rng(0).integers(0, 255, (300, 6)).astype(np.uint8), np.arange(300) % 2
     np.savez(cwd / "d.npz", x_train=x[:200], y_train=y[:200], x_test=x[200:], y_test=y[200:])
     own = HEAD.replace('"digits"\nsubset = "0.5:1.0"', '"./d.npz"')
@@ -228,12 +230,16 @@ def test_what_lies_in_the_folder_is_respected(
     done = cli(*refused, "r.sweep")
     assert (done.code, "other records" in done.err) == (2, True)
     np.savez(cwd / "d.npz", x_train=x[:200], y_train=y[:200], x_test=x[200:], y_test=y[200:])
-    next((cwd / "r.sweep").glob("members/*/ledger.jsonl")).unlink()
+    ledger = cwd / "r.sweep/dpltm.ledger.jsonl"
+    *lines, _ = ledger.read_text().splitlines(keepends=True)
+    ledger.write_text("".join(lines))
     done = cli(*refused, "r.sweep", "--seeds", "1")
-    assert (done.code, "ledger.jsonl: holds 0 events (head none), and held 1 event (head " in done.err) == (2, True)
-    journal_path().unlink()  # as on another machine, where nothing is known of it
+    assert (done.code, "shortened" in done.err) == (2, True)
+    monkeypatch.setenv(
+        "XDG_CONFIG_HOME", str(cwd / "elsewhere")
+    )  # as on another machine, where nothing is known of it
     done = cli(*refused, "r.sweep", "--seeds", "1")
-    assert (done.code, "its ledger is gone" in done.err) == (2, True)
+    assert (done.code, "a value that was paid for here knows" in done.err) == (2, True)
 
 
 SEARCHED = """
@@ -271,8 +277,8 @@ rounds = 1
 """
 
 
-def test_a_search_looks_at_no_release_that_is_in_no_ledger(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
-    """With tickets made from the records under DP, each seed searches with its own; with those of another arm, none does.
+def test_what_a_search_looked_at_is_part_of_its_trials(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
+    """With tickets made from the records under DP, each seed searches with its own; those of another arm are paid for.
 
     Arms that search the same share the search.
     """
@@ -285,9 +291,12 @@ def test_a_search_looks_at_no_release_that_is_in_no_ledger(sweep: Callable[..., 
             ("shared", "own", 'tickets = "free"'),
         )
     )
-    body = sweep(SEARCHED + arms, code=1)
-    assert [len(row["missing"]) for row in body["arms"]] == [0, 2, 0, 0]
-    assert "made from records that are trained on" in body["arms"][1]["missing"][0]["why"]
+    body = sweep(SEARCHED + arms)
+    own, other, free, shared = (row["noise_multiplier"] for row in body["arms"])
+    assert own == pytest.approx(other, rel=1e-3)  # the release behind the search takes as much of the budget
+    assert own == pytest.approx(shared, rel=1e-3)
+    assert own > free
+    assert all(2.9 < row["privacy"]["certified"]["epsilon"] <= 3 for row in body["arms"])
     assert len(list((cwd / "r.sweep/tune").glob("*.toml"))) == 2 + 1
 
 
@@ -307,12 +316,24 @@ def test_a_row_is_of_one_search(sweep: Callable[..., dict[str, Any]], cwd: Path)
 def test_a_budget_on_the_records_holds_for_a_sweep(
     cli: Callable[..., Any], sweep: Callable[..., dict[str, Any]], cwd: Path
 ) -> None:
-    """Whichever ledger set it: one trial fits, and the next would exceed it."""
+    """Of the ledger that is named: one trial fits, and the next would exceed it."""
     alone = sweep(HEAD + DENSE, "--seeds", "1", "--dry-run")["arms"][0]["privacy"]["certified"]["epsilon"]
-    budget = ("privacy", "budget", "l.jsonl", "--dataset", "digits", "--subset", "0.5:1.0", "--epsilon", 1.01 * alone)
+    budget = ("privacy", "budget", "l.jsonl", "--epsilon", 1.01 * alone)
     assert cli(*budget, "--quiet").code == 0
-    (row,) = sweep(HEAD + DENSE, code=1)["arms"]
+    body = sweep(HEAD + DENSE, "--ledger", "l.jsonl", code=1)
+    (row,) = body["arms"]
     assert row["count"] == 1
     (hole,) = row["missing"]
     assert "budget" in hole["why"]
-    assert len(list((cwd / "r.sweep/members").glob("*/ledger*"))) == 1, "nothing was entered for the other"
+    assert body["privacy"]["certified"]["epsilon"] == alone
+    assert not (cwd / "r.sweep/dpltm.ledger.jsonl").exists()
+
+
+def test_trials_in_processes_share_the_ledger(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
+    """Each enters its release, whoever comes first; the budget that each asks for is its own."""
+    text = HEAD.replace("noise-multiplier = 1.0", "epsilon = 1.0") + DENSE
+    body = sweep(text, "--seeds", "4", "--jobs", "2")
+    certified = [one["train"]["privacy"]["certified"]["epsilon"] for one in members(cwd / "r.sweep").values()]
+    assert len(certified) == 4
+    assert all(0.99 < epsilon <= 1 for epsilon in certified)
+    assert 1 < body["privacy"]["certified"]["epsilon"] <= 4

@@ -15,7 +15,6 @@ import torch
 from dpltm.errors import InputError
 from dpltm.experiments.recipe import Recipe
 from dpltm.networks import ModelSpec
-from dpltm.privacy.events import DatasetRef
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.records import DatasetCache
 from dpltm.stages.progress import Progress
@@ -48,13 +47,10 @@ def calls(root: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def train(
-    options: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None, ending: Any = None
-) -> dict[str, Any]:
-    del progress, dataset_cache, ending
+def train(options: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
+    del progress, dataset_cache
     out = Path(options.out)
     _note(out.parents[2], out.parent.name)
-    Path(options.ledger).touch()
     if options.lr == FAILS:
         raise InputError("`lr`: is not what it must be")
     if options.lr == BREAKS:
@@ -70,8 +66,7 @@ def make_set(options: Any, progress: Progress, *, dataset_cache: DatasetCache | 
     _note(out.parents[1], out.name)
     config = GenerationConfig(rounds=1, iterations=1, batch_size=2, criterion="random", threads=None)
     body = generate(ModelSpec("mlp:2", 3, 2), torch.rand(4, 3), torch.tensor([0, 1, 0, 1]), config)
-    source = DatasetRef("public", "ab" * 16, "01234567", 0, 4, "places")
-    store_set(out, body, name=options.name, criterion="random", provenance="public", source=source, config={})
+    store_set(out, body, name=options.name, criterion="random", provenance="public", config={})
     return {}
 
 

@@ -69,31 +69,21 @@ def test_a_lock_is_one_process_alone(folder: SweepFolder) -> None:
         assert waiting.result()
 
 
-def test_ledgers_of_trials_and_of_ticket_sets_are_all_counted(folder: SweepFolder) -> None:
-    """Whether anything came of them or not."""
-    names = {f"members/m0/{name}.jsonl" for name in ("ledger", "ledger-attempt-1")}
-    names |= {"tickets/a/ledger.jsonl", "tickets/b.ledger.jsonl"}
-    for name in names:
-        (folder.root / name).parent.mkdir(exist_ok=True)
-        (folder.root / name).touch()
-    assert {str(path.relative_to(folder.root)) for path in folder.all_ledgers()} == names
-
-
 def test_a_member_that_is_a_link(folder: SweepFolder, other: Path) -> None:
     """Also when the folder is opened, whether it is a member's or nobody's: all cost is read from every one of them."""
     path = folder.root / "members" / LABEL
     path.symlink_to(other)
-    for ask in (folder.begin, folder.result, folder.ledgers, folder.trial):
+    for ask in (folder.make, folder.result, folder.trial):
         link_refused(ask, path, LABEL)
     link_refused(SweepFolder, path, folder.root, "T", "later")
     assert [path.name for path in other.iterdir()] == ["kept"]
 
 
-@pytest.mark.parametrize("name", ["run", "tickets", "ledger.jsonl"])
+@pytest.mark.parametrize("name", ["run", "tickets"])
 def test_a_link_in_a_member(folder: SweepFolder, other: Path, name: str) -> None:
-    folder.begin(LABEL)
+    folder.make(LABEL)
     (folder.trial(LABEL) / name).symlink_to(other / "new")
-    link_refused(SweepFolder(folder.root, "T", "two").begin, folder.trial(LABEL) / name, LABEL)
+    link_refused(SweepFolder(folder.root, "T", "two").make, folder.trial(LABEL) / name, LABEL)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -101,6 +91,12 @@ def test_a_part_that_is_a_link(folder: SweepFolder, other: Path, part: str) -> N
     (folder.root / part).rmdir()
     (folder.root / part).symlink_to(other)
     link_refused(SweepFolder, folder.root / part, folder.root, "T", "two")
+
+
+def test_a_ledger_that_is_a_link(folder: SweepFolder, other: Path) -> None:
+    path = folder.root / "dpltm.ledger.jsonl"
+    path.symlink_to(other / "kept")
+    link_refused(SweepFolder, path, folder.root, "T", "two")
 
 
 def test_a_head_that_is_a_link(folder: SweepFolder, other: Path) -> None:
@@ -141,7 +137,7 @@ def certified(epsilon: object) -> dict[str, Any]:
 def test_results_of_arms_of_any_name(folder: SweepFolder, name: str, epsilon: object) -> None:
     label = f"{slug(name)}-s3-01234567"
     assert folder.result(label) is None
-    folder.begin(label)
+    folder.make(label)
     folder.finish(label, {**BODY, "arm": name, "train": certified(epsilon)})
     found = folder.result(label)
     assert found is not None
@@ -155,8 +151,8 @@ def test_results_of_arms_of_any_name(folder: SweepFolder, name: str, epsilon: ob
         *(("train", certified(value)) for value in (None, "nan", "1", True, -1)),
         *(("seed", value) for value in (4, "3", True)),
         *(("digest", value) for value in ("f" * 64, None, "01234567")),
-        *(("arm", value) for value in ("another", None)),
-        *(("text", text) for text in ("", "[]", '{"format": "dpltm-sweep-result", "schema": 1}')),
+        ("arm", None),
+        *(("text", text) for text in ("", "[]", '{"format": "dpltm-sweep-result", "schema": 2}')),
     ],
 )
 def test_a_result_that_is_damaged(folder: SweepFolder, key: str, value: Any) -> None:
@@ -169,11 +165,11 @@ def test_a_result_that_is_damaged(folder: SweepFolder, key: str, value: Any) -> 
 
 
 def test_what_trials_share_is_begun_once_a_session(folder: SweepFolder) -> None:
-    assert folder.begin_shared("tickets-a")
+    assert folder.begin("tickets-a")
     assert folder.has_begun("tickets-a")
-    assert not folder.begin_shared("tickets-a")  # the process that began it died
-    assert folder.begin_shared("tickets-a", again=True)
-    assert SweepFolder(folder.root, "T", "later").begin_shared("tickets-a")
+    assert not folder.begin("tickets-a")  # the process that began it died
+    assert folder.begin("tickets-a", again=True)
+    assert SweepFolder(folder.root, "T", "later").begin("tickets-a")
 
 
 def test_how_long_a_member_took_is_its_makers_to_know(folder: SweepFolder) -> None:

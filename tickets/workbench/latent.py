@@ -75,10 +75,14 @@ def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetC
     return as_flags({"scheme": request.out, **scheme_facts(scheme), "notes": notes})
 
 
-def send(request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
+def send(
+    request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None, own: bool = False
+) -> dict[str, Any]:
     """Enter the release, randomise the records, and write the messages; return the answer of ``dpltm latent encode``.
 
-    Arguments as :func:`agree`.
+    Args:
+        request, progress, dataset_cache: as :func:`agree`.
+        own: whether the figure is that of its own lineage alone, as of a trial of a sweep.
 
     Raises:
         DpltmError: bad input, before any budget is spent.
@@ -98,7 +102,7 @@ def send(request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCa
         account = price(plan, ledger.book)
     else:
         paid = verb.encode(plan, ledger)
-        account = paid.account
+        account = ledger.book.own_account(paid.lineage) if own else paid.account
         write_messages(out, scheme, len(dataset.train), paid.values, paid.lineage)
         progress.say(f"wrote {out}")
     return as_flags(

@@ -1,56 +1,149 @@
-"""The three stages from one file, in one folder: tickets, a run, and the ledger of both."""
+"""The three stages under one budget and one ledger, from one file: what can be refused is, before the first begins."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpltm.errors import as_flags
-from dpltm.experiments.pipeline import Means, Pipeline, plan, read_pipeline
-from dpltm.options.run import RunRequest
-from dpltm.records import DatasetCache
+import torch
+
+from dpltm.errors import BudgetError, CalibrationError, InputError, as_flags
+from dpltm.experiments.recipe import Section, data_options, reads_no_records
+from dpltm.options.data import DataOptions
+from dpltm.options.generate import GenerateRequest
+from dpltm.options.run import DemoRequest, RunRequest
+from dpltm.options.sections import resolve, table
+from dpltm.options.select import SelectRequest
+from dpltm.options.train import TrainRequest
+from dpltm.privacy.account import check_private
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.ledger import Book, Ledger
+from dpltm.privacy.mechanisms import Selection
+from dpltm.privacy.statement import PrivacyReport
+from dpltm.pruning.generation import scheduled_densities
+from dpltm.records import Dataset, DatasetCache
+from dpltm.stages.checks import check_delta, check_epsilon
+from dpltm.stages.front import take_over_map
 from dpltm.stages.progress import SILENT, Progress
+from dpltm.tickets.accounts import BESIDE
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.files import check_free, only_being_written, read_json, read_toml, write_json
-from dpltm.tickets.journal import begin
-from dpltm.tickets.ledger_file import unnamed_ledger
-from dpltm.tickets.room import check_room
 from dpltm.tickets.workbench.generate import generate
-from dpltm.tickets.workbench.opening import feature_sources, services
+from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.select import select
-from dpltm.tickets.workbench.train import train
+from dpltm.tickets.workbench.train import check_request, opened_ledger, options_of, train
 from dpltm.training.checkpoint import begun_again_by, check_same
+from dpltm.training.start import fresh
+from dpltm.verbs import generate as generation
+from dpltm.verbs import select as selection
+from dpltm.verbs import train as training
 
-ROOM = 2**22
-"""Bytes that the three stages take together at least; each asks for its own before it begins."""
+REQUESTS: dict[str, type] = {"generate": GenerateRequest, "select": SelectRequest, "train": TrainRequest}
 
-FORMAT, SCHEMA, UNFINISHED = "dpltm-unfinished", 1, "unfinished.json"
+FORMAT, SCHEMA, UNFINISHED = "dpltm-unfinished", 2, "unfinished.json"
 """What a run was asked for and the answers of stages that ended, in its folder until all of them have."""
 
-RESULTS = {"generate": "tickets/tickets.json", "select": "tickets/selection.json", "train": "run/config.json"}
+RESULTS = {"generate": "tickets/tickets.json", "select": "tickets/winner.json", "train": "run/config.json"}
 """What lies in the folder of a run as soon as a stage has ended."""
+
+PUBLIC, PRIVATE = "0.0:0.5", "0.5:1.0"
+"""Halves of the digits, of the demo."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What each of the three stages is asked for."""
+
+    generate: GenerateRequest
+    select: SelectRequest
+    train: TrainRequest
+
+
+def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
+    """Run the three stages on the digits inside scikit-learn; return the answer of ``dpltm run``.
+
+    Args:
+        options: budget, delta and seed.
+        out: folder to write, with the ledger.
+        progress: who watches.
+    """
+    tickets, shared = str(out / "tickets"), {"ledger": str(out / BESIDE), "delta": options.delta}
+    pipeline = Pipeline(
+        GenerateRequest(
+            dataset="digits", subset=PUBLIC, provenance="public", rounds=10, iterations=250, batch_size=64,
+            seed=options.seed, threads=1, name="digits", out=tickets, **shared,
+        ),
+        SelectRequest(
+            dataset="digits", subset=PRIVATE, set=tickets, eps1=options.epsilon / 10, score="additive", **shared
+        ),
+        TrainRequest(
+            dataset="digits", subset=PRIVATE, ticket=tickets, filter="tanh", epsilon=options.epsilon,
+            out=str(out / "run"), **shared,
+        ),
+    )  # type: ignore[arg-type]  # fmt: skip
+    torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a machine that is busy
+    progress.say("digits: records 0:719 are the public source of tickets, records 719:1438 are the private data")
+    return run(RunRequest(options.epsilon, options.delta, out=str(out)), pipeline, progress)
 
 
 def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
-    """Runs the three stages that a file describes.
-
-    Args:
-        path: a TOML file.
-        options: see :func:`run`.
-        progress: who watches.
-
-    Raises:
-        DpltmError: as :func:`run`, or a file that cannot be read.
-    """
+    """Run the three stages that a TOML file describes. Arguments and errors as :func:`run`."""
     return run(options, read_pipeline(read_toml(path), path, options), progress)
 
 
+def read_pipeline(document: Section, path: Path, options: RunRequest) -> Pipeline:
+    """Return the three stages of a parsed TOML document, with what they share filled in.
+
+    Args:
+        document: the tables of the file.
+        path: of the file, for messages.
+        options: what the run decides for all stages: budget, delta, seed, folder and ledger.
+
+    Raises:
+        InputError: an unknown table or key, or a key that the run decides.
+    """
+    unknown = set(document) - {*REQUESTS, "run"}
+    if unknown:
+        raise InputError(
+            f"`config` {path}: unknown table or key {min(unknown)!r}; known: [run], [generate], [select], [train]"
+        )
+    public = reads_no_records(table(path, document, "select"))
+    decided = _decided(options, public)
+    records = data_options(table(path, document, "train"))
+    requests: dict[str, Any] = {}
+    for name, cls in REQUESTS.items():
+        section = table(path, document, name)
+        clash = sorted(key for key in section if decided[name].get(key.replace("-", "_")) is not None)
+        if clash:
+            otherwise = "" if "run" in document else f", or take dpltm {name} `config` {path}"
+            raise InputError(f"`config` {path}: [{name}] {clash[0]}: decided by [run] here; set it there{otherwise}")
+        if name == "select" and not public:
+            section = {**records, **section}
+        requests[name] = resolve(cls, decided[name], section, str(path))
+    return Pipeline(**requests)
+
+
+def _decided(options: RunRequest, public: bool) -> dict[str, dict[str, Any]]:
+    """What the run itself decides of each stage; ``public``: whether the draw reads no records, and enters nothing."""
+    out = Path(options.out or "")
+    tickets = str(out / "tickets")
+    account = {"ledger": options.ledger, "population": options.population}
+    shared = {"delta": options.delta, "dry_run": False}
+    eps1 = None if public else round(options.epsilon * (1 - options.split), 12)
+    return {
+        "generate": {"out": tickets, "seed": options.seed, **account, **shared},
+        "select": {"set": tickets, "eps1": eps1, **({} if public else account), **shared},
+        "train": {"ticket": tickets, "epsilon": options.epsilon, "out": str(out / "run"), **account, **shared},
+    }
+
+
 def run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[str, Any]:
-    """Runs the three stages, those that an interrupted attempt did not end; returns their answers, and the guarantee of all.
+    """Run the three stages, those that an interrupted attempt did not end; return their answers, and the guarantee of all.
 
     Args:
         options: budget, delta, and folder to write.
@@ -58,7 +151,7 @@ def run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[str
         progress: who watches.
 
     Raises:
-        DpltmError: bad input anywhere, before the first stage starts.
+        DpltmError: bad input anywhere, or too small a budget, before the first stage starts.
     """
     with begun_again_by(f"move {options.out} away to begin again"):
         return _run(options, pipeline, progress)
@@ -69,8 +162,7 @@ def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[st
     answers = _answers(unfinished, asked)
     dataset_cache = DatasetCache()
     if answers is None or options.dry_run:
-        ledger, load = unnamed_ledger(remember=False), partial(open_dataset, dataset_cache=dataset_cache)
-        privacy = plan(options, pipeline, Means(load, feature_sources(ledger.registry), ledger, services(SILENT)))
+        privacy = plan(options, pipeline, partial(open_dataset, dataset_cache=dataset_cache))
     if options.dry_run:
         return as_flags(
             {
@@ -85,8 +177,6 @@ def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[st
         )
     if answers is None:
         answers = {}
-        check_room(unfinished, ROOM, unfinished.parent / "ledger.jsonl")
-        begin(unfinished.parent)  # the folder is a new one, and so is its ledger
         unfinished.parent.mkdir(parents=True, exist_ok=True)
 
     def keep(name: str | None = None, answer: dict[str, Any] | None = None) -> None:
@@ -95,15 +185,12 @@ def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[st
         body = {"format": FORMAT, "schema": SCHEMA, "of": asked, "answers": ended}
         write_json(unfinished, body, mode=0o600)
 
-    stages: dict[str, Callable[..., dict[str, Any]]] = {
-        "generate": partial(generate, pipeline.generate, progress, dataset_cache=dataset_cache),
-        "select": partial(select, pipeline.select, progress, dataset_cache=dataset_cache),
-        "train": partial(train, pipeline.train, progress, dataset_cache=dataset_cache),
-    }
+    stages: dict[str, Callable[..., dict[str, Any]]] = {"generate": generate, "select": select, "train": train}
     keep()
     for name, stage in stages.items():
         if name not in answers:
-            answers[name] = stage(ending=partial(keep, name))
+            request = getattr(pipeline, name)
+            answers[name] = stage(request, progress, dataset_cache=dataset_cache, ending=partial(keep, name))
     for request in (pipeline.generate, pipeline.train):
         remove_ended(Path(request.out or ""))
     unfinished.unlink()
@@ -133,3 +220,110 @@ def _asked(options: RunRequest, pipeline: Pipeline) -> dict[str, Any]:
         "train": pipeline.train,
     }
     return {f"[{part}] {name}": value for part, each in parts.items() for name, value in asdict(each).items()}
+
+
+# --- what would be spent --------------------------------------------------------------------------------------------
+
+
+def plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions], Dataset]) -> PrivacyReport:
+    """Refuse all that can be refused before hours of generation: options, data, overlap, shapes, calibration.
+
+    Args:
+        options: budget, delta and split of the run.
+        pipeline: the requests of the three stages.
+        load: reads records.
+
+    Returns:
+        What everything in the ledger would come to then. Nothing is entered.
+
+    Raises:
+        DpltmError: bad input, or too small a budget.
+    """
+    check_epsilon("epsilon", options.epsilon)
+    if not 0 < options.split < 1:
+        raise InputError(f"`split`: {options.split:g} is not between 0 and 1; 0.9 leaves a tenth for the selection")
+    if pipeline.train.dense:
+        raise InputError("[train] dense: a run trains the winner; use dpltm train `dense` for the whole network")
+    check_request(pipeline.train)
+    private = load(pipeline.train)
+    ledger = opened_ledger(pipeline.train, private)
+    made = _plan_generation(pipeline.generate, load, ledger)
+    book = _with(ledger.book, *made.entries, *((made.release(ledger.book).entry,) if made.under_dp else ()))
+    if pipeline.select.rule == "mechanism":
+        book = _plan_draw(options, pipeline.select, load(pipeline.select), made, ledger, book)
+    elif made.provenance != "public":
+        raise InputError(
+            f"[select] rule: smallest-within needs public accuracies, and [generate] has provenance {made.provenance}"
+        )
+    private = _behind_map(options, private, "train", made)
+    take_over_map(private, made.dataset.feature_map, pipeline.train, "[generate]")  # which decides, so [train] may not
+    try:  # as of the whole network: what is trained does not depend on which ticket wins
+        start, asked = fresh(made.spec, 0), options_of(pipeline.train)
+        planned = training.plan(start, private, asked, ledger, book, services(SILENT))
+        check_private(planned.account, planned.entry.part)
+    except (BudgetError, CalibrationError) as error:
+        if isinstance(error, BudgetError) and (made.under_dp or ledger.account().paid):
+            raise  # it says what took the budget
+        raise InputError(
+            f"`epsilon`, `split`: {options.split:g} of {options.epsilon:g} is too little for the training; raise `epsilon`,"
+            " or `split` (0.9 leaves a tenth for the selection)"
+        ) from None
+    book.account().check_budget((planned.entry,))
+    return training.planned_statement(planned)
+
+
+def _with(book: Book, *drafts: Entry) -> Book:
+    """What a ledger would hold with drafts in it."""
+    book.account().check_budget(drafts)
+    return book.adding(drafts, [secrets.token_hex(32) for _ in drafts])
+
+
+def _plan_generation(
+    request: GenerateRequest, load: Callable[[DataOptions], Dataset], ledger: Ledger
+) -> generation.GenerationPlan:
+    generation.check_options(request)
+    source = open_features(load(request), request, None, SILENT)
+    made = generation.plan(source, request, ledger, services(SILENT))
+    if made.provenance == "data-free":
+        raise InputError(
+            "[generate] provenance: data-free tickets have no predictors to select by; say public or private, or train one"
+            " by its round with dpltm train SET@ROUND"
+        )
+    if request.no_predictors:
+        raise InputError("[generate] no-predictors: the selection needs them; leave it out")
+    return made
+
+
+def _plan_draw(
+    options: RunRequest,
+    request: SelectRequest,
+    scored: Dataset,
+    made: generation.GenerationPlan,
+    ledger: Ledger,
+    book: Book,
+) -> Book:
+    """What the ledger would hold with the draw."""
+    scored = _behind_map(options, scored, "select", made)
+    part = ledger.part(scored)
+    try:
+        check_private(book.account(), part)
+    except InputError as error:
+        raise InputError(f"[generate] and [select]: {error}") from None
+    densities = scheduled_densities(made.spec, made.config)[1:]
+    fixed = made.provenance != "private" or not ledger.part(made.dataset).overlaps(part)
+    draw = selection.settle(request, scored.records, densities, fixed)
+    mechanism = Selection(draw.eps1, draw.certified_epsilon, draw=draw.mechanism, adjacency=draw.adjacency)
+    return _with(book, Entry("release", part, (mechanism,), f"winner of {len(densities)} tickets", unit=scored.unit))
+
+
+def _behind_map(options: RunRequest, private: Dataset, stage: str, made: generation.GenerationPlan) -> Dataset:
+    """The private records of a stage, behind the map that the tickets are made with."""
+    source = made.dataset
+    private = take_over_map(private, source.feature_map, None, "[generate]")
+    check_delta(options.delta, private)
+    if (source.features, source.classes) != (private.features, private.classes):
+        raise InputError(
+            f"[generate] and [{stage}]: {source.name} has {source.features} features and {source.classes} classes,"
+            f" {private.name} has {private.features} and {private.classes}; tickets need the same"
+        )
+    return private

@@ -1,4 +1,4 @@
-"""A recipe, run: every trial that is not finished is made, by whatever processes there are.
+"""A recipe, run: every trial that is not finished is made, by whatever processes there are; and what came of them.
 
 What is finished is known by its digest, and left alone; what several processes want, the first of them makes
 (``tickets.sweep_files`` has the locks). So a sweep goes on where it was, and two in the same folder share its trials.
@@ -7,27 +7,46 @@ What is finished is known by its digest, and left alone; what several processes 
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 import secrets
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from joblib import Parallel, delayed, parallel_config
 
-from dpltm.errors import InputError, first_line, in_flags
-from dpltm.experiments.recipe import Recipe, Trial
-from dpltm.experiments.shared import Task, name_of, needs_of
-from dpltm.experiments.table import DIED
-from dpltm.privacy.events import DatasetRef
+from dpltm.errors import InputError, as_flags, first_line, in_flags
+from dpltm.experiments.reader import recipe_and_problems
+from dpltm.experiments.ready import check_ready
+from dpltm.experiments.recipe import Arm, Recipe, Task, Trial, grouped
+from dpltm.experiments.table import Outcome, markdown, planned, table, trains_at_once
+from dpltm.options.run import RunRequest
+from dpltm.options.sections import resolve
+from dpltm.options.train import TrainRequest
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import Part, lineage_from_json, lineage_of, part_from_json
+from dpltm.privacy.figures import figure
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Adjacency
+from dpltm.privacy.statement import statement
+from dpltm.records import DatasetCache
 from dpltm.stages.progress import SILENT, Progress
-from dpltm.tickets.identity import read_ref
+from dpltm.tickets.accounts import BESIDE
+from dpltm.tickets.files import read_toml
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.published import published
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.trial import TrialRunner
+from dpltm.tickets.sweep_plot import Line, draw, over_steps
+from dpltm.tickets.workbench.records import open_dataset
+from dpltm.tickets.workbench.train import train
+from dpltm.tickets.workbench.trial import DIED, TrialRunner
 
 MAX_JOBS = 1024
 
@@ -143,7 +162,7 @@ def _waves(ordered: Mapping[str, Task]) -> list[list[Task]]:
     depth: dict[str, int] = {}
     waves: list[list[Task]] = []
     for name, task in ordered.items():
-        needed = (name_of(need) for need in needs_of(task))
+        needed = (need.name for need in task.needs)
         depth[name] = max((depth[need] + 1 for need in needed if need in depth), default=0)
         waves += [[]] * (depth[name] == len(waves))
         waves[depth[name]] = [*waves[depth[name]], task]
@@ -177,7 +196,7 @@ def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progr
         for wait in (False, True):  # first what nobody is at; then what somebody else has not finished either
             _make_all(recipe, runner, workers, look, wait)
         for name, task in runner.unsettled(recipe).items():
-            failures = (folder.failure(name_of(need)) for need in needs_of(task))
+            failures = (folder.failure(need.name) for need in task.needs)
             folder.fail(name, next((why for why in failures if why is not None), in_flags(DIED)))
         look()
 
@@ -213,22 +232,10 @@ def _under_way(recipe: Recipe, runner: TrialRunner) -> list[str]:
 
 def _may_have_died_over(runner: TrialRunner, task: Task) -> bool:
     """Whether a process of this session may have died over a task."""
-    return not runner.is_settled(task) and runner.folder.has_begun(name_of(task))
+    return not runner.is_settled(task) and runner.folder.has_begun(task.name)
 
 
-def check_ledgers(recipe: Recipe, folder: SweepFolder) -> None:
-    """Opens the ledgers of all trials that nobody is at: what is missing in them is noticed before anything is spent.
-
-    Raises:
-        ArtifactError: one is damaged, gone, or holds less than when it was last used.
-    """
-    for label in (trial.label for trial in recipe.trials):
-        with folder.lock(label) as mine:
-            if mine:
-                folder.check_ledgers(label)
-
-
-def check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, DatasetRef]) -> None:
+def check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, Part]) -> None:
     """Raises InputError where a finished trial was trained on other records than those at hand: rows would mix them.
 
     Args:
@@ -237,10 +244,179 @@ def check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str
         records: at hand, by arm.
     """
     for trial in recipe.trials:
-        had = (folder.result(trial.label) or {}).get("records")
-        now = records.get(trial.arm.name)
-        if had and now and (old := read_ref(had)).content and old.content != now.content:
+        had, now = (folder.result(trial.label) or {}).get("records"), records.get(trial.arm.name)
+        if had is not None and now is not None and part_from_json(had).snapshot != now.snapshot:
             raise InputError(
                 f"`out`: {folder.trial(trial.label)} was trained on other records than those of {now.name} at hand; take"
-                " another `out`, or remove its result.json (not its ledger), to have it run again"
+                " another `out`, or remove its result.json, to have it run again"
             )
+
+
+# --- a recipe -------------------------------------------------------------------------------------------------------
+
+
+def run_recipe(path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
+    """Run a recipe, or say what would be done; return the answer of ``dpltm run``.
+
+    Args:
+        path: a TOML file.
+        options: folder, ledger, seeds, jobs and scheduler; what a recipe says for each arm must be left out.
+        progress: who watches.
+
+    Raises:
+        InputError: whatever is wrong with it, before anything starts.
+    """
+    for flag in ("epsilon", "delta", "split", "seed"):
+        if getattr(options, flag) != getattr(RunRequest, flag):
+            raise InputError(f"`{flag}`: a recipe says it for each of its arms; leave `{flag}` out")
+    check_jobs(options.jobs)
+    recipe, problems = recipe_and_problems(read_toml(path), path, seeds=options.seeds, quick=options.quick)
+    root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
+    place, dataset_cache = options.ledger or str(root / BESIDE), DatasetCache()
+    ledger = open_ledger(place, population=options.population)
+    records = check_ready(recipe, partial(open_dataset, dataset_cache=dataset_cache), ledger, problems)
+    if options.dry_run:
+        return plan(recipe, root, place, dataset_cache, progress)
+    session = new_session()
+    with contextlib.ExitStack() as opened:
+        cluster = None if options.scheduler is None else opened.enter_context(dask_workers(options.scheduler, session))
+        folder = SweepFolder(root, recipe.title, session)
+        check_same_records(recipe, folder, records)
+        total(recipe, folder, ledger)  # a ledger that is behind is noticed before anything is spent
+        runner = TrialRunner(folder, dataset_cache, ledger=place, population=options.population)
+        sweep(recipe, runner, cluster or local_workers(recipe, folder, options.jobs), progress)
+    return {"ledger": place, **finish(recipe, folder, ledger)}
+
+
+def plan(
+    recipe: Recipe, root: Path, ledger: str, dataset_cache: DatasetCache, progress: Progress = SILENT
+) -> dict[str, Any]:
+    """Return what would be done: every arm, with the epsilon of a trial, as far as that does not wait for its tickets.
+
+    Args:
+        recipe: what would be done.
+        root: folder of the sweep.
+        ledger: file of its ledger.
+        dataset_cache: datasets that were read already.
+        progress: who watches.
+    """
+    spent: list[dict[str, Any] | None] = []
+    with progress.progress("what it would spend", len(recipe.arms)) as step:
+        for arm in recipe.arms:
+            if trains_at_once(arm):
+                given = {"dense": True, "dry_run": True, "ledger": ledger}
+                request = resolve(TrainRequest, given, arm.train, str(recipe.path))
+                spent.append(train(request, SILENT, dataset_cache=dataset_cache, own=True)["privacy"])
+            else:
+                spent.append(None)
+            step(len(spent))
+    body = planned(recipe, spent)
+    head = {key: body[key] for key in ("dry_run", "recipe", "source")}
+    return {**head, "out": str(root), "ledger": ledger, **body}
+
+
+def total(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any]:
+    """Return what is said of all together: of everything in the ledger, and behind what is finished.
+
+    Attempts that failed, trials of an earlier version of the recipe and those of more seeds count as well. ``finite`` is
+    what those releases that certify anything cost together, where others certify nothing.
+
+    Args:
+        recipe: whose delta and adjacency it is stated at: the least delta, and replace-one if any arm asks it.
+        folder: of the sweep.
+        ledger: that pays.
+
+    Raises:
+        ArtifactError: the ledger holds less than what a finished trial knows of it.
+    """
+    results = [folder.result(trial.label) or {} for trial in recipe.trials]
+    account = ledger.account(lineage_of(*(lineage_from_json(one["lineage"]) for one in results if "lineage" in one)))
+    delta = min((float(arm.train.get("delta", 1e-5)) for arm in recipe.arms), default=1e-5)
+    kinds = {str(arm.train.get("adjacency", "add-remove")) for arm in recipe.arms}
+    adjacency: Adjacency = "replace-one" if "replace-one" in kinds else "add-remove"
+    notes, finite = ["of all trials together: of everything that their ledger holds"], None
+    if math.isinf(account.epsilon(delta, "rdp")) and math.isinf(account.epsilon(delta)):
+        rest = finite_part(account, delta)
+        finite = {"epsilon": rest.epsilon(delta), "releases": len(rest.paid)}
+        notes.append(
+            f"{len(account.paid) - len(rest.paid)} of {len(account.paid)} releases certify nothing: all together neither;"
+            f" the others together would be epsilon {figure(finite['epsilon'])}"
+        )
+    body = statement(account, delta, adjacency=adjacency, notes=notes).to_json()
+    return as_flags({**body, "nominal": None, "finite": finite})
+
+
+def finite_part(account: Account, delta: float) -> Account:
+    """Return an account without releases for which, each by itself, nothing is certified.
+
+    Args:
+        account: of everything.
+        delta: in (0, 1).
+    """
+    alone = ((entry, replace(account, entries=(entry,))) for entry in account.entries)
+    kept = (entry for entry, one in alone if not entry.paid or math.isfinite(one.epsilon(delta, "rdp")))
+    return replace(account, entries=tuple(kept))
+
+
+def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any]:
+    """Return the table, written as ``results.json``, ``results.md`` and, where the recipe asks for one, ``figure.png``.
+
+    The files hold no minutes, no folders, and nothing that trials said when they failed.
+
+    Args:
+        recipe: the experiment.
+        folder: of the sweep.
+        ledger: that paid.
+    """
+    outcomes = [
+        Outcome(trial, folder.result(trial.label), folder.failure(trial.label), folder.work(trial.label))
+        for trial in recipe.trials
+    ]
+    privacy = total(recipe, folder, ledger)
+    body = table(recipe, outcomes, privacy)
+    place = {"config": str(recipe.path), "out": str(folder.root)}
+    lines = _lines(recipe, body, folder)
+    place["figure"] = str(folder.root / "figure.png") if lines else None  # type: ignore[assignment]
+    shared = {**published(place), **table(recipe, outcomes, privacy, shared=True)}
+    folder.write_text("results.json", json.dumps(shared, indent=1, allow_nan=False) + "\n")
+    folder.write_text("results.md", markdown(shared))
+    if lines and recipe.figure is not None:
+        steps = recipe.figure["over"] == "steps"
+        draw(
+            folder.root / "figure.png", lines, title=recipe.title, x=recipe.figure.get("x", "steps" if steps else "value"),
+            measure=recipe.measure, steps=steps, log=recipe.figure.get("log", False),
+        )  # fmt: skip
+    return {**{key: body[key] for key in ("recipe", "source")}, **place, **body}
+
+
+def _lines(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> list[Line]:
+    """The lines of the recipe's figure, from what is finished."""
+    if recipe.figure is None:
+        return []
+    rows = {row["name"]: row for row in body["arms"]}
+    if recipe.figure["over"] == "values":
+        lines = [_over_values(name, arms, rows) for name, arms in grouped(recipe.arms)]
+    else:
+        lines = []
+        for arm in recipe.arms:
+            labels = [trial.label for trial in recipe.trials if trial.arm is arm]
+            runs = [folder.trial(label) / "run" for label in labels if folder.result(label) is not None]
+            if runs:
+                spent = figure(rows[arm.name]["privacy"]["certified"]["epsilon"])
+                lines.append(over_steps(arm.name, runs, recipe.measure, spent))
+    return [line for line in lines if line is not None]
+
+
+def _over_values(name: str, arms: list[Arm], rows: Mapping[str, Any]) -> Line | None:
+    """The line of a group of arms over what varies between them; None where none is finished."""
+    points = [(arm.varied, rows[arm.name]) for arm in arms if isinstance(arm.varied, (int, float))]
+    points = [(x, row) for x, row in points if row["mean"] is not None]
+    if not points:
+        return None
+    half = [row["interval"] or 0.0 for _, row in points]
+    mean = [row["mean"] for _, row in points]
+    low, high = ([m + sign * h for m, h in zip(mean, half, strict=True)] for sign in (-1, 1))
+    epsilon = [float(row["privacy"]["certified"]["epsilon"]) for _, row in points]
+    ends = dict.fromkeys(figure(pick(epsilon)) for pick in (min, max))
+    title = f"{name} (certified epsilon {' to '.join(ends)})"
+    return Line(title, [float(x) for x, _ in points], mean, low, high, epsilon)

@@ -14,9 +14,9 @@ import refusals
 from dpltm.experiments.reader import recipe_and_problems
 from dpltm.experiments.ready import check_ready
 from dpltm.options.data import DataOptions
-from dpltm.privacy.events import DatasetRef
+from dpltm.privacy.entry import Part
+from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
-from dpltm.records.registry import RecordRegistry
 from recipes import DENSE, HEAD, SETS
 
 
@@ -26,9 +26,9 @@ def read(options: DataOptions) -> Dataset:
     return load(options.dataset, subset=options.subset, classes=options.classes, bounds=bounds)
 
 
-def ready(text: str, **options: Any) -> dict[str, DatasetRef]:
+def ready(text: str, **options: Any) -> dict[str, Part]:
     recipe, problems = recipe_and_problems(tomllib.loads(text), Path("recipe.toml"), **options)
-    return check_ready(recipe, read, RecordRegistry(), problems)
+    return check_ready(recipe, read, Ledger(), problems)
 
 
 def refused(text: str) -> str:
@@ -43,7 +43,7 @@ def no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_what_each_arm_trains_on() -> None:
     records = ready(HEAD + DENSE + '[[arm]]\nname = "all"\ntrain = { subset = "0:1438" }\n')
     assert list(records) == ["dense", "all"]
-    assert records["dense"].may_overlap(records["all"])
+    assert records["dense"].overlaps(records["all"])
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,10 @@ def test_what_each_arm_trains_on() -> None:
         (DENSE + 'train = { epsilon = 1.0 }\ntune = { dataset = "digits", for-records = 1600, lr = "1" }',
          "tune `dataset`: digits is declared public and shares records with digits[0.5:1.0]"),
         ('[[arm]]\nname = "x"\ntickets = "b"\nround = 1\n[tickets.b]\nfrom = "a"\ndataset = "digits"\n',
-         "[tickets.b] `dataset`: digits[0.0:0.5] is declared public and shares records with digits[700:1438]"),
+         "[tickets.a] `dataset`: digits[0.0:0.5] is declared public and shares records with digits[700:1438]"),
         ('[[arm]]\nname = "x"\ntickets = "none"\nround = 1\n', "tickets: no set 'none'; known: a"),
-        ('[[arm]]\nname = "x"\ntickets = "a"\nround = 1\n', "[tickets.a] `dataset`: digits[0.0:0.5] is declared public"),
+        (DENSE + 'train = { subset = "700:1438" }\n', "[tickets.a] `dataset`: digits[0.0:0.5] is declared public"),
+        (DENSE + '[[arm]]\nname = "x"\ntrain = { unit-column = "who" }\n', "`unit_column`"),
         ('[[arm]]\nname = "x"\ntrain = { dataset = "FOLDER/alone.npz", classes = 10, bounds = "0,16" }\n',
          "has no test records"),
     ],

@@ -12,8 +12,7 @@ from joblib import Parallel, delayed
 
 import stub_trials
 from dpltm.errors import InputError
-from dpltm.experiments.recipe import Recipe, Trial
-from dpltm.experiments.shared import tasks
+from dpltm.experiments.recipe import Recipe, Trial, tasks
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.sweep import Workers, dask_workers, sweep
 from dpltm.tickets.workbench.trial import TrialRunner
@@ -134,15 +133,12 @@ def test_processes_make_what_others_need_first_and_leave_joblib_as_it_was(tmp_pa
 
 
 def test_a_process_that_dies_takes_one_trial_along(tmp_path: Path) -> None:
-    """Its other processes are ended then; what they were at is made again, with what it has spent on record."""
+    """Its other processes are ended then; what they were at is made again."""
     recipe = read_recipe(HEAD + FINE + arm("dies", lr=DIES), seeds=1)
     folder = made(recipe, tmp_path / "s", Workers(2, "s"))
     assert finished(recipe, folder) == {"one", "two", "three"}
     assert failures(recipe, folder) == {"dies": "its process died; of too little memory, perhaps: take fewer --jobs"}
-    attempts = calls(folder.root)
-    for trial in recipe.trials:
-        assert len(folder.ledgers(trial.label)) == attempts.count(trial.label)
-    assert attempts.count(recipe.trials[-1].label) == 2  # once more, alone: it may have been another's fault
+    assert calls(folder.root).count(recipe.trials[-1].label) == 2  # once more, alone: it may have been another's fault
 
 
 @pytest.fixture(scope="module")
