@@ -18,15 +18,13 @@ from typing import Any
 
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.old_ledger import Ledger
+from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
-from dpltm.records.registry import RecordRegistry
-from dpltm.stages.audit import audit
 from dpltm.stages.services import Services
-from dpltm.stages.starting_point import fresh
-from dpltm.stages.train import train
-from dpltm.stages.train_plan import plan
 from dpltm.training.run import Run
+from dpltm.training.start import fresh
+from dpltm.verbs.audit import audit
+from dpltm.verbs.train import train_start
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "1": ("mlp:100", {"noise_multiplier": 1.1, "steps": 2730, "audit": 60000, "lr": 1.0}),
@@ -49,10 +47,9 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def trained(dataset: Dataset, network: str, options: dict[str, Any], seed: int) -> Run:
     """A dense training from starting weights of their own; its noise and its coins are fresh."""
-    ledger = Ledger(registry=RecordRegistry())
     start = fresh(ModelSpec(network, dataset.features, dataset.classes), seed)
     options = {"batch_size": 256.0, "lr": 0.25, **options}
-    return train(plan(start, dataset, TrainOptions(**options), ledger, Services()), Services())
+    return train_start(start, dataset, TrainOptions(**options), Ledger(), Services())
 
 
 def attacked(dataset: Dataset, name: str, seeds: int, canaries: int | None) -> dict[str, Any]:

@@ -37,11 +37,10 @@ from torch import nn
 import dpltm
 import planted
 from dpltm import PrivateLoop
-from dpltm.audit.canaries import Canaries, Observations
+from dpltm.audit.canaries import Canaries, Observations, plant
 from dpltm.audit.findings import examine
 from dpltm.audit.local import local_bound
 from dpltm.audit.pairs import pair_bound
-from dpltm.audit.plant import plant
 from dpltm.audit.selection import drawn_bound, worst_neighbour
 from dpltm.cli import main as command
 from dpltm.errors import DpltmError
@@ -58,11 +57,11 @@ from dpltm.randomness.sampling import Records
 from dpltm.records import Dataset, from_arrays, load, units
 from dpltm.records.synthetic import SENSITIVITY, release_moments
 from dpltm.stages import search
-from dpltm.stages.audit import audit
 from dpltm.tickets import checkpoint_files
 from dpltm.training import descent as training
 from dpltm.training import second_moments
 from dpltm.training.run import Run
+from dpltm.verbs.audit import audit
 from entries import having
 
 DELTA, CONFIDENCE = 1e-5, 0.95

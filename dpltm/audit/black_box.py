@@ -23,11 +23,9 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp, ndtri
 
-from dpltm.audit.estimate import clopper_pearson
-from dpltm.audit.f_dp import TradeOff
-from dpltm.audit.noise_family import NoiseFamily
+from dpltm.audit.f_dp import NoiseFamily, TradeOff
 from dpltm.audit.one_run import check_confidence
-from dpltm.audit.pairs import pair_bound
+from dpltm.audit.pairs import clopper_pearson, pair_bound
 from dpltm.errors import InputError
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.statement import json_figure

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,7 +29,11 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.filters import Filter
 from dpltm.filters.trial import filtered
+from dpltm.privacy.mechanisms import Adjacency
 from dpltm.randomness.noise import RandomSource, uniform
+
+if TYPE_CHECKING:
+    from dpltm.training.descent import NoisyGradients
 
 LENGTH = 1e8
 """Of a canary's gradient on each coordinate: every filter is at the end of its range there."""
@@ -232,3 +237,22 @@ class NoCanaries:
 
 
 NO_CANARIES = NoCanaries()
+
+
+def plant(gradients: NoisyGradients, count: int | None, adjacency: Adjacency, coins: RandomSource) -> None:
+    """Adds canaries to a training that has not begun.
+
+    Args:
+        gradients: of the training.
+        count: of canaries; None for no audit.
+        adjacency: the relation that is claimed.
+        coins: of the audit.
+
+    Raises:
+        InputError: more canaries than live coordinates.
+    """
+    if count is not None:
+        layers, config = gradients.gradients.layer_of, gradients.config
+        gradients.canaries = Canaries(
+            count, config.filter, layers, config.sampling_rate, adjacency == "replace-one", coins
+        )

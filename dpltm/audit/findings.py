@@ -1,18 +1,25 @@
-"""What an audit of a training found: lower bounds, beside what is claimed."""
+"""What an audit of a training found: lower bounds, beside what is claimed.
+
+A bound holds for a number of guesses that depends on no coin, so how many coins are guessed, and which, is settled before a
+score is looked at. Two numbers are tried: one that suits the attack as it would be if nothing were wrong, from public
+numbers alone, and all canaries, which tells most where a bug makes the attack perfect. Each gets a part of the error that is
+allowed (Bonferroni).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 
 from dpltm.audit import f_dp, one_run
 from dpltm.audit.canaries import Observations
-from dpltm.audit.estimate import gaussian_epsilon
-from dpltm.audit.guessing import PLANNED, Guesses, guess
-from dpltm.audit.noise_family import NoiseFamily
 from dpltm.audit.one_run import check_confidence
+from dpltm.audit.pairs import clopper_pearson
 from dpltm.errors import InputError
 from dpltm.privacy import gdp
 from dpltm.privacy.account import Account, Planned
@@ -20,6 +27,77 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.statement import Certified, Nominal, json_figure, statement
 
 METHOD = "white-box canaries in one run"
+
+
+SHARES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
+"""Of the canaries, that may be guessed."""
+
+PLANNED = 0.8
+"""Part of the allowed error that the planned number of guesses gets; all canaries get the rest."""
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """A number of guesses, and how many were right.
+
+    Attributes:
+        guesses: half of them for the largest scores, half for the smallest.
+        correct: of these.
+        error: that is allowed a bound from them: 1 minus its confidence.
+    """
+
+    guesses: int
+    correct: int
+    error: float
+
+
+@lru_cache(maxsize=64)
+def planned(canaries: int, mu: float, error: float) -> int:
+    """The number of guesses with the best expected bound at delta 0.
+
+    Scores are taken as N(0, 1), and N(mu, 1) where a canary is in.
+
+    Args:
+        canaries: m.
+        mu: of the attack, from public numbers.
+        error: that is allowed.
+    """
+    numbers = [2 * max(1, int(share * canaries / 2)) for share in SHARES]
+    accuracy = [_accuracy(number / canaries, min(mu, 30.0)) for number in numbers]
+    bounds = [
+        one_run.epsilon_bound(canaries, number, int(number * right), 0.0, 1 - error)
+        for number, right in zip(numbers, accuracy, strict=True)
+    ]
+    return numbers[int(np.argmax(bounds))]
+
+
+def _accuracy(share: float, mu: float) -> float:
+    """Of guesses on the ``share`` of canaries at both ends; by symmetry, of those with the largest scores."""
+    if share >= 1:
+        return float(ndtr(mu / 2))
+    threshold = brentq(lambda at: ndtr(mu - at) + ndtr(-at) - share, -40.0, 80.0)
+    return float(ndtr(mu - threshold) / share)
+
+
+def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float) -> tuple[Guesses, ...]:
+    """Guesses at both numbers.
+
+    Args:
+        scores: of canaries, the larger the likelier in, ``(m,)``.
+        included: their coins, ``(m,)`` bool.
+        mu: of the attack, from public numbers.
+        confidence: that bounds from all guesses hold together.
+    """
+    order, count, error = np.argsort(-scores, kind="stable"), len(scores), 1 - confidence
+    numbers = {count // 2 * 2: error * (1 - PLANNED)}
+    best = planned(count, mu, error * PLANNED)
+    numbers[best] = numbers.get(best, 0.0) + error * PLANNED
+    return tuple(
+        Guesses(
+            number, int(included[order[: number // 2]].sum() + (~included[order[count - number // 2 :]]).sum()), part
+        )
+        for number, part in numbers.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -132,4 +210,29 @@ def _by_trade_off(canaries: int, found: tuple[Guesses, ...], mechanism: NoisySgd
     def refuted(curve: f_dp.TradeOff) -> bool:
         return any(f_dp.refutes(curve, canaries, one.guesses, one.correct, 1 - one.error / 2) for one in found)
 
-    return NoiseFamily(mechanism, delta).bound(refuted)
+    return f_dp.NoiseFamily(mechanism, delta).bound(refuted)
+
+
+def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
+    """Epsilon at ``delta`` of the mu that the errors suggest, if the release is Gaussian-DP: an estimate, not a bound.
+
+    Of G_mu, false alarms a and misses b give mu = Phi^-1(1 - a) - Phi^-1(b) (Nasr et al. 2023, "Tight Auditing of
+    Differentially Private Machine Learning", section 4). Upper Clopper-Pearson bounds on a and b make mu a lower bound *if*
+    canaries of one run are independent trials and the trade-off function is Gaussian. Neither is certain, so the figure
+    refutes nothing. The half with the larger scores is taken to be in.
+
+    Args:
+        scores: of canaries, ``(m,)``.
+        included: their coins, ``(m,)`` bool.
+        delta: in (0, 1).
+        confidence: of both errors together, in (0, 1).
+    """
+    taken = np.zeros(len(scores), dtype=bool)
+    taken[np.argsort(-scores, kind="stable")[: len(scores) // 2]] = True
+    each = 1 - (1 - confidence) / 2
+    inside, outside = int(included.sum()), int((~included).sum())
+    alarms = clopper_pearson(int((taken & ~included).sum()), outside, each)
+    misses = clopper_pearson(int((~taken & included).sum()), inside, each)
+    if alarms + misses >= 1:
+        return 0.0
+    return gdp.epsilon(delta, float(ndtri(1 - alarms) - ndtri(misses)))

@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-
-from dpltm.audit.estimate import clopper_pearson
+from scipy.stats import beta
 
 THRESHOLDS = 40
 """That are tried on the half that decides."""
@@ -43,3 +42,14 @@ def _bound(first: np.ndarray, second: np.ndarray, level: float, side: bool, delt
     low = 1 - clopper_pearson(int((~likely).sum()), len(likely), each)
     high = clopper_pearson(int(unlikely.sum()), len(unlikely), each)
     return math.log((low - delta) / high) if low > delta else -math.inf
+
+
+def clopper_pearson(count: int, trials: int, confidence: float) -> float:
+    """An upper bound on a probability (Clopper, Pearson 1934), exact for independent trials.
+
+    Args:
+        count: of trials that it was met in.
+        trials: at least ``count``.
+        confidence: one-sided, in (0, 1).
+    """
+    return 1.0 if count >= trials else float(beta.ppf(confidence, count + 1, trials - count))

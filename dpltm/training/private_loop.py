@@ -24,8 +24,7 @@ import numpy as np
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from dpltm.audit.canaries import check_canaries
-from dpltm.audit.plant import plant
+from dpltm.audit.canaries import check_canaries, plant
 from dpltm.errors import BudgetError, InputError
 from dpltm.gradients import Loss
 from dpltm.networks.masks import Mask

@@ -18,8 +18,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from dpltm.audit.canaries import check_canaries
-from dpltm.audit.plant import plant
+from dpltm.audit.canaries import check_canaries, plant
 from dpltm.errors import ArtifactError, BudgetError, DpltmError, InputError
 from dpltm.features.centre import SENSITIVITY, release_mean
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter

@@ -12,7 +12,7 @@ from torch import nn
 
 from dpltm import PrivateLoop
 from dpltm.audit.canaries import LEAST, Canaries
-from dpltm.audit.guessing import PLANNED
+from dpltm.audit.findings import PLANNED
 from dpltm.audit.one_run import least_canaries
 from dpltm.errors import InputError
 from dpltm.filters import FILTERS, Clip, make_filter

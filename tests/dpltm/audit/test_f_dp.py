@@ -10,10 +10,10 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from dpltm.audit import f_dp
-from dpltm.audit.estimate import clopper_pearson, gaussian_epsilon
 from dpltm.audit.f_dp import TradeOff, refutes
-from dpltm.audit.guessing import guess, planned
+from dpltm.audit.findings import gaussian_epsilon, guess, planned
 from dpltm.audit.one_run import epsilon_bound
+from dpltm.audit.pairs import clopper_pearson
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.mechanisms import NoisySgd
 from exact import gaussian_delta
