@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
 from dpltm.networks import ModelSpec, build
@@ -318,43 +318,22 @@ def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
     }
     theta0 = {name: tensors[name if name in tensors else name + _ORIG] for name in spec.shapes()}
     masks = {name: tensors[name + _MASK] for name in spec.shapes() if name + _MASK in tensors}
-    return _imported(spec, theta0, masks, str(path))
-
-
-def import_pruned_module(model: nn.Module, spec: ModelSpec) -> Tickets:
-    """The same from a model in memory that ``torch.nn.utils.prune`` has pruned, its modules named as those of ``spec``."""
-    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    pruned = [name for name in spec.shapes() if name + _MASK in state and name + _ORIG in state]
-    masks = {name: state.pop(name + _MASK) for name in pruned}
-    theta0 = {
-        name.removesuffix(_ORIG) if name.removesuffix(_ORIG) in masks else name: value for name, value in state.items()
-    }
-    actual = {name: tuple(value.shape) for name, value in theta0.items()}
-    if actual != spec.shapes():
-        wrong = next(name for name in (*spec.shapes(), *actual) if spec.shapes().get(name) != actual.get(name))
-        raise InputError(
-            f"model: {wrong}: {actual.get(wrong)} in the model, {spec.shapes().get(wrong)} in {spec.text}"
-        )
-    return _imported(spec, theta0, masks, "model")
-
-
-def _imported(spec: ModelSpec, theta0: Mapping[str, Tensor], masks: Mapping[str, Tensor], where: str) -> Tickets:
     live_mask = {name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()}
     for name, value in masks.items():
         if live_mask[name].ndim < 2 and not bool((value == 1).all()):
-            raise InputError(f"{where}: {name} is pruned, but only weights can be: biases stay live")
+            raise InputError(f"{path}: {name} is pruned, but only weights can be: biases stay live")
         if not bool(((value == 0) | (value == 1)).all()):
-            raise InputError(f"{where}: {name}{_MASK} holds values other than 0 and 1; it is no mask")
+            raise InputError(f"{path}: {name}{_MASK} holds values other than 0 and 1; it is no mask")
         live_mask[name] = value == 1
     mask = Mask(live_mask)
-    mask.check_alive(where)
+    mask.check_alive(str(path))
     if mask.density == 1:
-        raise InputError(f"{where}: its masks prune nothing")
+        raise InputError(f"{path}: its masks prune nothing")
     dense = Mask({name: torch.ones_like(value) for name, value in live_mask.items()})
     values = {name: value.to(torch.float32) for name, value in theta0.items()}
     for name, value in values.items():
         if not bool(value.isfinite().all()):
-            raise InputError(f"{where}: {name} holds a weight that is not finite")
+            raise InputError(f"{path}: {name} holds a weight that is not finite")
     return Tickets(spec, values, (Ticket(0, dense, None, None), Ticket(1, mask, None, None)))
 
 

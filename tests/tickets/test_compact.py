@@ -17,9 +17,8 @@ from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.pruning.ticket_set import Parent
-from dpltm.tickets.compact import compact_run, compact_set
+from dpltm.tickets.compact import compact_run, compact_set, plain_pytorch
 from dpltm.tickets.files import new_folder, write_json, write_lineage
-from dpltm.tickets.plain import plain_pytorch
 from dpltm.tickets.run import load_run, weights_of, write_run
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, private_path

@@ -26,7 +26,6 @@ from dpltm.tickets.export import (
     export_set,
     export_state_dict,
     export_torch_prune,
-    import_pruned_module,
     import_torch_prune,
     read_origin,
 )
@@ -180,26 +179,16 @@ def test_a_model_that_torch_pruned(tmp_path, spec):
     for module in weighted(model)[:-1]:
         prune.l1_unstructured(module, "weight", 0.6)
     path = stored(tmp_path / "t.safetensors", model.state_dict())
-    for tickets in (import_torch_prune(path, spec), import_pruned_module(model, spec)):
-        mask = tickets.tickets[1].mask
-        assert equal(tickets.theta0, before)
-        for name, value in before.items():
-            if value.ndim < 2 or name == list(before)[-2]:
-                assert bool(mask[name].all())
-            else:
-                least = value.abs().flatten().sort().values[round(0.6 * value.numel()) - 1]
-                assert torch.equal(mask[name], value.abs() > least)
-        assert torch.equal(masked(spec, tickets.theta0, mask)(records(spec)), model.eval()(records(spec)))
-
-
-def test_a_model_in_memory_stays_as_it_is():
-    """Also one of another dtype, which a ticket does not have."""
-    model = pruned_by_torch(MLP).double()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    for value in import_pruned_module(model, MLP).theta0.values():
-        assert value.dtype == torch.float32
-        value.fill_(7.0)
-    assert equal(model.state_dict(), before)
+    tickets = import_torch_prune(path, spec)
+    mask = tickets.tickets[1].mask
+    assert equal(tickets.theta0, before)
+    for name, value in before.items():
+        if value.ndim < 2 or name == list(before)[-2]:
+            assert bool(mask[name].all())
+        else:
+            least = value.abs().flatten().sort().values[round(0.6 * value.numel()) - 1]
+            assert torch.equal(mask[name], value.abs() > least)
+    assert torch.equal(masked(spec, tickets.theta0, mask)(records(spec)), model.eval()(records(spec)))
 
 
 def put(name, value, under=None):
@@ -231,25 +220,20 @@ def test_what_is_no_ticket(tmp_path, spoil, why):
     prune.identity(model.fc1, "bias")  # a mask that prunes nothing, which is no reason to refuse it
     state = model.state_dict()  # of the same memory
     path = stored(tmp_path / "t.safetensors", state)
-    for tickets in (import_torch_prune(path, MLP), import_pruned_module(model, MLP)):
-        assert torch.equal(tickets.theta0["fc1.bias"], model.fc1.bias_orig)
-        assert bool(tickets.tickets[1].mask["fc1.bias"].all())
+    tickets = import_torch_prune(path, MLP)
+    assert torch.equal(tickets.theta0["fc1.bias"], model.fc1.bias_orig)
+    assert bool(tickets.tickets[1].mask["fc1.bias"].all())
     spoil(state)
     stored(path, state)
     assert told(import_torch_prune, path, MLP, kind=InputError) == f"{path}: {why}"
-    assert told(import_pruned_module, model, MLP, kind=InputError) == f"model: {why}"
 
 
 def test_a_model_of_other_names_or_shapes(tmp_path):
-    assert told(import_pruned_module, build(MLP, 1), MLP, kind=InputError) == "model: its masks prune nothing"
-    alone = nn.Sequential(nn.Linear(12, 3))
-    prune.l1_unstructured(alone[0], "weight", 4)
-    message = told(import_pruned_module, alone, MLP, kind=InputError)
-    assert message.startswith("model: fc1.weight: None in the model")
+    path = stored(tmp_path / "t.safetensors", build(MLP, 1).state_dict())
+    assert told(import_torch_prune, path, MLP, kind=InputError) == f"{path}: its masks prune nothing"
     path, state = tmp_path / "t.safetensors", pruned_by_torch(MLP).state_dict()
     for other in (ModelSpec("mlp:8,6", 13, 3), ModelSpec("mlp:8,6", 12, 4), ModelSpec("mlp:9,6", 12, 3)):
         told(import_torch_prune, stored(path, state), other)
-        assert told(import_pruned_module, pruned_by_torch(MLP), other, kind=InputError).startswith("model: fc")
     ones = torch.ones(8, 12)  # a mask alone, no mask, a weight by both names, another dtype
     for key, value in (("weight_orig", None), ("weight_mask", None), ("weight", ones), ("weight_orig", ones.half())):
         changed = {name: one for name, one in {**state, f"fc1.{key}": value}.items() if one is not None}
