@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from dpltm.options import option
 
 LEDGER_SHOWN = "dpltm.ledger.jsonl beside a file, NAME.ledger.jsonl of a dataset by name"
+UNPROTECTED_HELP = (
+    "Release without protection from an account that holds releases with it, and no guarantee from then on."
+)
 POPULATION_HELP = "Whose account the ledger is; refused where it is another's. A name alone separates nothing."
 
 

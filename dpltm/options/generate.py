@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import DataOptions, LedgerOptions
+from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
 from dpltm.options.features import FeatureOptions
 from dpltm.pruning import CRITERIA, SCOPES, Criterion
 
@@ -92,6 +92,7 @@ class ContentOptions:
 
     no_predictors: bool = option(False, "Leave out the trained networks that select scores: a third of the size.")
     reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as unprotected.")
+    unprotected: bool = option(False, UNPROTECTED_HELP)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import DataOptions, LedgerOptions
+from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class GuaranteeOptions:
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
     delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
     reveal: bool = option(False, "Print scores and probabilities; entered in the ledger as unprotected.")
+    unprotected: bool = option(False, UNPROTECTED_HELP)
 
 
 @dataclass(frozen=True, kw_only=True)

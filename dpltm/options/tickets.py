@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import DataOptions, LedgerOptions
+from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
 from dpltm.options.features import FeatureOptions
 
 
@@ -138,6 +138,7 @@ class ImportOptions:
         choices=("public", "private", "data-free"),
     )
     name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the file's name")
+    unprotected: bool = option(False, UNPROTECTED_HELP)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, for_tables, resolve
+from dpltm.privacy.mechanisms import Unprotected
 
 if TYPE_CHECKING:
-    from dpltm.privacy.mechanisms import Unit
-    from dpltm.privacy.old_ledger import Ledger
+    from dpltm.privacy.account import Account
+    from dpltm.privacy.entry import Entry
     from dpltm.pruning.ticket_set import TicketSet
     from dpltm.records import Dataset
 
@@ -108,7 +110,7 @@ def check_delta(delta: float, dataset: Dataset) -> None:
     check_delta_of(delta, dataset.records, dataset.records if described else len(dataset.train), dataset.unit)
 
 
-def check_delta_of(delta: float, records: int, at_hand: int, unit: Unit = "record") -> None:
+def check_delta_of(delta: float, records: int, at_hand: int, unit: str = "record") -> None:
     """Raises InputError unless 0 < delta < 1/n for the public number of records, and for those at hand.
 
     Args:
@@ -133,28 +135,20 @@ def check_delta_of(delta: float, records: int, at_hand: int, unit: Unit = "recor
         )
 
 
-class LedgerState:
-    """A ledger as it was when something was planned on it: the plan runs on that ledger as it was, so once.
-
-    Budgets, noise and the order of releases were settled by what it held then. The events of a plan have their time already,
-    and the same events twice, in this ledger or another, would count as one release.
+def check_unprotected(account: Account, drafts: Iterable[Entry], allowed: bool) -> None:
+    """Refuse to end the guarantees of an account that has some, unless that is meant.
 
     Args:
-        ledger: that is planned on.
+        account: of the ledger.
+        drafts: what would be entered.
+        allowed: whether the user said so.
 
-    Attributes:
-        events: what it held.
+    Raises:
+        InputError: a release without protection would join releases with it.
     """
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger, self.events = ledger, ledger.events
-
-    def check(self, ledger: Ledger) -> None:
-        """Raises InputError if that is another ledger, or has grown since."""
-        if ledger is not self._ledger:
-            raise InputError("`ledger`: another one than this was planned on; plan again")
-        ledger.check_unchanged(self.events)
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Raises InputError: a copy of a plan with its ledger would run as well."""
-        raise InputError("`plan`: it cannot be copied, since it runs once; plan again")
+    ends = any(draft.of(Unprotected) for draft in drafts)
+    if ends and account.paid and not allowed and not any(entry.of(Unprotected) for entry in account.paid):
+        raise InputError(
+            "`unprotected`: the ledger holds releases with a guarantee, and one without protection would leave none for anybody"
+            " in it; name a `ledger` for trying out, or say `unprotected`"
+        )

@@ -49,7 +49,7 @@ from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes, test_notes, unit_notes
 from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments
 from dpltm.registry import listed
-from dpltm.stages.checks import check_count, check_delta, check_epsilon, model_spec
+from dpltm.stages.checks import check_count, check_delta, check_epsilon, check_unprotected, model_spec
 from dpltm.stages.columns import input_groups
 from dpltm.stages.front import declare_public, feature_notes
 from dpltm.stages.inputs import batched_records, inputs, tensors
@@ -218,6 +218,7 @@ def plan(
     if going_on:
         return settled
     account.check_budget(settled.entries)
+    check_unprotected(ledger.account(), settled.entries, options.unprotected or own)
     if settled.under_dp:
         services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
         account.check_budget((settled.release(ledger.book).entry,))

@@ -32,7 +32,7 @@ from dpltm.pruning.ticket_set import Candidate, TicketSet, Winner
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import Dataset
 from dpltm.records.notes import bounds_notes, public_input_notes, unit_notes
-from dpltm.stages.checks import check_delta, check_same_network
+from dpltm.stages.checks import check_delta, check_same_network, check_unprotected
 from dpltm.stages.front import feature_notes, network_inputs, take_over_map
 from dpltm.stages.inputs import inputs
 from dpltm.stages.services import Services
@@ -118,6 +118,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     account = ledger.account(lineage)
     check_private(account, part)
     account.check_budget((made.entry, *made.looks))
+    check_unprotected(ledger.account(), made.looks, options.unprotected)
     drawn = (made.entry,)
     before, after = (each.epsilon(options.delta) for each in (account, account + drawn))
     services.progress.say(

@@ -25,7 +25,7 @@ from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, r
 from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
 from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes
-from dpltm.stages.checks import check_tables
+from dpltm.stages.checks import check_tables, check_unprotected
 from dpltm.stages.front import FeatureSources, declare_public, take_over_map, with_feature_map
 from dpltm.stages.progress import SILENT, Progress
 
@@ -240,4 +240,5 @@ def _declared(dataset: Dataset, options: ImportOptions, ledger: Ledger, file: st
             part = ledger.part(dataset)
             check_private(ledger.account(), part)
             made = Entry("release", part, (Unprotected(),), f"{words}, with no mechanism", unit=ledger.unit)
+            check_unprotected(ledger.account(), (made,), options.unprotected)
             return "private", ledger.lineage(*ledger.declare(made))

@@ -342,3 +342,13 @@ def test_a_set_of_a_sweep_has_a_budget_of_its_own():
         tickets = generate(plan(PRIVATE, options, ledger, QUIET, own=True), QUIET)
         assert 0.99 < certified(tickets) <= 1
     assert ledger.account().epsilon(1e-5) > 1.2
+
+
+def test_guarantees_on_record_are_not_ended_by_the_way():
+    """Once they are, further releases without protection change nothing."""
+    ledger, options = Ledger(), options_of("magnitude", provenance="private")
+    made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger)
+    assert refused(plan, PRIVATE, options, ledger, QUIET).startswith("`unprotected`: ")
+    assert len(ledger.entries) == 1
+    assert certified(made(PRIVATE, replace(options, unprotected=True), ledger)) == math.inf
+    assert certified(made(PRIVATE, options, ledger)) == math.inf

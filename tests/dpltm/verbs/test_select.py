@@ -154,6 +154,13 @@ def test_records_behind_the_map_that_the_tickets_were_made_with():
     assert settled.dataset.feature_map.id == front.id
 
 
+def test_a_look_does_not_end_guarantees_by_the_way(public):
+    ledger, shown = Ledger(), replace(ASKED, reveal=True)
+    drawn(public, ledger=ledger)
+    assert refused(plan, public, PRIVATE, shown, ledger, QUIET).startswith("`unprotected`: ")
+    assert drawn(public, options=replace(shown, unprotected=True), ledger=ledger).privacy.certified.epsilon == math.inf
+
+
 # A plan
 
 
