@@ -149,6 +149,6 @@ def check_unprotected(account: Account, drafts: Iterable[Entry], allowed: bool) 
     ends = any(draft.of(Unprotected) for draft in drafts)
     if ends and account.paid and not allowed and not any(entry.of(Unprotected) for entry in account.paid):
         raise InputError(
-            "`unprotected`: the ledger holds releases with a guarantee, and one without protection would leave none for anybody"
-            " in it; name a `ledger` for trying out, or say `unprotected`"
+            "`unprotected`: the ledger holds releases with a guarantee, and one without protection would leave none for"
+            " anybody in it; name a `ledger` for trying out, or say `unprotected`"
         )
