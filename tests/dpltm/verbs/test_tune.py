@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -12,26 +13,27 @@ import torch
 from dpltm.errors import ArtifactError
 from dpltm.networks import ModelSpec, build
 from dpltm.options.features import FeatureOptions
+from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.old_ledger import Ledger
+from dpltm.privacy.entry import lineage_from_json
+from dpltm.privacy.ledger import Ledger
 from dpltm.records import from_arrays
-from dpltm.records.registry import RecordRegistry
-from dpltm.stages import tune as stage
 from dpltm.stages.front import FeatureSources, with_feature_map
 from dpltm.stages.services import Services
-from dpltm.stages.starting_point import fresh
-from dpltm.stages.train import facts
+from dpltm.training.start import fresh
+from dpltm.verbs import tune as stage
+from dpltm.verbs.train import facts_of, train_start
 from refusals import refused
-from stage_cases import SPEC, body, planned, records, ticket_set
+from stage_cases import SPEC, body, kinds, planned, private_set, public_set, records, ticket_set
 
 QUICK = {"for_records": 700, "epsilon": 2.0, "epochs": "1", "batch_size": "100", "lr": "1"}
 """Seven steps at a sampling rate of a seventh."""
 
 
 def plan(target: Any = "mlp", dataset: Any = None, ledger: Ledger | None = None, **options: Any) -> stage.SearchPlan:
-    ledger = Ledger(registry=RecordRegistry()) if ledger is None else ledger
-    target = ticket_set(ledger.registry) if target == "tickets" else target
+    ledger = Ledger() if ledger is None else ledger
+    target = ticket_set() if target == "tickets" else target
     dataset = records(1) if dataset is None else dataset
     return stage.plan(target, dataset, TuneOptions(**{**QUICK, **options}), ledger)
 
@@ -94,8 +96,8 @@ def test_it_is_what_a_training_calibrates():
     ((_, mechanism),) = plan("mlp:8", for_records=200, batch_size="50").trainings
     private = planned(start=fresh(SPEC, 0), epsilon=2.0, epochs=1.0, batch_size=50.0)
     assert (mechanism.noise_multiplier, mechanism.steps) == (
-        facts(private)["noise_multiplier"],
-        facts(private)["steps"],
+        facts_of(private)["noise_multiplier"],
+        facts_of(private)["steps"],
     )
 
 
@@ -208,9 +210,9 @@ def test_options_reach_the_training(monkeypatch):
 
 def test_nothing_is_spent(scores):
     scores += [0.5, 0.5]
-    ledger = Ledger(registry=RecordRegistry())
+    ledger = Ledger()
     found = search("tickets", records(1), ledger)
-    assert ledger.events == ()
+    assert kinds(ledger) == ["public"]
     assert (found.privacy.certified.epsilon, found.privacy.nominal) == (0, None)
     assert found.privacy.notes[0].startswith("searched on records1, declared public: no private record was read")
 
@@ -218,7 +220,7 @@ def test_nothing_is_spent(scores):
 def projected(count: int) -> Any:
     """The records of seed 1 behind so many principal components of those of seed 2."""
     options = FeatureOptions(features="unit", public="public", components=count)
-    sources = FeatureSources(registry=RecordRegistry(), public=lambda _: records(2))
+    sources = FeatureSources(ledger=Ledger(), public=lambda _: records(2))
     return with_feature_map(records(1), options, sources)
 
 
@@ -285,18 +287,26 @@ def test_rounds_that_are_none_and_too_few_records_to_hold_some_out():
     assert refused(search, "mlp", four).startswith(message)
 
 
-@pytest.mark.parametrize("provenance", ["private", "dp"])
-def test_the_private_records_of_a_set_are_not_public(provenance):
-    registry = RecordRegistry()
-    tickets = ticket_set(registry, provenance, records(2))
-    assert refusal(tickets, records(2), Ledger(registry=registry)) == (
-        "`dataset`: records2 is private to tickets (its ledger or its provenance says so), and a search declares its records"
-        " public; take others"
-    )
-
-
-def test_records_that_a_ledger_has_a_release_from_are_not_public():
-    ledger = Ledger(registry=RecordRegistry())
-    ledger.append(planned(ledger=ledger, noise_multiplier=5.0).event)
-    assert refusal("mlp", records(0), ledger).startswith("`dataset`: records0 is private to the ledger, and a search")
+def test_records_that_a_release_protects_are_not_public():
+    """By the ledger, whichever way the release came about."""
+    ledger = Ledger()
+    train_start(fresh(SPEC, 0), records(0), TrainOptions(noise_multiplier=5.0, steps=1), ledger)
+    private_set(ledger, 2)
+    for seed in (0, 2):
+        message = refusal("mlp", records(seed), ledger)
+        assert message.startswith(f"`dataset`: records{seed} is protected by a release on record"), message
+    assert kinds(ledger) == ["NoisySgd", "Unprotected"]
     assert plan("mlp", records(3), ledger).trainings
+
+
+def test_settings_carry_what_they_were_found_by(scores):
+    """The public records, those of the ticket set, and, of a set that protects nobody, that it exposes."""
+    scores += [0.5, 0.5]
+    ledger = Ledger()
+    found = search(public_set(ledger), records(2), ledger)
+    held = lineage_from_json(json.loads(found.settings["lineage"]))
+    assert held == found.plan.lineage
+    assert kinds(held) == ["public", "public"]
+    scores += [0.5, 0.5]
+    found = search(private_set(ledger, 4), records(2), ledger)
+    assert kinds(found.plan.lineage) == ["public", "Unprotected", "Unprotected"]

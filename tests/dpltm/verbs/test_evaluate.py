@@ -15,22 +15,19 @@ from dpltm.errors import InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.privacy.event_json import ref_to_json
-from dpltm.privacy.events import ProvenanceEvent, TrainingEvent
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.privacy.old_ledger import Ledger
 from dpltm.records import Dataset, from_arrays
-from dpltm.records.registry import RecordRegistry
-from dpltm.verbs.evaluate import evaluate
 from dpltm.training.run import Run
+from dpltm.training.start import fresh
+from dpltm.verbs.evaluate import evaluate
+from dpltm.verbs.train import train_start
 from refusals import refused
+from stage_cases import kinds
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
-UNKNOWN = (
-    "whether these records were trained on cannot be checked here, where nobody knows the records of the run;"
-    " its accuracy on those is private"
-)
-
 
 def digits(start: int, stop: int, test: tuple[int, int] | None, name: str = "mine", **facts: Any) -> Dataset:
     held_out = None if test is None else (X[slice(*test)], Y[slice(*test)])
@@ -40,24 +37,25 @@ def digits(start: int, stop: int, test: tuple[int, int] | None, name: str = "min
 TRAINED = digits(0, 600, (600, 700))
 
 
-def event(ref: Any, multiplier: float = 3.0) -> TrainingEvent:
-    return TrainingEvent(ref, NoisySgd(0.5, 10, multiplier), "clip(C=1)", 9)
-
-
 @pytest.fixture
 def ledger() -> Ledger:
-    return Ledger(registry=RecordRegistry())
+    return Ledger()
+
+
+def release(ledger: Ledger, dataset: Dataset, words: str = "weights") -> Entry:
+    draft = Entry("release", ledger.part(dataset), (NoisySgd(0.5, 10, 3.0),), words, unit=ledger.unit)
+    return ledger.declare(draft)[0]
 
 
 @pytest.fixture
 def run(ledger: Ledger) -> Run:
-    """A network that was trained on ``TRAINED``, or so its ledger says."""
+    """A network that was trained on ``TRAINED``, or so its ledger says, whose test split was declared apart."""
     spec = ModelSpec("mlp:8", 64, 10)
     model = build(spec, 0)
-    records = ledger.registry.reference(TRAINED)
-    ledger.append(event(records))
-    config = {"model": "mlp:8", "features": 64, "classes": 10, "bounds": [0.0, 255.0], "records": ref_to_json(records)}
-    return Run(config, model, Mask.dense(model), ledger=ledger)
+    ledger.exclude(TRAINED)
+    config = {"model": "mlp:8", "features": 64, "classes": 10, "bounds": [0.0, 255.0]}
+    lineage = ledger.lineage(release(ledger, TRAINED))
+    return Run(config, model, Mask.dense(model), ledger=ledger, lineage=lineage)
 
 
 def by_hand(run: Run, x: np.ndarray, y: np.ndarray) -> float:
@@ -93,39 +91,37 @@ def test_bounds_that_nobody_gave(run: Run) -> None:
     assert dpltm.predict(run, X[700:900]).notes == ()
 
 
-@pytest.mark.parametrize("start", [0, 590])
-def test_records_that_were_trained_on_are_refused(run: Run, start: int) -> None:
-    count = min(100, 600 - start)
-    for field, name, call in (
-        ("dataset", "other", lambda: evaluate(run, digits(700, 900, (start, start + 100), "other"))),
-        ("x", "the records", lambda: dpltm.evaluate(run, X[start : start + 100], Y[start : start + 100])),
-    ):
-        message = f"`{field}`: {count} of the 100 test records of {name} are among those that the run was trained"
-        with pytest.raises(InputError, match=message):
-            call()
+PROTECTED = "`dataset`: {} is protected by a release on record ({},"
 
 
-@pytest.mark.parametrize("stop", [1010, 1200])
-def test_so_are_records_of_any_other_release_in_its_ledger(run: Run, ledger: Ledger, stop: int) -> None:
-    """A draw, or a network in front, may have been made from them; also where they are all that it was made from."""
-    ledger.append(event(ledger.registry.reference(digits(1000, 1200, None, "drawn on"))))
-    count = stop - 1000
-    with pytest.raises(InputError, match=f"{count} of the {count} test records of .* are records of drawn on"):
-        evaluate(run, digits(700, 900, (1000, stop), "other"))
+def test_records_that_were_trained_on_are_refused(run: Run) -> None:
+    """As a file's split, as another file's, and as arrays."""
+    told = PROTECTED.format("mine", "weights")
+    assert refused(evaluate, run, digits(700, 900, (0, 600), "other")).startswith(told)
+    assert refused(dpltm.evaluate, run, X[:600], Y[:600]).startswith(told.replace("dataset", "x"))
+
+
+def test_so_are_records_of_any_other_release_in_its_ledger(run: Run, ledger: Ledger) -> None:
+    """A draw, or a network in front, may have been made from them."""
+    release(ledger, digits(1000, 1200, None, "drawn on"), "a winner")
+    told = PROTECTED.format("drawn on", "a winner")
+    assert refused(evaluate, run, digits(700, 900, (1000, 1200), "other")).startswith(told)
 
 
 def test_what_costs_nothing_may_be_tested_on(run: Run, ledger: Ledger) -> None:
-    public = ledger.registry.reference(digits(1000, 1200, None, "public"), public=True)
-    ledger.append(ProvenanceEvent(public, "public", "ab" * 32))
-    assert evaluate(run, digits(700, 900, (1000, 1100), "other")).records == 100
+    public = digits(1000, 1200, None, "public")
+    ledger.declare(Entry("public", ledger.part(public), words="tickets", unit=ledger.unit))
+    assert evaluate(run, digits(700, 900, (1000, 1200), "other")).records == 200
 
 
-def test_a_run_from_elsewhere_cannot_be_checked_and_one_on_messages_saw_no_record(run: Run) -> None:
-    """Its references are those of a registry that nobody has here."""
-    done = evaluate(replace(run, ledger=None), TRAINED, Ledger(registry=RecordRegistry()))
-    assert done.notes == (UNKNOWN,)
-    config = {key: value for key, value in run.config.items() if key != "records"}
-    assert evaluate(replace(run, config=config), digits(700, 900, (0, 100), "other")).notes == ()
+def test_what_was_tested_on_is_refused_as_private_records(run: Run, ledger: Ledger) -> None:
+    """Its accuracy was told without a price."""
+    evaluate(run, digits(700, 900, (1000, 1200), "other"))
+    later = digits(1000, 1200, None, "later")
+    options = TrainOptions(noise_multiplier=3.0, steps=1)
+    message = refused(train_start, fresh(run.spec, 0), later, options, ledger)
+    assert "other (test)" in message
+    assert kinds(ledger) == ["excluded", "NoisySgd", "excluded"]
 
 
 def test_records_that_the_network_does_not_take(run: Run) -> None:
