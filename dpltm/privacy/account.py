@@ -8,6 +8,8 @@ rules (docs/privacy-model.md 1.6):
 - Disjoint ranges of one public cut of one snapshot compose in parallel: a neighbour changes one of them. All else adds up.
 - One unit. A figure for records and one for persons are never added: such an account is refused.
 - Under mixed relations everything is priced as replace-one: a release that is stated for add/remove counts as two steps.
+- Messages under local DP add up in the ledger of their owner. In any other account each ledger that messages come from is
+  one owner, and nobody is several of them: what counts is the owner who spent most.
 - A draw is the first release only where everything else that counts with it was entered later in the same ledger.
 """
 
@@ -125,12 +127,16 @@ class Account:
         """Groups of entries that can touch one person together; none is part of another.
 
         Guarantees:
-            Whoever a neighbour changes, the entries whose outcome that can change are all in one of the groups.
+            Whoever a neighbour changes, the entries whose outcome that can change are all in one of the groups, or cost what
+            those of one do: of owners of messages whose ledgers hold the same mechanisms, one stands for all.
         """
         adjacency = self.adjacency or "add-remove"
         everywhere, cuts = set[Id](), dict[tuple[object, ...], list[Entry]]()
+        owners = dict[Id, list[Entry]]()
         for entry in self.paid:
-            if entry.part.can_be_apart(self.unit, adjacency):
+            if entry.kind == "local" and entry.home != self.home:
+                owners.setdefault(entry.home, []).append(entry)
+            elif entry.part.can_be_apart(self.unit, adjacency):
                 cuts.setdefault(entry.part.cut_key, []).append(entry)
             else:
                 everywhere.add(entry.id)
@@ -143,6 +149,11 @@ class Account:
             if too_many:
                 cells = [frozenset().union(*cells)]
             groups = [group | cell for group in groups for cell in cells]
+        alike = {
+            tuple(each.mechanisms for each in sent): frozenset(each.id for each in sent) for sent in owners.values()
+        }
+        apart = list(alike.values()) if len(alike) <= MAX_PIECES else [frozenset().union(*alike.values())]
+        groups = [group | owner for group in groups for owner in apart] if apart else groups
         touched = [tuple(entry for entry in self.paid if entry.id in group) for group in groups]
         return tuple(dict.fromkeys(touched))
 
@@ -291,9 +302,7 @@ class Planned:
     @property
     def _touching(self) -> Account:
         relation = self.account.adjacency or "add-remove"
-        return replace(
-            self.account, entries=overlapping(self.account.entries, self.part, self.account.unit, relation)
-        )
+        return replace(self.account, entries=overlapping(self.account.entries, self.part, self.account.unit, relation))
 
     def with_mechanisms(self, mechanisms: tuple[Mechanism, ...]) -> Account:
         """Return the account with a release of these mechanisms in it."""

@@ -261,19 +261,7 @@ class Lineage:
         Raises:
             ArtifactError: one id with two contents; or a ledger with two, which was copied and went on in both places.
         """
-        if not other.entries and not other.heads:
-            return self
-        heads: dict[Id, Head] = {}
-        for head in (*self.heads, *other.heads):
-            known = heads.setdefault(head.ledger, head)
-            if known.count == head.count and known != head:
-                raise ArtifactError(
-                    f"lineage: ledger {head.ledger[:12]} has two heads at {head.count} entries, {known.digest[:12]} and"
-                    f" {head.digest[:12]}: it was copied, and both copies went on; what they hold no longer adds up"
-                )
-            if known.count < head.count:
-                heads[head.ledger] = head
-        return Lineage(union(self.entries, other.entries), tuple(sorted(heads.values(), key=lambda head: head.ledger)))
+        return lineage_of(self, other) if other.entries or other.heads else self
 
     def __bool__(self) -> bool:
         return bool(self.entries)
@@ -303,12 +291,28 @@ def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def lineage_of(*values: object) -> Lineage:
-    """Return the union of the lineages of values that carry one; None carries none."""
-    result = Lineage()
-    for value in values:
-        if value is not None:
-            result |= value if isinstance(value, Lineage) else value.lineage  # type: ignore[attr-defined]
-    return result
+    """Return the union of the lineages of values that carry one; None carries none.
+
+    Raises:
+        ArtifactError: one id with two contents; or a ledger with two, which was copied and went on in both places.
+    """
+    found: list[Lineage] = [
+        value if isinstance(value, Lineage) else value.lineage  # type: ignore[attr-defined]
+        for value in values
+        if value is not None
+    ]
+    heads: dict[Id, Head] = {}
+    for head in (head for lineage in found for head in lineage.heads):
+        known = heads.setdefault(head.ledger, head)
+        if known.count == head.count and known != head:
+            raise ArtifactError(
+                f"lineage: ledger {head.ledger[:12]} has two heads at {head.count} entries, {known.digest[:12]} and"
+                f" {head.digest[:12]}: it was copied, and both copies went on; what they hold no longer adds up"
+            )
+        if known.count < head.count:
+            heads[head.ledger] = head
+    entries = union(*(lineage.entries for lineage in found))
+    return Lineage(entries, tuple(sorted(heads.values(), key=lambda head: head.ledger)))
 
 
 # --- JSON: strict, since an entry that is misread would misstate what was spent -------------------------------------

@@ -345,6 +345,35 @@ def test_ranges_beside_each_other_share_no_budget():
         account(*held).check_budget([replace(DRAFT, part=part(9, 20))])
 
 
+# --- messages of owners ---------------------------------------------------------------------------------------------
+
+SENT, MORE = (Guarantee(size, adjacency="replace-one") for size in (0.5, 0.75))
+
+
+def sent(number, *mechanisms, home):
+    return replace(released(number, *mechanisms, home=home), kind="local")
+
+
+def test_messages_add_up_for_their_owner_and_count_one_owner_elsewhere():
+    hers, his = (sent(1, SENT, home=HERE), sent(2, SENT, home=HERE)), sent(3, MORE, home=THERE)
+    assert account(*hers).epsilon(DELTA) == pytest.approx(1.0, rel=1e-4)
+    assert account(lineage=[*hers, his], home="c" * 64).epsilon(DELTA) == pytest.approx(1.0, rel=1e-4)
+    assert account(lineage=[hers[0], his], home="c" * 64).epsilon(DELTA) == pytest.approx(0.75, rel=1e-4)
+    assert account(*hers, lineage=[his]).epsilon(DELTA) == pytest.approx(1.75, rel=1e-4), "the ledger is of others"
+    both = account(released(4, SENT, home="c" * 64), lineage=[hers[0], his], home="c" * 64)
+    assert both.epsilon(DELTA) == pytest.approx(1.25, rel=1e-4)
+
+
+def test_any_number_of_owners_is_priced_at_once():
+    """A piece for each sum that an owner may have come to, and not for each owner."""
+    many = [sent(number, SENT if number % 2 else MORE, home=f"{number:064x}") for number in range(1, 5001)]
+    found = account(lineage=many)
+    assert len(found.pieces) == 2
+    assert found.epsilon(DELTA) == pytest.approx(0.75, rel=1e-4)
+    strange = [sent(number, Guarantee(1 / number), home=f"{number:064x}") for number in range(1, MAX_PIECES + 2)]
+    assert len(account(lineage=strange).pieces) == 1, "taken together, which never costs less"
+
+
 # --- properties -----------------------------------------------------------------------------------------------------
 
 PARTS = [
@@ -355,8 +384,20 @@ PARTS = [
 PARTS += [part(0, 2, snapshot="two"), part(0, HASHES, snapshot="two")]
 CHEAP = [NOISE, REPLACING, LaplaceRelease(2.0), DRAW, Guarantee(0.3, 1e-7), Guarantee(0.5)]
 entries_of_two_ledgers = st.lists(
-    st.tuples(st.sampled_from(PARTS), st.sampled_from(CHEAP), st.sampled_from([HERE, THERE])), min_size=1, max_size=8
-).map(lambda rows: [released(k, mechanism, home=home, on=where) for k, (where, mechanism, home) in enumerate(rows, 1)])
+    st.tuples(
+        st.sampled_from(PARTS),
+        st.sampled_from(CHEAP),
+        st.sampled_from([HERE, THERE]),
+        st.sampled_from(["release", "local"]),
+    ),
+    min_size=1,
+    max_size=8,
+).map(
+    lambda rows: [
+        released(k, mechanism, home=home, on=where, kind=kind)
+        for k, (where, mechanism, home, kind) in enumerate(rows, 1)
+    ]
+)
 
 
 def figures(entries, unit="record"):
