@@ -205,6 +205,7 @@ class Dataset:
         assert self.test_rows is not None
         return replace(
             self,
+            name=self.test_part.name,
             train=self.test,
             test=None,
             rows=self.test_rows,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -32,6 +33,10 @@ def _no_runs(name: str) -> Run:
     raise InputError(f"`features`: network:{name}: no runs are at hand; pass where they come from")
 
 
+PUBLIC = partial(load, rows_coincide=True)
+"""A dataset by name, of which nothing is private."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FeatureSources:
     """Where what options name comes from.
@@ -43,7 +48,7 @@ class FeatureSources:
     """
 
     ledger: Ledger | None = None
-    public: Callable[[str], Dataset] = load
+    public: Callable[[str], Dataset] = PUBLIC
     network: Callable[[str], Run] = _no_runs
 
 

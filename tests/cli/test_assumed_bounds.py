@@ -12,6 +12,7 @@ from dpltm.cli.main import run
 MINE, DECLARED = ("--dataset", "mine.npz"), ("--dataset", "mine.npz", "--bounds", "0,255")
 NETWORK = ("--model", "mlp", "--rounds", "1", "--prune", "0.3", "--iterations", "3", "--batch-size", "16")
 STEPS = ("--steps", "2", "--noise-multiplier", "2")
+TRAIN = ("train", "--dense", "--model", "mlp", *STEPS)
 SCHEME = (
     "latent",
     "scheme",
@@ -41,12 +42,14 @@ def made(tmp_path_factory, _own_config_home) -> Path:
         patch.chdir(folder)
         for name, records in (("set", MINE), ("set2", DECLARED)):
             public = ("--provenance", "public", "--subset", "0.0:0.5")
-            assert run(["generate", *records, *public, *NETWORK, "--out", name, "--quiet"]) == 0
+            assert (
+                run(["generate", *records, *public, *NETWORK, "--ledger", "sets.jsonl", "--out", name, "--quiet"]) == 0
+            )
         for name, records in (("run", MINE), ("run2", DECLARED)):
-            assert run(["train", "--dense", "--model", "mlp", *records, *STEPS, "--out", name, "--quiet"]) == 0
+            assert run([*TRAIN, *records, "--ledger", "runs.jsonl", "--out", name, "--quiet"]) == 0
         for name, bounds in (("scheme", ()), ("scheme2", ("--bounds", "0,255"))):
-            assert run([*SCHEME, *bounds, "--out", name, "--quiet"]) == 0
-        message = ["latent", "encode", "scheme", *MINE, "--out", "m.msg", "--quiet"]
+            assert run([*SCHEME, *bounds, "--ledger", "sets.jsonl", "--out", name, "--quiet"]) == 0
+        message = ["latent", "encode", "scheme", *MINE, "--ledger", "m.jsonl", "--out", "m.msg", "--quiet"]
         assert run(message) == 0
         assert (
             run(["tickets", "export", "set@1", "--to", "torch-prune", "--out", "pruned.safetensors", "--quiet"]) == 0
@@ -70,12 +73,12 @@ COMMANDS = {
     "info": ("datasets", "info"),
     "train": ("train", "--dense", "--model", "mlp", *STEPS, "--out", "o"),
     "train, planned": ("train", "--dense", "--model", "mlp", *STEPS, "--dry-run"),
-    "train a ticket": ("train", "set@1", "--subset", "0.5:1.0", *STEPS, "--out", "o"),
+    "train a ticket": ("train", "set@1", "--ledger", "sets.jsonl", "--subset", "0.5:1.0", *STEPS, "--out", "o"),
     "generate": ("generate", *NETWORK, "--provenance", "public", "--out", "o"),
     "generate, planned": ("generate", *NETWORK, "--provenance", "private", "--dry-run"),
     "generate, no data": ("generate", *NETWORK[:6], "--criterion", "random", "--out", "o"),
-    "select": ("select", "set", "--eps1", "1", "--subset", "0.5:1.0"),
-    "select, planned": ("select", "set", "--eps1", "1", "--subset", "0.5:1.0", "--dry-run"),
+    "select": ("select", "set", "--ledger", "sets.jsonl", "--eps1", "1", "--subset", "0.5:1.0"),
+    "select, planned": ("select", "set", "--ledger", "sets.jsonl", "--eps1", "1", "--subset", "0.5:1.0", "--dry-run"),
     "tune": ("tune", "--model", "mlp", "--for-records", "90", "--epsilon", "1", "--epochs", "1", "--batch-size", "9",
              "--lr", "1"),
     "evaluate": ("evaluate", "run2"),

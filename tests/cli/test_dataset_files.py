@@ -35,7 +35,7 @@ def file(cwd):
 
 
 @pytest.mark.parametrize("kind", ["npz", "csv", "parquet"])
-def test_three_stages(cli, events, file, kind):
+def test_three_stages(cli, entries, file, kind):
     options = file(kind)
     tiny = ("--model", "mlp:4", "--rounds", "1", "--prune", "0.5", "--iterations", "5", "--batch-size", "10")
     public, private = ("--subset", "0.0:0.5"), ("--subset", "0.5:1.0")
@@ -57,7 +57,8 @@ def test_three_stages(cli, events, file, kind):
     assert trained["privacy"]["certified"]["epsilon"] <= 2
     assert trained["sampling_rate"] == 0.2
     assert not [note for note in trained["privacy"]["notes"] if "treated as public" in note]
-    assert [event["kind"] for event in events("s/ledger.jsonl")] == ["provenance"] * 2 + ["selection", "training"]
+    kinds = [entry["kind"] for entry in entries("dpltm.ledger.jsonl")]
+    assert kinds == ["public", "public", "release", "excluded", "release"]
     judged = cli("evaluate", "r", *options, "--json").json
     assert (judged["records"], judged["accuracy"]) == (30, trained["accuracy"])
 

@@ -112,8 +112,9 @@ def test_a_winner_is_drawn_and_trained_on_features(cli):
 def test_tickets_made_under_dp_from_features(cli):
     options = ("--model", "mlp", "--rounds", "1", "--prune", "0.3", "--iterations", "4", "--batch-size", "32")
     release = ("--criterion", "dp-synthetic", "--epsilon", "1", "--features", "scatter:2,2")
-    cli("generate", *B, *options, *release, "--out", "d", "--quiet")
-    body = cli("train", "d@1", *B, "--epsilon", "3", "--steps", "4", "--out", "r", "--json").json
+    own = ("--ledger", "l.jsonl")
+    cli("generate", *B, *options, *release, *own, "--out", "d", "--quiet")
+    body = cli("train", "d@1", *B, *own, "--epsilon", "3", "--steps", "4", "--out", "r", "--json").json
     assert len(lineage("r").paid) == 2
     assert certified(body) == alone("r") > alone("d") > 0.8
 

@@ -27,9 +27,9 @@ TAKEN_AS_PUBLIC = "which word is at which position is taken as public: no record
 
 
 def ragged(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Texts of up to 19 words out of 40."""
+    """Texts of 3 to 19 words out of 40: no two are equal."""
     generator = np.random.default_rng(seed)
-    offsets = np.cumsum([0, *generator.integers(0, 20, count)])
+    offsets = np.cumsum([0, *generator.integers(3, 20, count)])
     return generator.integers(0, 40, offsets[-1]).astype(np.uint32), offsets, generator.integers(0, 2, count)
 
 
