@@ -9,6 +9,7 @@ import copy
 import math
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,32 +23,21 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.privacy.account import Account
 from dpltm.privacy.describe import describe
-from dpltm.privacy.events import (
-    UNKNOWN_RECORDS,
-    BudgetEvent,
-    DatasetRef,
-    Event,
-    GaussianEvent,
-    ProvenanceEvent,
-    TrainingEvent,
-)
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
-from dpltm.privacy.old_ledger import Ledger
-from dpltm.privacy.parts import total_epsilon
+from dpltm.privacy.entry import Entry, Part
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
 from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.randomness.gaussian_mechanism import SEED
 from dpltm.randomness.noise import FastSource, SecureSource
 from dpltm.randomness.sampling import Records
-from dpltm.records import from_arrays
-from dpltm.records.registry import RecordRegistry
 from dpltm.training.descent import TrainingConfig, cross_entropy, train
-from dpltm.training.private_loop import MASK_NOTE, PrivateLoop
+from dpltm.training.private_loop import PrivateLoop
 from gradient_cases import random_mask
 from refusals import refused
 
 COUNTED = "the number of records was counted and is treated as public; say records=... to keep it private"
-MINE = DatasetRef("mine", "aa", "key", 0, 40, "places")
 TAKEN = "step {}: its one gradient was taken, or the loop has moved on; call it once"
 
 
@@ -94,8 +84,19 @@ def gradients(loop: PrivateLoop, model: nn.Module) -> list[Tensor]:
     return found
 
 
-def other_release(dataset: DatasetRef = UNKNOWN_RECORDS) -> GaussianEvent:
-    return GaussianEvent(dataset, GaussianRelease(4.0), "a mean")
+def total(entries: Any, delta: float) -> float:
+    """Epsilon of entries, whatever the loop says."""
+    return Account(tuple(entries)).epsilon(delta)
+
+
+def held(*drafts: Entry) -> Ledger:
+    """A ledger that has these on record."""
+    ledger = Ledger()
+    ledger.declare(*drafts)
+    return ledger
+
+
+OTHER = Entry("release", Part(), (GaussianRelease(4.0),), "a mean")
 
 
 # Training
@@ -111,16 +112,16 @@ def other_release(dataset: DatasetRef = UNKNOWN_RECORDS) -> GaussianEvent:
     ids=str,
 )
 def test_it_gives_the_bits_that_train_gives(filter, adjacency, records, noise):
-    """With the rate of the public number of records, and the noise that its event states."""
+    """With the rate of the public number of records, and the noise that its entry states."""
     x, y = toy_data()
     mine, other = toy_model(), toy_model()
     mask = half_of(mine)
-    loop = make(mine, steps=6, filter=filter, mask=mask, adjacency=adjacency, records=records, **noise)
+    loop = make(mine, steps=6, filter=filter, mask=mask, provenance="data-free", adjacency=adjacency, records=records, **noise)
     optimizer = torch.optim.SGD(mine.parameters(), lr=0.3, momentum=0.9)
     for step in loop:
         step.backward()
         optimizer.step()
-    multiplier = noise["noise_multiplier"] or loop.event.mechanism.noise_multiplier
+    multiplier = noise["noise_multiplier"] or loop.mechanism.noise_multiplier
     std = multiplier * filter.certified_bound(mask.live) * (2 if adjacency == "replace-one" else 1)
     config = TrainingConfig(filter, 10 / (records or 40), 6, 10, std, 0.3, "momentum")
     train(other, mask, Records(x, y), config, sampling=FastSource(0), noise=FastSource(1))
@@ -167,26 +168,25 @@ def test_bits_come_from_the_cryptographic_source_unless_another_is_given(monkeyp
 # What is paid, and when
 
 
-def test_the_event_is_on_record_before_the_first_gradient():
-    written: list[Event] = []
-    ledger, calls = Ledger(persist=written.extend), []
+def test_the_entry_is_on_record_before_the_first_gradient():
+    ledger, calls = Ledger(), []
     model = toy_model()
-    model.register_forward_pre_hook(lambda *_: calls.append(len(ledger.events)))
+    model.register_forward_pre_hook(lambda *_: calls.append(len(ledger.entries)))
     loop = make(model, ledger=ledger, batch_size=40)
     planned = loop.report()
-    assert (ledger.events, written) == ((), [])
+    assert ledger.entries == ()
     assert set(calls) == {0}, "made-up records are tried before anything is paid"
     calls.clear()
     steps = iter(loop)
-    assert ledger.events == (loop.event,), "entered when the loop begins, not at its first gradient"
-    assert (written, calls) == ([loop.event], [])
+    assert ledger.entries == (loop.entry,), "entered when the loop begins, not at its first gradient"
+    assert calls == []
     for step in steps:
         step.backward()
-    assert calls == [1, 1, 1], "one event, whatever the number of steps"
-    assert ledger.events == (loop.event,)
+    assert calls == [1, 1, 1], "one entry, whatever the number of steps"
+    assert ledger.entries == (loop.entry,)
     assert loop.report() == planned
     assert refused(lambda: iter(loop)) == "PrivateLoop: it has run, and paid for that; make another one to train on"
-    assert ledger.events == (loop.event,)
+    assert ledger.entries == (loop.entry,)
 
 
 @pytest.mark.parametrize(("adjacency", "records"), [("add-remove", None), ("replace-one", 50)])
@@ -195,20 +195,22 @@ def test_the_event_is_on_record_before_the_first_gradient():
     [(Tanh(2.0, 1.0), 1.0), (Sigmoid(2.0, 1.0), 1.0), (Tanh(2.0, 1.0, Clip(1.0)), None), (Clip(0.5), None)],
     ids=str,
 )
-def test_the_event_says_what_is_done_and_the_report_is_the_accountants(filter, nominal, records, adjacency):
+def test_the_entry_says_what_is_done_and_the_report_is_the_accountants(filter, nominal, records, adjacency):
     """Replace-one doubles both sensitivities; the paper's figure is shown beside where there is one."""
     model, double = toy_model(), 2 if adjacency == "replace-one" else 1
     mask = half_of(model)
-    loop = make(
-        model, mask=mask, records=records, filter=filter, noise_multiplier=20.0, dataset=MINE, adjacency=adjacency
-    )
+    settings = {"filter": filter, "noise_multiplier": 20.0, "adjacency": adjacency, "provenance": "data-free"}
+    loop = make(model, mask=mask, records=records, **settings)
     claimed = None if nominal is None else nominal * double
     bound = filter.certified_bound(mask.live) * double
-    mechanism = NoisySgd(10 / (records or 40), 3, 20.0, bound, claimed, adjacency=adjacency)
-    event = TrainingEvent(MINE, mechanism, str(filter), mask.live, "fast", time=loop.event.time)
-    assert loop.event == event
+    source = "" if nominal is None else "tanh paper's sensitivity"
+    rate = 10 / (records or 40)
+    mechanism = NoisySgd(rate, 3, 20.0, bound, claimed, source, adjacency=adjacency, bits="fast")
+    assert loop.entry.mechanisms == (mechanism,)
+    assert loop.entry.part == Part("arrays")
+    assert str(filter) in loop.entry.words
     report = loop.report()
-    assert report.certified.epsilon == total_epsilon([event], 1e-3)
+    assert report.certified.epsilon == total([loop.entry], 1e-3)
     assert (report.certified.delta, report.certified.adjacency) == (1e-3, adjacency)
     assert (COUNTED in report.notes) == (records is None)
     assert SEARCH_NOTE in report.notes
@@ -240,7 +242,7 @@ def said_without_the_record(call: Callable[[], object]) -> str:
     return str(error.value)
 
 
-def test_no_traceback_holds_what_a_model_says_of_a_record_and_its_event_stays():
+def test_no_traceback_holds_what_a_model_says_of_a_record_and_its_entry_stays():
     (x, y), model, ledger = toy_data(), toy_model(), Ledger()
     x[17, 2] = SECRET
     loop = make(model, data=(x, y), ledger=ledger, steps=5, batch_size=40)
@@ -252,7 +254,7 @@ def test_no_traceback_holds_what_a_model_says_of_a_record_and_its_event_stays():
         "training: the model or the loss failed on the records of a step; is every label a class, and every token in the"
         " vocabulary? What was spent is on record"
     )
-    assert ledger.events == (loop.event,)
+    assert ledger.entries == (loop.entry,)
     assert refused(step.backward) == TAKEN.format(2)
 
 
@@ -271,51 +273,49 @@ def test_no_traceback_holds_what_prepare_says_of_the_first_record():
 def test_noise_is_calibrated_to_the_budget(budget, rate):
     loop = within(budget, batch_size=40 * rate, steps=10)
     assert budget * 0.998 < loop.report().certified.epsilon <= budget
-    assert loop.report().certified.epsilon == total_epsilon([loop.event], 1e-3)
+    assert loop.report().certified.epsilon == total([loop.entry], 1e-3)
 
 
 def test_what_the_ledger_holds_is_part_of_the_budget():
-    ledger = Ledger([other_release()])
+    ledger = held(OTHER)
     loop = within(1.0, ledger=ledger)
     assert 0.998 < loop.report().certified.epsilon <= 1
-    assert loop.event.mechanism.noise_multiplier > 1.1 * within(1.0).event.mechanism.noise_multiplier
+    assert loop.mechanism.noise_multiplier > 1.1 * within(1.0, ledger=Ledger()).mechanism.noise_multiplier
     for _ in loop:
         pass
-    assert loop.report().certified.epsilon == total_epsilon(ledger.events, 1e-3)
-    held = ledger.events
-    assert len(held) == 2
+    assert loop.report().certified.epsilon == total(ledger.entries, 1e-3)
+    before = ledger.entries
+    assert len(before) == 2
     assert refused(lambda: within(1.0 - 2e-3, ledger=ledger), kind=BudgetError).startswith(
         "budget: on these records epsilon "
     )
     # calibration stops a little short of its budget, and some noise would fit what is left
-    assert "which leaves less than 2 % of 1, nothing" in refused(lambda: within(1.0, ledger=ledger), kind=BudgetError)
-    assert describe(held[1]) in refused(lambda: within(1.0, ledger=ledger), kind=BudgetError)
-    assert ledger.events == held
+    message = refused(lambda: within(1.0, ledger=ledger), kind=BudgetError)
+    assert "which leaves less than 2 % of 1, nothing" in message
+    assert describe(before[1]) in message
+    assert ledger.entries == before
 
 
-def test_other_records_in_the_ledger_do_not_count():
-    ledger = Ledger([other_release(DatasetRef("other", "bb", "key", 0, 40, "places"))])
-    apart, alone = within(1.0, ledger=ledger, dataset=MINE), within(1.0, dataset=MINE)
-    assert apart.event.mechanism.noise_multiplier == alone.event.mechanism.noise_multiplier
-    unknown = within(1.0, ledger=ledger)  # records of which nothing is said may be those
-    assert unknown.event.mechanism.noise_multiplier > alone.event.mechanism.noise_multiplier
+def test_arrays_count_with_whatever_else_the_ledger_holds():
+    """Nobody knows whose rows they are."""
+    other = replace(OTHER, part=Part("other", "bb" * 32))
+    noise = [within(1.0, ledger=ledger).mechanism.noise_multiplier for ledger in (held(other), Ledger())]
+    assert noise[0] > noise[1]
 
 
 def test_a_budget_set_on_the_records_is_enforced_before_anything_is_drawn():
     """Also one that is set after construction."""
     untouched = SimpleNamespace(random_bytes=lambda count: pytest.fail(f"{count} random bytes were drawn"))
-    limit = BudgetEvent(UNKNOWN_RECORDS, 0.2, 1e-3, time="2026-01-02T00:00:00Z")
-    message = (
-        f"budget: this would bring records to epsilon {make().report().certified.epsilon:.4g} at delta 0.001, above the"
-        " budget of 0.2 set on 2026-01-02; spend less, or set another (dpltm privacy budget)"
-    )
+    limit = Entry("budget", mechanisms=(Guarantee(0.2, 1e-3),), day="2026-01-02")
     sources = {"sampling": untouched, "noise": untouched}
-    assert refused(lambda: make(ledger=Ledger([limit]), **sources), kind=BudgetError) == message
+    alone = make(ledger=Ledger()).report().certified.epsilon
+    told = refused(lambda: make(ledger=held(limit), **sources), kind=BudgetError)
+    assert told.startswith("budget: ") and f"{alone:.4g}" in told and "0.2" in told
     ledger = Ledger()
     loop = make(ledger=ledger, **sources)
-    ledger.append(limit)
-    assert refused(lambda: iter(loop), kind=BudgetError) == message
-    assert ledger.events == (limit,)
+    ledger.declare(limit)
+    assert refused(lambda: iter(loop), kind=BudgetError) == told
+    assert len(ledger.entries) == 1
 
 
 def test_two_loops_on_one_ledger_share_the_budget():
@@ -326,15 +326,19 @@ def test_two_loops_on_one_ledger_share_the_budget():
         step.backward()
     message = refused(lambda: iter(second), kind=BudgetError)
     assert message.startswith("epsilon: with what the ledger holds by now this comes to 1.")
-    assert ledger.events == (first.event,)
+    assert ledger.entries == (first.entry,)
 
 
-def test_one_ledger_has_one_relation():
-    ledger = Ledger([other_release()])
-    assert refused(lambda: make(ledger=ledger, adjacency="replace-one")).startswith(
-        "adjacency: the ledger holds events under add-remove and under replace-one, which have no common guarantee"
-    )
-    assert len(ledger.events) == 1
+def test_what_a_mask_is_made_of_counts_with_the_loop():
+    """Of another ledger, whose people may be the same; and a mask that says nothing is refused."""
+    elsewhere = held(OTHER)
+    mask, lineage = half_of(toy_model()), elsewhere.lineage(*elsewhere.entries)
+    loop = make(mask=mask, lineage=lineage, ledger=Ledger())
+    assert loop.report().certified.epsilon == total([*elsewhere.entries, loop.entry], 1e-3)
+    assert refused(lambda: make(mask=mask)).startswith("`mask`: it does not say what it was made from")
+    exposed = make(mask=mask, provenance="private", ledger=Ledger())
+    assert exposed.entry.of(Unprotected)
+    assert exposed.report().certified.epsilon == math.inf
 
 
 # The user's own optimizer
@@ -354,7 +358,7 @@ def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
     live = torch.cat([mask[name].flatten() for name in mask])
     start = flat(model)
     assert start[~live].count_nonzero() > 10
-    loop = make(model, mask=mask, steps=8)
+    loop = make(model, mask=mask, provenance="data-free", steps=8)
     assert torch.equal(flat(model), start), "the network is left alone until the loop begins"
     steps = optimizer(model.parameters())
     for step in loop:
@@ -373,7 +377,7 @@ def test_frozen_parameters_get_no_gradient_and_do_not_change():
     model[2].bias.requires_grad_(False)
     kept = model[0].weight.detach().clone(), model[2].bias.detach().clone()
     loop = make(model)
-    assert loop.event.live == 75 - 40 - 3
+    assert f"{75 - 40 - 3} live weights" in loop.entry.words
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
     for step in loop:
         step.backward()
@@ -398,7 +402,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"loss": functional.cross_entropy},
         "loss: shape (), expected one value for each of 11 records; use reduction='none'",
     ),
-    ({"mask": NOTHING}, "mask: prunes every parameter that is not frozen, so there is nothing to train"),
+    ({"mask": NOTHING, "provenance": "data-free"}, "mask: prunes every parameter that is not frozen, so there is nothing to train"),
     ({"model": nn.Flatten()}, "model: has no parameters"),
     ({"batch_size": 41}, f"`batch_size`: 41 {RECORDS}"),
     ({"batch_size": 21, "records": 20}, "`batch_size`: 21 is not between 0 and the 20 records"),
@@ -439,7 +443,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     *(
         ({name: 3}, f"`{name}`: of type int, not a")
-        for name in ("model", "loss", "ledger", "dataset", "filter", "mask", "prepare", "sampling")
+        for name in ("model", "loss", "ledger", "filter", "mask", "prepare", "sampling")
     ),
     ({"data": (None, Y)}, f"`x`: of type NoneType, {ROWS}"),
     ({"data": ([[1.0], [1.0, 2.0]], Y)}, f"`x`: of type list, {ROWS}"),
@@ -452,42 +456,15 @@ def test_what_is_refused_costs_nothing(changes, message):
     ledger = Ledger()
     said = refused(lambda: make(**{"ledger": ledger, **changes}))
     assert said.startswith(message) if message.endswith((" a", "`batch_size`")) else said == message
-    assert ledger.events == ()
+    assert ledger.entries == ()
 
 
 def test_numbers_may_be_those_of_numpy():
     loop = make(steps=np.int64(3), batch_size=np.float32(10), records=np.int32(50))
-    assert loop.event.mechanism == make(records=50).event.mechanism
+    assert loop.mechanism == make(records=50).mechanism
 
 
-def test_records_that_the_ledger_has_down_as_public_are_refused():
-    """Whether they are named, or given as a tensor that only their rows tell of."""
-    ledger = Ledger(registry=RecordRegistry())
-    (x, y), other = toy_data(), torch.randn(40, 5)
-    public = from_arrays(x.numpy(), y.numpy(), bounds=(-9, 9), name="open")
-    named = ledger.registry.reference(public)
-    early = make(ledger=ledger, dataset=named)
-    ledger.append(ProvenanceEvent(ledger.registry.reference(public, public=True), "public", "ab"))
-    held = ledger.events
-    assert refused(lambda: iter(early)).startswith("`dataset`: the ledger has open")
-    assert refused(lambda: make(data=(other, y), ledger=ledger, dataset=named)).startswith(
-        "`dataset`: the ledger has open"
-    )
-    assert refused(lambda: make(ledger=ledger)).startswith(
-        "`x`: shares records with open, which the ledger has down as"
-    )
-    assert ledger.events == held
-    list(make(data=(other, y), ledger=ledger))
-
-
-def test_a_mask_is_said_to_be_taken_as_it_is():
-    assert (MASK_NOTE in make(mask=half_of(toy_model())).report().notes, MASK_NOTE in make().report().notes) == (
-        True,
-        False,
-    )
-
-
-def test_one_event_pays_for_one_loop_whoever_copies_it():
+def test_one_entry_pays_for_one_loop_whoever_copies_it():
     model = toy_model()
     loop = make(model)
     step = next(iter(loop))
