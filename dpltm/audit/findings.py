@@ -100,6 +100,12 @@ def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float
     )
 
 
+def violated(lower_bound: float, certified: float, nominal: float | None) -> list[str]:
+    """Return which claims a lower bound refutes, ``certified`` and ``nominal``; a nominal one may be None, for no claim."""
+    claims = {"certified": certified, "nominal": nominal}
+    return [name for name, epsilon in claims.items() if epsilon is not None and lower_bound > epsilon]
+
+
 @dataclass(frozen=True)
 class Findings:
     """Bounds at one confidence, which both hold at together.
@@ -130,9 +136,9 @@ class Findings:
 
     @property
     def violates(self) -> list[str]:
-        """Claims that the bound refutes: ``certified``, ``nominal``."""
-        claims = {"certified": self.certified, "nominal": self.nominal}
-        return [name for name, claim in claims.items() if claim is not None and self.lower_bound > claim.epsilon]
+        """Claims that the bound refutes."""
+        nominal = None if self.nominal is None else self.nominal.epsilon
+        return violated(self.lower_bound, self.certified.epsilon, nominal)
 
     def to_json(self) -> dict[str, Any]:
         """As ``dpltm audit`` prints it."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
+from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditRequest(DataOptions):
+class AuditRequest(LedgerOptions, DataOptions):
     """Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.
 
     RUN is a training with `audit`, whose made-up records are looked for in what it released. SET is a set of tickets of
@@ -37,5 +37,4 @@ class AuditRequest(DataOptions):
     messages: int = option(2000, "Messages of either record, of a scheme.", metavar="N")
     plot: str | None = option(None, "Draw claims and bound (.png, .svg or .pdf).", metavar="FILE")
     delta: float | None = option(None, "Delta of every epsilon.", metavar="D", shown="that of the run")
-    ledger: str | None = option(None, "Of a ticket set: ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
+    unprotected: bool = option(False, UNPROTECTED_HELP)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.audit.findings import Findings, examine
+from dpltm.audit.findings import Findings, examine, violated
 from dpltm.audit.local import local_bound
 from dpltm.audit.masks import MaskFindings, mask_findings, out_of_order, unset_features, with_canaries
 from dpltm.audit.one_run import check_confidence
@@ -31,7 +31,7 @@ from dpltm.pruning.ticket_set import TicketSet
 from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records import Dataset
-from dpltm.stages.checks import check_delta_alone, check_same_network
+from dpltm.stages.checks import check_delta_alone, check_same_network, check_unprotected
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
 from dpltm.training.evaluation import accuracy
@@ -93,8 +93,8 @@ class TicketFindings:
     @property
     def violates(self) -> list[str]:
         """Claims that the bound refutes."""
-        claims = {"certified": self.claims.certified, "nominal": self.claims.nominal}
-        return [name for name, one in claims.items() if one is not None and self.masks.lower_bound > one.epsilon]
+        assert self.claims.nominal is not None  # that nothing is counted for such tickets
+        return violated(self.masks.lower_bound, self.claims.certified.epsilon, self.claims.nominal.epsilon)
 
 
 def audit_tickets(
@@ -104,9 +104,10 @@ def audit_tickets(
     services: Services,
     *,
     confidence: float = 0.95,
+    unprotected: bool = False,
     coins: RandomSource | None = None,
 ) -> TicketFindings:
-    """Makes one round of tickets anew, as the set was made, on the records and canaries, and looks at their masks.
+    """Make one round of tickets anew, as the set was made, on the records and canaries, and looks at their masks.
 
     Args:
         tickets: of provenance private, by magnitude, of a fully connected network.
@@ -114,10 +115,11 @@ def audit_tickets(
         ledger: of the people whose records those are; the look at them is entered as unprotected.
         services: progress.
         confidence: of the bound, in [0.5, 1).
+        unprotected: whether the ledger may hold releases with a guarantee, which ends with this.
         coins: of the audit, and the seed of the tickets.
 
     Raises:
-        InputError: tickets that this attack is not for, or too few features that no record has.
+        InputError: tickets that this attack is not for, or too few features that no record has; nothing is entered then.
 
     Guarantees:
         None to the records: what is found depends on them as it is. It is for whoever owns them.
@@ -131,7 +133,9 @@ def audit_tickets(
     account = Account.of((), tickets.lineage, unit=tickets.lineage.paid[0].unit)
     claims = statement(account, 1e-5)
     words = "audit of tickets: masks made anew of the records and canaries"
-    ledger.declare(Entry("release", ledger.part(dataset), (Unprotected(),), words, unit=ledger.unit))
+    look = Entry("release", ledger.part(dataset), (Unprotected(),), words, unit=ledger.unit)
+    check_unprotected(ledger.account(), (look,), unprotected)
+    ledger.declare(look)
     services.progress.say(f"making tickets anew, with {int(included.sum())} of {len(places)} made-up records")
     labels = (uniform(coins, int(included.sum())) * dataset.classes).astype(y.dtype)
     records = with_canaries(x, places[included], dataset.bounds[1])
@@ -234,12 +238,11 @@ class Attacked:
     @property
     def violates(self) -> list[str]:
         """Claims that the bound refutes."""
-        claims = {"certified": self.certified, "nominal": self.nominal}
-        return [name for name, epsilon in claims.items() if epsilon is not None and self.lower_bound > epsilon]
+        return violated(self.lower_bound, self.certified, self.nominal)
 
 
 def demo(dataset: Dataset, services: Services, confidence: float = 0.95, seed: int = 0) -> list[Attacked]:
-    """All rows.
+    """Return all rows.
 
     Args:
         dataset: the digits.
