@@ -73,7 +73,8 @@ class DrawPlan:
         mechanism = Selection(
             settled.eps1, settled.certified_epsilon, draw=settled.mechanism, adjacency=settled.adjacency
         )
-        words = f"winner of {len(self.candidates)} tickets, {name} score, {settled.rule} sensitivity"
+        many = "1 ticket" if len(self.candidates) == 1 else f"{len(self.candidates)} tickets"
+        words = f"winner of {many}, {name} score, {settled.rule} sensitivity"
         body = [self.tickets.id, self.part.snapshot, asdict(settled)]
         facts = hashlib.sha256(canonical(body).encode()).hexdigest()
         return Entry("release", self.part, (mechanism,), words, facts, unit=self.dataset.unit)

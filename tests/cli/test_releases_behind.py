@@ -1,4 +1,4 @@
-"""Whatever is made of a release, and of what that was made of: the ledger of whoever uses it holds the release.
+"""Whatever is made of a release, and of what that was made of, carries the release.
 
 Each chain begins with releases from one table: bounds that are found under DP, or synthetic records. It ends with a
 training on the same table, whose bounds are public now, in a ledger of its own. What is certified there covers all of them.
@@ -6,16 +6,19 @@ training on the same table, whose bounds are public now, in a ledger of its own.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dpltm.privacy.event_json import from_json
-from dpltm.privacy.parts import total_epsilon
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.mechanisms import NoisySgd, Selection
+from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.run import load_run
 
 DELTA = ("--delta", "1e-4")
 SCHEMA = '[column.one]\nkind = "number"\n{0}\n[column.two]\nkind = "number"\n{0}\n'
@@ -41,7 +44,7 @@ TUNE = ("tune", "--dataset", "made.npz", "--model", "mlp:4", "--for-records", "3
 
 HISTOGRAMS, MOMENTS, TRAINING, SELECTION = "histograms", "moments", "training", "selection"
 
-CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Collection[str]]] = {
+CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Iterable[str]]] = {
     "synthetic records": ((MADE + PUBLIC,), (*DENSE, "--dataset", "made.npz"), {MOMENTS}),
     "synthetic records of a found schema": (
         (FIND, MADE + FOUND), (*DENSE, "--dataset", "made.npz"), {HISTOGRAMS, MOMENTS},
@@ -49,7 +52,7 @@ CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Collection
     "tickets of them": ((FIND, MADE + FOUND, OF_MADE), ("train", "t@1", *FEW), {HISTOGRAMS, MOMENTS}),
     "tickets without data of them": (
         (FIND, MADE + FOUND, (*OF_MADE[:3], "--criterion", "random", *SET[:4], "--out", "t")),
-        ("train", "t@1", *FEW), {HISTOGRAMS},
+        ("train", "t@1", *FEW), {HISTOGRAMS, MOMENTS},
     ),
     "one of these, moved": ((FIND, MADE + FOUND, OF_MADE, *MOVED), ("train", "u@1", *FEW), {HISTOGRAMS, MOMENTS}),
     "tickets of a found schema, one moved": ((FIND, BY_QUERY, *MOVED), ("train", "u@1", *FEW), {HISTOGRAMS, MOMENTS}),
@@ -69,16 +72,17 @@ CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Collection
         (FIND, (*DENSE, *A, *FOUND, "--out", "r")), FRONT, {HISTOGRAMS, TRAINING},
     ),
     "a network of synthetic records in front": (
-        (MADE + PUBLIC, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r")), FRONT, {MOMENTS},
+        (MADE + PUBLIC, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r")), FRONT, {MOMENTS, TRAINING},
     ),
     "a network of synthetic records of a found schema in front": (
-        (FIND, MADE + FOUND, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r")), FRONT, {HISTOGRAMS, MOMENTS},
+        (FIND, MADE + FOUND, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r")), FRONT,
+        {HISTOGRAMS, MOMENTS, TRAINING},
     ),
     "tickets behind a network of synthetic records": (
         (MADE + PUBLIC, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r"),
          ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", "--features", "network:r", "--model", "mlp",
           *SET[2:], "--out", "t")),
-        ("train", "t@1", *FEW), {MOMENTS},
+        ("train", "t@1", *FEW), {MOMENTS, TRAINING},
     ),
     "a winner drawn behind a found schema": (
         (FIND, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
@@ -93,13 +97,13 @@ CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Collection
     "a winner drawn on synthetic records": (
         (MADE + PUBLIC, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
          ("select", "t", "--dataset", "made.npz", *DELTA, "--eps1", "0.1", "--score", "additive", "--ledger", "d.jsonl")),
-        ("train", "t", *FEW), {MOMENTS},
+        ("train", "t", *FEW), {MOMENTS, SELECTION},
     ),
     "a winner drawn on synthetic records, for the same table again": (
         (MADE + PUBLIC, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
          ("select", "t", "--dataset", "made.npz", *DELTA, "--eps1", "0.1", "--score", "additive", "--ledger", "d.jsonl"),
          ("tickets", "transfer", "t", "--dataset", "a.csv", *PUBLIC, "--out", "u")),
-        ("train", "u@1", *FEW), {MOMENTS},
+        ("train", "u@1", *FEW), {MOMENTS, SELECTION},
     ),
     "settings searched behind a network, for another one": (
         ((*DENSE, *A, *PUBLIC, "--out", "r"),
@@ -124,39 +128,31 @@ def tables(cwd: Path) -> None:
     np.savez(cwd / "made0.npz", x_train=np.zeros((40, 4), "u1"), y_train=np.arange(40) % 2)
 
 
-def entered(path: str, name: str = "a") -> list[dict[str, Any]]:
-    """What a ledger holds of the table."""
-    lines = Path(path).read_text(encoding="utf-8").splitlines()[1:]
-    told = [json.loads(line)["event"] for line in lines]
-    return [event for event in told if event["dataset"]["name"] == name and event["kind"] != "provenance"]
-
-
-def kind(event: dict[str, Any]) -> str:
-    return event["what"].split()[0] if event["kind"] == "gaussian" else event["kind"]
+def kind(entry: Entry) -> str:
+    """What a release was."""
+    if entry.of(Selection):
+        return SELECTION
+    return TRAINING if entry.of(NoisySgd) else HISTOGRAMS if HISTOGRAMS in entry.words else MOMENTS
 
 
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("name", CHAINS)
-def test_what_a_training_is_made_of_is_in_its_ledger(cli: Callable[..., Any], name: str) -> None:
+def test_what_a_training_is_made_of_counts(cli: Callable[..., Any], name: str) -> None:
     before, last, expected = CHAINS[name]
     for command in before:
         done = cli(*command, "--quiet")
         assert done.code == 0, (command, done.err)
     here = () if "made.npz" in last else (*A, *PUBLIC)
-    body = cli(*last, *here, "--ledger", "last.jsonl", "--out", "last", "--json").json
-    held = entered("last.jsonl")
-    own = [] if "made.npz" in last else [TRAINING]
-    assert sorted(map(kind, held)) == sorted([*own, *(what.replace("moments", "counts,") for what in expected)])
-    behind = [from_json(event) for event in held]
-    assert len(set(behind)) == len(behind)
-    if own:
-        assert body["privacy"]["certified"]["epsilon"] == total_epsilon(behind, 1e-4)
-    assert entered("last/ledger.jsonl") == held, "so does the run's own"
+    body = cli(*last, *here, *DELTA, "--ledger", "last.jsonl", "--out", "last", "--json").json
+    lineage = load_run(Path("last")).lineage
+    assert Counter(map(kind, lineage.paid)) == Counter((*expected, TRAINING))
+    assert body["privacy"]["certified"]["epsilon"] == Account.of((), lineage).epsilon(1e-4)
+    assert [kind(entry) for entry in open_ledger("last.jsonl").entries] == [TRAINING], "nothing is entered twice"
 
 
 @pytest.mark.usefixtures("tables")
-def test_what_a_run_on_other_records_keeps(cli: Callable[..., Any]) -> None:
-    """Its own ledger, which cards and reports are made from, has what a schema was found by on the records of its ticket."""
+def test_what_a_run_on_other_records_carries(cli: Callable[..., Any]) -> None:
+    """What the schema of its ticket was found by, on whatever records."""
     for command in (
         FIND,
         ("generate", "--dataset", "made0.npz", "--criterion", "random", *SET[:4], "--out", "t"),
@@ -164,19 +160,19 @@ def test_what_a_run_on_other_records_keeps(cli: Callable[..., Any]) -> None:
         ("train", "u@1", *FEW, "--dataset", "b.csv", *PUBLIC, "--out", "r", "--ledger", "l.jsonl"),
     ):
         assert cli(*command, "--quiet").code == 0, command
-    assert list(map(kind, entered("r/ledger.jsonl"))) == list(map(kind, entered("l.jsonl"))) == [HISTOGRAMS]
+    assert Counter(map(kind, load_run(Path("r")).lineage.paid)) == Counter((HISTOGRAMS, TRAINING))
 
 
 @pytest.mark.usefixtures("tables")
-def test_a_random_mask_beside_a_run_pays_for_what_its_draw_does(cli: Callable[..., Any]) -> None:
+def test_a_random_mask_beside_a_run_carries_what_its_density_depends_on(cli: Callable[..., Any]) -> None:
     before, last, expected = CHAINS["a winner drawn behind a found schema"]
     for command in (*before, (*last, *A, *PUBLIC, "--ledger", "l.jsonl", "--out", "r")):
         assert cli(*command, "--quiet").code == 0, command
     assert cli("compare", "r", "--baselines", "--kinds", "random", "--out", "sweep", "--quiet").code == 0
-    ledgers = [entered(str(path)) for path in Path("sweep").rglob("*ledger.jsonl")]
-    trained = [held for held in ledgers if TRAINING in map(kind, held)]
-    assert trained
-    assert all(set(map(kind, held)) == {*expected, TRAINING} for held in trained)
+    runs = [load_run(path.parent) for path in Path("sweep").rglob("config.json")]
+    assert runs
+    for run in runs:
+        assert {kind(entry) for entry in run.lineage.paid} >= {*expected, TRAINING}
 
 
 @pytest.mark.usefixtures("tables")
@@ -184,9 +180,5 @@ def test_private_records_that_a_schema_is_said_to_be_read_off(
     cli: Callable[..., Any], refused: Callable[..., str]
 ) -> None:
     assert cli(*DENSE, *A, *PUBLIC, "--out", "r", "--ledger", "l.jsonl", "--quiet").code == 0
-    assert (
-        cli("datasets", "schema", "a.csv", "--from-public", "--label", "ill", "--out", "read.toml", "--quiet").code
-        == 0
-    )
-    given = ("synthesize", "--dataset", "b.csv", "--schema", "read.toml", "--records", "300", "--epsilon", "1", *DELTA)
-    assert "the ledger holds what was spent on a, so they are private" in refused(*given, "--ledger", "l.jsonl")
+    draft = ("datasets", "schema", "a.csv", "--from-public", "--label", "ill", "--out", "read.toml")
+    assert "a is protected by a release on record" in refused(*draft, "--ledger", "l.jsonl")
