@@ -19,7 +19,8 @@ from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Lineage, to_json
 from dpltm.pruning.generation import GenerationConfig, weights_of, without_data
 from dpltm.tickets.feature_files import NAME, read_map, write_map
-from dpltm.tickets.run import load_run, write_run
+from dpltm.tickets.files import write_lineage
+from dpltm.tickets.run import load_run, weights_of, write_run
 from dpltm.tickets.ticket_set import load_ticket_set
 from hostile_values import MAPS
 from refusals import told
@@ -90,7 +91,9 @@ def saved_set(folder, made, features):
 def saved_run(folder, made, features):
     model, settings = build(ModelSpec("mlp:6", features, 3), 0), {"classes": 3, "bounds": [0.0, 1.0]}
     folder.mkdir()
-    write_run(folder, {"model": "mlp:6", "features": features, **settings}, model, Mask.dense(model), [], made)
+    mask = Mask.dense(model)
+    write_run(folder, {"model": "mlp:6", "features": features, **settings}, model, mask, [], made)
+    write_lineage(folder, made.lineage, weights_of(model, mask))
 
 
 @pytest.mark.parametrize("kind", ["plain", "centred", "network"])
