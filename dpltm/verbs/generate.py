@@ -233,7 +233,11 @@ def _drafts(
         return ()
     part, words = ledger.part(dataset), f"tickets by {options.criterion}"
     if provenance == "public":
-        return (Entry("public", part, words=words),)
+        scored = (
+            dataset.test is not None and dataset.published_id() is None
+        )  # whoever chooses a ticket sees its accuracy
+        parts = (part, *((ledger.part(dataset.tested()),) if scored else ()))
+        return tuple(Entry("public", each, words=words) for each in parts)
     looks = (f"{words}, with no mechanism", *(["accuracies of their predictors"] if options.reveal else []))
     return tuple(Entry("release", part, (Unprotected(),), each, unit=ledger.unit) for each in looks)
 
@@ -266,7 +270,6 @@ def generate(
     if plan.provenance == "data-free":
         body, lineage = without_data(plan.spec, plan.config), plan.lineage
     elif plan.under_dp:
-        ledger.exclude(plan.dataset)  # before anything is measured on its test split
         map_id = None if plan.dataset.feature_map is None else plan.dataset.feature_map.id
         if ranks is not None:
             ranks.together(lambda: None)
@@ -307,14 +310,13 @@ def _with_no_mechanism(plan: GenerationPlan, services: Services, checkpoints: Ch
         raise InputError(f"checkpoint: an interrupted attempt was begun on other records, or otherwise; {AGAIN}")
     lineage, entered = plan.lineage, tuple[Entry, ...]()
     if plan.provenance == "public":
-        lineage |= declare_public(ledger, dataset, plan.entries[0].words)
-        if dataset.test is not None and dataset.published_id() is None:  # whoever chooses a ticket sees its accuracy
-            lineage |= declare_public(ledger, dataset.tested(), "accuracies of tickets")
+        for each in (dataset,) if len(plan.entries) == 1 else (dataset, dataset.tested()):
+            lineage |= declare_public(ledger, each, plan.entries[0].words)
     elif plan.provenance == "private":
+        ledger.exclude(dataset)  # before anything is measured on its test split
         before = [] if held is None else [each for each in ledger.entries if each.id in held.state["entries"]]
         entered = tuple(before) if len(before) == len(plan.entries) else ledger.declare(*plan.entries)
         lineage |= ledger.lineage(*entered)
-        ledger.exclude(dataset)
     x, y = inputs(dataset.train, dataset, services)
     evaluation = (x, y) if dataset.test is None else inputs(dataset.test, dataset, services)
     unprotected = "epsilon inf: no mechanism protects the records"
@@ -522,9 +524,10 @@ class TicketRelease:
     ranks: Ranks | None = None
 
     def check(self) -> None:
-        """Refuse what cannot be trained before it is paid for, on all ranks."""
+        """Refuse what cannot be trained; then declare the test split apart, before anything is measured on it."""
         if self.entry.of(NoisySgd):
             self._training({name: KeyedSource(bytes(32)) for name in ("sampling", "noise")}, ranks=None)
+        self.plan.ledger.exclude(self.plan.dataset)  # once; the release is planned again then
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
         """Yield the tickets.

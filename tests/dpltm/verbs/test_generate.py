@@ -100,6 +100,16 @@ def test_on_public_records(criterion, scope):
     assert (by_layer == [24, 12]) == (scope == "layer")
 
 
+def test_what_accuracies_of_a_public_set_are_measured_on_is_public_too():
+    """Whoever chooses a ticket sees them."""
+    ledger = Ledger()
+    tickets = made(TESTED, options_of("magnitude", provenance="public"), ledger)
+    assert [entry.part for entry in ledger.entries] == [ledger.part(TESTED), ledger.part(TESTED.tested())]
+    assert tickets.lineage.entries == ledger.entries
+    held_out = replace(TESTED.tested(), records=200)
+    assert "declared public" in refused(plan, held_out, options_of("dp-train", epsilon=1.0), ledger, QUIET)
+
+
 def test_records_are_declared_public_once():
     ledger = Ledger()
     sets = [made(PUBLIC, options_of("magnitude", provenance="public", seed=seed), ledger) for seed in (0, 1)]
