@@ -18,9 +18,10 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Lineage, to_json
 from dpltm.pruning.generation import GenerationConfig, weights_of, without_data
+from dpltm.tickets import run as runs
 from dpltm.tickets.feature_files import NAME, read_map, write_map
 from dpltm.tickets.files import write_lineage
-from dpltm.tickets.run import load_run, weights_of, write_run
+from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.ticket_set import load_ticket_set
 from hostile_values import MAPS
 from refusals import told
@@ -93,7 +94,7 @@ def saved_run(folder, made, features):
     folder.mkdir()
     mask = Mask.dense(model)
     write_run(folder, {"model": "mlp:6", "features": features, **settings}, model, mask, [], made)
-    write_lineage(folder, made.lineage, weights_of(model, mask))
+    write_lineage(folder, made.lineage, runs.weights_of(model, mask))
 
 
 @pytest.mark.parametrize("kind", ["plain", "centred", "network"])
