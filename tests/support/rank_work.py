@@ -21,9 +21,10 @@ from dpltm.filters import make_filter
 from dpltm.gradients import choose
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.privacy.events import UNKNOWN_RECORDS, GuaranteeEvent
+from dpltm.privacy import release
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.privacy.old_ledger import Ledger
 from dpltm.randomness import keyed_source
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
@@ -170,6 +171,7 @@ def command(arguments: Sequence[str], own: Sequence[Sequence[str]] = (), key: in
     assert place is not None
     counter = itertools.count(key * 1000 + 100 * place.rank)
     keyed_source.fresh_key = lambda: next(counter).to_bytes(32, "little")
+    release.secrets = types.SimpleNamespace(token_bytes=lambda count: next(counter).to_bytes(count, "little"))  # type: ignore[attr-defined]
     checkpoint_files.EVERY, checkpoint_files.SHARE = 0.0, 1e9
     launcher.PATIENCE = 0.0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as the command line has it
@@ -225,7 +227,7 @@ def loop(own: Sequence[dict[str, Any]] = (), spent: float | None = None, steps: 
         x[row, 5] += 1e-3
     model, ledger = build(ModelSpec("mlp:6", 784, 10), given.pop("seed", 0)), Ledger()
     if spent is not None and place.rank == 0:
-        ledger.append(GuaranteeEvent(UNKNOWN_RECORDS, Guarantee(spent), "counts"))
+        ledger.declare(Entry("release", mechanisms=(Guarantee(spent),), words="counts"))
     sources = {"sampling": FastSource(1 + 7 * place.rank), "noise": FastSource(2 + 7 * place.rank)}
     settings = {"batch_size": 250, "steps": steps, "delta": 1e-5, **sources, **given}
     private = PrivateLoop(model, cross_entropy, x, y, ledger=ledger, **settings)
@@ -235,8 +237,8 @@ def loop(own: Sequence[dict[str, Any]] = (), spent: float | None = None, steps: 
         optimizer.step()
     told: dict[str, Any] = {
         "weights": digest(model),
-        "noise": private.event.mechanism.noise_multiplier,
-        "entered": [type(event).__name__ for event in ledger.events],
+        "noise": private.mechanism.noise_multiplier,
+        "entered": [type(mechanism).__name__ for entry in ledger.entries for mechanism in entry.mechanisms],
         "epsilon": private.report().certified.epsilon,
     }
     if "audit" in given:

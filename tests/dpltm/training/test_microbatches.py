@@ -20,12 +20,11 @@ from dpltm.networks.masks import Mask
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records, in_chunks, poisson_sample
-from dpltm.stages.microbatch_note import microbatch_note, noise_ratio
-from dpltm.stages.train import facts, planned_report
 from dpltm.training.descent import NoisyGradients, TrainingConfig
 from dpltm.training.losses import cross_entropy
 from dpltm.training.microbatches import FACTOR, check_microbatch, number_of_groups
-from dpltm.training.sensitivity import nominal_sensitivity, sensitivity
+from dpltm.training.sensitivity import microbatch_note, noise_ratio, nominal_sensitivity, sensitivity
+from dpltm.verbs.train import facts_of, planned_statement
 from gradient_cases import (
     dot,
     filters,
@@ -205,13 +204,13 @@ def test_sensitivity_is_twice_the_bound_and_doubles_for_replace_one():
 
 def test_a_plan_states_both_figures_and_calibrates_by_the_certified_one():
     plain, plan = planned(epsilon=1.0, batch_size=30), planned(epsilon=1.0, batch_size=30, microbatch=8)
-    assert facts(plan)["groups"] == 4
-    assert facts(plan)["filter"] == "clip(C=1) of groups of about 8 records"
-    assert facts(plan)["sensitivity"] == 2.0
-    assert facts(plan)["noise_multiplier"] == facts(plain)["noise_multiplier"]
+    assert facts_of(plan)["groups"] == 4
+    assert facts_of(plan)["filter"] == "clip(C=1) of groups of about 8 records"
+    assert facts_of(plan)["sensitivity"] == 2.0
+    assert facts_of(plan)["noise_multiplier"] == facts_of(plain)["noise_multiplier"]
     assert plan.config.noise_std == 2 * plain.config.noise_std
-    report = planned_report(plan)
-    assert report.certified == planned_report(plain).certified
+    report = planned_statement(plan)
+    assert report.certified == planned_statement(plain).certified
     assert report.nominal is not None
     assert report.nominal.source == "tanh paper's sensitivity for microbatches"
     assert report.nominal.epsilon < report.certified.epsilon / 1.9
@@ -233,7 +232,7 @@ def test_a_plan_states_both_figures_and_calibrates_by_the_certified_one():
     ],
 )
 def test_the_note_compares_with_the_same_training_of_single_records(options, ratio):
-    notes = planned_report(planned(noise_multiplier=2.0, microbatch=8, **options)).notes
+    notes = planned_statement(planned(noise_multiplier=2.0, microbatch=8, **options)).notes
     assert [note for note in notes if note.startswith("`microbatch`")] == [
         "`microbatch`: a step filters the mean gradients of 4 groups, and one record moves one of them by twice the bound at"
         f" most: the noise on their mean is {ratio} times that of single records"
@@ -243,25 +242,30 @@ def test_the_note_compares_with_the_same_training_of_single_records(options, rat
 def test_the_ratio_is_that_of_two_plans_and_the_note_names_the_unit():
     common = {"noise_multiplier": 2.0, "batch_size": 30, "filter": "tanh", "no_pre_clip": True, "noise": "nominal"}
     alone, plan = planned(**common), planned(**common, microbatch=7)
-    found = noise_ratio(plan.config, plan.event.mechanism, plan.event.live, nominal=True)
+    live = plan.start.mask.live
+    found = noise_ratio(plan.config, plan.mechanism, live, nominal=True)
     of_both = (one.config.noise_std / one.config.divisor for one in (plan, alone))
     assert found == pytest.approx(next(of_both) / next(of_both))
-    users = replace(plan.event.mechanism, unit="user")
-    assert microbatch_note(plan.config, users, plan.event.live, nominal=True) == (
+    assert microbatch_note(plan.config, plan.mechanism, live, nominal=True, unit="user") == (
         "`microbatch`: a step filters the mean gradients of 5 groups, and one user moves one of them by twice the bound at"
         " most: the noise on their mean is 6 times that of single users"
     )
-    noiseless = replace(users, noise_multiplier=0.0)
-    assert microbatch_note(plan.config, noiseless, plan.event.live, nominal=False).endswith("twice the bound at most")
+    noiseless = replace(plan.mechanism, noise_multiplier=0.0)
+    assert microbatch_note(plan.config, noiseless, live, nominal=False).endswith("twice the bound at most")
 
 
 def test_nominal_noise_is_that_of_the_papers_for_any_filter():
     plan = planned(noise_multiplier=2.0, batch_size=30, microbatch=8, noise="nominal")
     assert plan.config.noise_std == 2.0
-    assert plan.event.mechanism == NoisySgd(
-        plan.config.sampling_rate, plan.config.steps, 1.0, 2.0, 1.0, adjacency="add-remove"
+    assert plan.mechanism == NoisySgd(
+        plan.config.sampling_rate,
+        plan.config.steps,
+        1.0,
+        2.0,
+        1.0,
+        "tanh paper's sensitivity for microbatches",
     )
-    assert planned_report(plan).certified.epsilon > 2 * planned_report(plan).nominal.epsilon  # type: ignore[union-attr]
+    assert planned_statement(plan).certified.epsilon > 2 * planned_statement(plan).nominal.epsilon  # type: ignore[union-attr]
 
 
 def test_a_loop_of_ones_own():
@@ -269,8 +273,8 @@ def test_a_loop_of_ones_own():
     x, y = torch.randn(40, 4, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 3
     settings = {"batch_size": 12, "steps": 3, "delta": 1e-3, "noise_multiplier": 1.0, "microbatch": 5}
     loop = PrivateLoop(model, nn.CrossEntropyLoss(reduction="none"), x, y, **settings)
-    assert (loop.event.mechanism.sensitivity, loop.event.mechanism.nominal_sensitivity) == (2.0, 1.0)
-    assert loop.event.filter == "clip(C=1) of groups of about 5 records"
+    assert (loop.mechanism.sensitivity, loop.mechanism.nominal_sensitivity) == (2.0, 1.0)
+    assert "clip(C=1) of groups of about 5 records" in loop.entry.words
     for step in loop:
         step.backward()
     report = loop.report()

@@ -20,7 +20,7 @@ def test_ranks_end_with_the_same_weights_and_one_event(ranked: Ranked):
     first, second = (rank.value for rank in ranked.run(2, LOOP))
     (alone,) = (rank.value for rank in ranked.run(1, LOOP))
     assert first.pop("weights") == second.pop("weights")
-    assert (first.pop("entered"), second.pop("entered")) == (["TrainingEvent"], [])
+    assert (first.pop("entered"), second.pop("entered")) == (["NoisySgd"], [])
     assert first == second == {name: alone[name] for name in ("noise", "epsilon")}
     assert first["epsilon"] == pytest.approx(2.0, abs=0.01)
 
@@ -28,7 +28,7 @@ def test_ranks_end_with_the_same_weights_and_one_event(ranked: Ranked):
 def test_the_ledger_of_rank_0_counts(ranked: Ranked):
     first, second = (rank.value for rank in ranked.run(2, LOOP, (), 1.5))
     assert first["noise"] == second["noise"]
-    assert first["entered"] == ["GuaranteeEvent", "TrainingEvent"]
+    assert first["entered"] == ["Guarantee", "NoisySgd"]
     assert second["epsilon"] < first["epsilon"] <= 2, (
         "noise for what rank 0 had left, and no other rank spent anything"
     )
