@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -376,34 +375,6 @@ CHUNK = 512
 
 
 @dataclass(frozen=True)
-class LearningPlan:
-    """A training on messages in which all that can be refused was not.
-
-    Attributes:
-        scheme: of the messages.
-        files: ``(n, record_bytes)`` uint8 each.
-        spec: the network.
-        config: how it is trained, and pruned.
-        options: as they were given.
-        test: public records, for accuracy.
-        test_notes: what was assumed of them.
-    """
-
-    scheme: Scheme
-    files: tuple[np.ndarray, ...]
-    spec: ModelSpec
-    config: GenerationConfig
-    options: ServerOptions
-    test: Split | None
-    test_notes: tuple[str, ...] = ()
-
-    @property
-    def records(self) -> int:
-        """Messages in all files."""
-        return sum(map(len, self.files))
-
-
-@dataclass(frozen=True)
 class TicketScores:
     """Accuracies of one ticket on public test records; None where they were not measured.
 
@@ -424,6 +395,7 @@ class Learned:
     """What was learned from messages.
 
     Attributes:
+        records: messages in all files.
         spec: the network.
         tickets: the dense network, and those of each pruning round.
         scores: of each ticket.
@@ -431,6 +403,7 @@ class Learned:
         notes: what the figures of the scheme do not say.
     """
 
+    records: int
     spec: ModelSpec
     tickets: tuple[Ticket, ...]
     scores: tuple[TicketScores, ...]
@@ -438,79 +411,65 @@ class Learned:
     notes: tuple[str, ...]
 
 
-def plan_learning(
+def learn(
     scheme: Scheme,
     files: Sequence[np.ndarray],
     options: ServerOptions,
     test: Dataset | None = None,
-    *,
-    test_label: str = "",
-) -> LearningPlan:
-    """Return what training on these messages comes to.
+    progress: Progress = SILENT,
+    checkpoints: Checkpoints = NOT_KEPT,
+) -> Learned:
+    """Train a network on messages, prune it, and measure accuracy where there are public test records.
 
     Args:
         scheme: of the messages.
         files: ``(n, record_bytes)`` uint8 each.
         options: of the training.
         test: a dataset whose test split is public.
-        test_label: what messages call it; by default its name.
-
-    Raises:
-        InputError: messages that count twice; options that are out of range, or contradict each other or the scheme; test
-            records that are not like those of the scheme.
-    """
-    heads = [bytes(rows[:COMPARED_ROWS]) for rows in files if rows.size >= MIN_COMPARED_BYTES]
-    if len(set(heads)) != len(heads):
-        raise InputError("`messages`: two files hold the same messages; every message counts once")
-    config = _config(options, sum(map(len, files)), codebook=isinstance(scheme.answer, Codebook))
-    if test is not None:
-        check_fits(scheme, test)
-        if test.test is None:
-            label = test_label or test.name
-            raise InputError(f"`test`: {label} has no test split; name a dataset that has one")
-    split = None if test is None else test.test
-    assumed = tuple(bounds_notes(test, "agree on a scheme with others"))
-    return LearningPlan(scheme, tuple(files), _spec(scheme, options), config, options, split, assumed)
-
-
-def learn(plan: LearningPlan, progress: Progress = SILENT, checkpoints: Checkpoints = NOT_KEPT) -> Learned:
-    """Train, prune, and measure accuracy where there are public test records.
-
-    Args:
-        plan: of the training.
         progress: who watches.
         checkpoints: where it is kept on the way, and what it goes on from. None of messages of a codebook, which take no
             time.
 
     Raises:
-        InputError: training diverged; or a checkpoint is held of other messages.
+        InputError: messages that count twice; options that are out of range, or contradict each other or the scheme; test
+            records that are not like those of the scheme; training that diverged; a checkpoint of other messages.
     """
-    answer, began, facts = plan.scheme.answer, time.perf_counter(), _facts(plan)
+    answer, records = scheme.answer, sum(map(len, files))
+    heads = [bytes(rows[:COMPARED_ROWS]) for rows in files if rows.size >= MIN_COMPARED_BYTES]
+    if len(set(heads)) != len(heads):
+        raise InputError("`messages`: two files hold the same messages; every message counts once")
+    config, spec = _config(options, records, codebook=isinstance(answer, Codebook)), _spec(scheme, options)
+    if test is not None:
+        check_fits(scheme, test)
+        if test.test is None:
+            raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
+    facts = {
+        "scheme": scheme.id,
+        "messages": [[len(rows), hashlib.sha256(bytes(rows[:COMPARED_ROWS])).hexdigest()] for rows in files],
+    }
     if checkpoints.held is not None:
         check_same(checkpoints.held.state.get("of", {}), facts)
-    kept = PartOf(checkpoints, {"of": facts})
-    tickets = _nearest_mean(plan, answer) if isinstance(answer, Codebook) else _trained(plan, answer, progress, kept)
+    began = time.perf_counter()
+    if isinstance(answer, Codebook):
+        weights = nearest_mean(answer, files)
+        tickets = (Ticket(0, Mask.dense(build(spec)), None, weights),)
+        if options.rounds:
+            tickets = prune_once(spec, weights, weights, config).tickets
+    else:
+        kept = PartOf(checkpoints, {"of": facts})
+        tickets = _trained(Messages(files, answer), spec, config, options, progress, kept)
     seconds = time.perf_counter() - began
     if not all(bool(value.isfinite().all()) for ticket in tickets for value in (ticket.predictor or {}).values()):
-        raise InputError(f"`lr`: training diverged at {plan.options.lr:g}; take a smaller one")
-    inputs = None if plan.test is None else _test_inputs(plan.scheme, plan.test, progress)
-    scores = tuple(_scores(ticket, plan.spec, inputs) for ticket in tickets)
-    notes = [*plan.test_notes, *scheme_notes(plan.scheme)]
+        raise InputError(f"`lr`: training diverged at {options.lr:g}; take a smaller one")
+    inputs = None if test is None or test.test is None else _test_inputs(scheme, test.test, progress)
+    scores = tuple(_scores(ticket, spec, inputs) for ticket in tickets)
+    notes = [*bounds_notes(test, "agree on a scheme with others"), *scheme_notes(scheme)]
     notes.append(
         "the figures are those of one message; of a record that is in several they add up, in its owner's ledger"
     )
     if isinstance(answer, Codebook) and answer.labels == "signed":
         notes.append("classes are taken to be equally frequent: messages of this epsilon do not tell")
-    return Learned(plan.spec, tickets, scores, seconds, tuple(notes))
-
-
-def _facts(plan: LearningPlan) -> dict[str, Any]:
-    """What a training is of, beside its options: messages are told apart by the first of each file."""
-    heads = [hashlib.sha256(bytes(rows[:COMPARED_ROWS])).hexdigest() for rows in plan.files]
-    return {
-        "scheme": plan.scheme.id,
-        "messages": [[len(rows), head] for rows, head in zip(plan.files, heads, strict=True)],
-    }
+    return Learned(records, spec, tickets, scores, seconds, tuple(notes))
 
 
 def check_server_options(options: ServerOptions) -> None:
@@ -556,45 +515,27 @@ def _spec(scheme: Scheme, options: ServerOptions) -> ModelSpec:
     return ModelSpec(name, answer.inputs, answer.classes)
 
 
-def _nearest_mean(plan: LearningPlan, answer: Codebook) -> tuple[Ticket, ...]:
-    weights = nearest_mean(answer, plan.files)
-    if plan.options.rounds:
-        return prune_once(plan.spec, weights, weights, plan.config).tickets
-    return (Ticket(0, Mask.dense(build(plan.spec)), None, weights),)
-
-
 def _trained(
-    plan: LearningPlan, answer: BitStrings, progress: Progress, checkpoints: Checkpoints
+    received: Messages,
+    spec: ModelSpec,
+    config: GenerationConfig,
+    options: ServerOptions,
+    progress: Progress,
+    checkpoints: Checkpoints,
 ) -> tuple[Ticket, ...]:
     """A network on bits: the dense one alone, or it and its tickets."""
-    config, dropout = plan.config, plan.options.dropout
-    received = Messages(plan.files, answer)
     labels = received.labels
-    if plan.options.rounds:
+    if options.rounds:
         with progress.progress(f"{config.rounds + 1} networks", config.steps) as step:
             told = by_round(config.iterations, config.rewind, step, "no more epsilon is spent")
-            return generate(plan.spec, received, labels, config, None, told, dropout, checkpoints).tickets
+            return generate(spec, received, labels, config, None, told, options.dropout, checkpoints).tickets
     with progress.progress("training on messages", config.iterations) as step:
         told = lambda done, _: step(done, "no more epsilon is spent")  # noqa: E731
-        return (train_dense(plan.spec, received, labels, config, told, dropout, checkpoints),)
+        return (train_dense(spec, received, labels, config, told, options.dropout, checkpoints),)
 
 
-@dataclass(frozen=True)
-class _TestInputs:
-    """What the network gets of public test records.
-
-    Attributes:
-        labels: as they are.
-        plain: of the records as they are.
-        randomised: of the same, randomised as the private ones were; None for a codebook.
-    """
-
-    labels: torch.Tensor
-    plain: Inputs
-    randomised: Inputs | None
-
-
-def _test_inputs(scheme: Scheme, test: Split, progress: Progress) -> _TestInputs:
+def _test_inputs(scheme: Scheme, test: Split, progress: Progress) -> tuple[torch.Tensor, Inputs, Inputs | None]:
+    """Labels of public test records, and inputs: as they are, and, of bits, randomised as the private ones were."""
     answer, plain, sent = scheme.answer, [], []
     with progress.progress("features of the test records", len(test)) as step:
         for start in range(0, len(test), ROWS):
@@ -608,20 +549,18 @@ def _test_inputs(scheme: Scheme, test: Split, progress: Progress) -> _TestInputs
             step(min(start + ROWS, len(test)))
     labels = torch.tensor(test.y)
     if isinstance(answer, Codebook):
-        return _TestInputs(labels, torch.from_numpy(np.concatenate(plain)), None)
+        return labels, torch.from_numpy(np.concatenate(plain)), None
     randomised = np.concatenate(sent)
     randomised[:, -LABEL_BYTES:] = 0  # accuracy is against the labels as they are
-    return _TestInputs(
-        labels, Messages([np.concatenate(plain)], answer, randomised=False), Messages([randomised], answer)
-    )
+    return labels, Messages([np.concatenate(plain)], answer, randomised=False), Messages([randomised], answer)
 
 
-def _scores(ticket: Ticket, spec: ModelSpec, inputs: _TestInputs | None) -> TicketScores:
-    model = build(spec)
+def _scores(
+    ticket: Ticket, spec: ModelSpec, inputs: tuple[torch.Tensor, Inputs, Inputs | None] | None
+) -> TicketScores:
+    if inputs is None:
+        return TicketScores(ticket.round, ticket.mask.density, None, None)
+    model, (labels, *parts) = build(spec), inputs
     model.load_state_dict(ticket.predictor or {})
-
-    def measured(part: Inputs | None) -> float | None:
-        return None if inputs is None or part is None else accuracy(model, part, inputs.labels, chunk=CHUNK)
-
-    plain, randomised = (None, None) if inputs is None else (inputs.plain, inputs.randomised)
-    return TicketScores(ticket.round, ticket.mask.density, measured(plain), measured(randomised))
+    plain, randomised = (None if x is None else accuracy(model, x, labels, chunk=CHUNK) for x in parts)
+    return TicketScores(ticket.round, ticket.mask.density, plain, randomised)

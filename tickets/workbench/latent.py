@@ -132,14 +132,13 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
     received = [read_messages(path, scheme) for path in _message_files(request.messages or "")]
     lineage = lineage_of(scheme, *received)
     test = None if request.test is None else open_dataset(_held_out(request.test, scheme), dataset_cache=dataset_cache)
-    plan = verb.plan_learning(scheme, [each.rows for each in received], request, test, test_label=request.test or "")
     with CheckpointFolder(out, request, progress) as checkpoints:
-        learned = verb.learn(plan, progress, checkpoints)
+        learned = verb.learn(scheme, [each.rows for each in received], request, test, progress, checkpoints)
         scores = [asdict(row) for row in learned.scores]
         body = as_flags(
             {
                 "run": str(out),
-                "records": plan.records,
+                "records": learned.records,
                 "model": learned.spec.text,
                 "inputs": learned.spec.features,
                 "protocol": scheme.answer.protocol,

@@ -20,7 +20,7 @@ from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.stages.front import FeatureSources
 from dpltm.verbs import latent
-from dpltm.verbs.latent import Learned, learn, make_scheme, plan_learning
+from dpltm.verbs.latent import Learned, learn, make_scheme
 from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
@@ -51,7 +51,7 @@ def files(scheme: Scheme) -> list[np.ndarray]:
 
 
 def learned(scheme: Scheme, files: list[np.ndarray], test: Dataset | None = None, **changes: Any) -> Learned:
-    return learn(plan_learning(scheme, files, replace(QUICK, **changes), test))
+    return learn(scheme, files, replace(QUICK, **changes), test)
 
 
 def test_next_to_nothing_is_learned_where_next_to_nothing_was_sent() -> None:
@@ -119,7 +119,7 @@ def test_a_codebook_makes_a_linear_network() -> None:
     assert (found.scores[0].accuracy or 0.0) > 0.6
     assert found.scores[0].randomised is None
     with pytest.raises(InputError, match="hence a linear network; leave it out"):
-        plan_learning(code, [messages(code, 700, 800)], QUICK)
+        learn(code, [messages(code, 700, 800)], QUICK)
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -140,12 +140,10 @@ def test_options_that_cannot_be(scheme: Scheme, files: list[np.ndarray], message
 
 
 def test_every_message_counts_once_and_test_records_are_of_the_same_kind(scheme: Scheme, files: list) -> None:
-    assert refused(plan_learning, scheme, [files[0], files[0]], QUICK).startswith(
-        "`messages`: two files hold the same"
-    )
+    assert refused(learn, scheme, [files[0], files[0]], QUICK).startswith("`messages`: two files hold the same")
     few = from_arrays(X[:400], Y[:400] % 5, test=(X[400:700], Y[400:700] % 5), name="few")
     for test, message in (
         (few, "`classes`: few has classes 5, and the scheme was made for 10; take records like those"),
         (from_arrays(X, Y, name="none"), "`test`: none has no test split; name a dataset that has one"),
     ):
-        assert refused(plan_learning, scheme, files, QUICK, test) == message
+        assert refused(learn, scheme, files, QUICK, test) == message
