@@ -8,7 +8,6 @@ that what is certified is what the coins do, to the last bit of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
@@ -312,65 +311,41 @@ MIN_EPSILON = 1e-6
 TRIED = 400
 
 
-def largest_epsilon(
-    protocol: str, bits: int, wanted: float, alpha: float | None = None, one_hot: bool = False
+def largest(
+    protocol: str,
+    bits: int,
+    wanted: float,
+    *,
+    epsilon: float | None = None,
+    alpha: float | None = None,
+    one_hot: bool = False,
 ) -> tuple[float, Channel]:
-    """The largest nominal epsilon whose channel certifies ``wanted``, and that channel.
+    """Return the largest nominal epsilon whose channel certifies ``wanted``; or, where epsilon is given, the largest alpha.
+
+    For UER more is not always worth more: all of a grid is looked at, and the last step of it refined.
 
     Args:
         protocol: name of a protocol of bits.
         bits: of a message.
         wanted: certified epsilon, above 0.
-        alpha: of the protocol; None where it has none.
+        epsilon: nominal, what the protocol claims; None for the largest one. Alpha is from 1 on.
+        alpha: of the protocol; None where it has none, or where it is asked for.
         one_hot: whether exactly one bit of a message is set, as the certificate may then assume.
 
     Returns:
-        The nominal epsilon, to a part in 10^12, and its channel.
-
-    Raises:
-        CalibrationError: none does; for UER it is alpha that decides.
-        InputError: ``wanted`` is not a positive number, no such protocol, or an alpha too many or missing.
-    """
-    return _largest(
-        "epsilon",
-        lambda value: channel(protocol, bits, value, alpha),
-        wanted,
-        (MIN_EPSILON, MAX_EPSILON),
-        one_hot,
-    )
-
-
-def largest_alpha(
-    protocol: str, bits: int, wanted: float, epsilon: float, one_hot: bool = False
-) -> tuple[float, Channel]:
-    """The largest alpha, from 1 on, at which the protocol certifies ``wanted``, whatever ``epsilon`` it claims.
-
-    Args:
-        protocol: name of a protocol of bits.
-        bits: of a message.
-        wanted: certified epsilon, above 0.
-        epsilon: nominal, what the protocol claims.
-        one_hot: as in :func:`largest_epsilon`.
-
-    Returns:
-        Alpha, to a part in 10^12, and its channel.
+        The value, to a part in 10^12, and its channel.
 
     Raises:
         CalibrationError: none does.
-        InputError: ``wanted`` is not a positive number, or a protocol that there is not, or that has no alpha.
-    """
-    return _largest("alpha", lambda value: channel(protocol, bits, epsilon, value), wanted, (1.0, MAX_ALPHA), one_hot)
-
-
-def _largest(
-    name: str, at: Callable[[float], Channel], wanted: float, ends: tuple[float, float], one_hot: bool
-) -> tuple[float, Channel]:
-    """The largest value that certifies ``wanted``, to a part in 10^12.
-
-    For UER more is not always worth more: all of a grid is looked at, and the last step of it refined.
+        InputError: ``wanted`` is not a positive number, no such protocol, or an alpha too many or missing.
     """
     if not 0 < wanted < math.inf:
         raise InputError(f"`certified`: {wanted:g} is not a positive number")
+    name, ends = ("alpha", (1.0, MAX_ALPHA)) if epsilon is not None else ("epsilon", (MIN_EPSILON, MAX_EPSILON))
+
+    def at(value: float) -> Channel:
+        return channel(protocol, bits, value, alpha) if epsilon is None else channel(protocol, bits, epsilon, value)
+
     values = np.geomspace(*ends, TRIED).tolist()
     costs = [at(value).certified(one_hot) for value in values]
     within = [place for place, cost in enumerate(costs) if cost <= wanted]

@@ -20,7 +20,7 @@ import torch
 from dpltm.errors import InputError
 from dpltm.features import Choice, parse
 from dpltm.local.bit_strings import LABEL_BYTES, BitStrings, FixedPoint
-from dpltm.local.channels import Channel, channel, largest_alpha, largest_epsilon
+from dpltm.local.channels import Channel, channel, largest
 from dpltm.local.codebook import Codebook
 from dpltm.local.protocols import PROTOCOLS
 from dpltm.local.scheme import ROWS, Scheme, no_statistics, public_statistics
@@ -104,11 +104,11 @@ def _setting(options: EpsilonOptions, label: float) -> tuple[float, float | None
     if PROTOCOLS[protocol].alpha_decides and options.alpha is None:
         if options.epsilon is None:
             raise InputError(f"`epsilon` is missing: what {protocol} shall claim; `alpha` is found for it")
-        alpha, bit_channel = largest_alpha(protocol, bits, wanted, options.epsilon, options.one_hot)
+        alpha, bit_channel = largest(protocol, bits, wanted, epsilon=options.epsilon, one_hot=options.one_hot)
         return options.epsilon, alpha, bit_channel
     if options.epsilon is not None:
         raise InputError("`epsilon`, `certified`: one of them decides; leave one out")
-    epsilon, bit_channel = largest_epsilon(protocol, bits, wanted, options.alpha, options.one_hot)
+    epsilon, bit_channel = largest(protocol, bits, wanted, alpha=options.alpha, one_hot=options.one_hot)
     return epsilon, options.alpha, bit_channel
 
 
