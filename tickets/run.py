@@ -9,15 +9,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from dpltm.audit.canaries import Observations
 from dpltm.errors import ArtifactError, DpltmError, as_flags
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
-from dpltm.tickets.audit_files import read_observations, write_observations
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import read_json, read_lineage, write_json, write_lineage
 from dpltm.tickets.published import published
@@ -146,3 +147,38 @@ def load_run(path: Path) -> Run:
     return Run(
         config, model, mask, feature_map, lineage=lineage, observations=observations, label=str(path), path=path
     )
+
+
+AUDIT = "audit.safetensors"
+"""File of what an audit of the training saw."""
+
+
+def write_observations(folder: Path, seen: Observations | None) -> None:
+    """Write what an audit saw into the folder of a run; None writes nothing."""
+    if seen is not None:
+        values = {"scores": seen.scores, "included": seen.included, "norms": seen.norms}
+        write_tensors(folder / AUDIT, {name: value.astype(np.float64) for name, value in values.items()})
+
+
+def read_observations(folder: Path, count: object) -> Observations | None:
+    """Return what an audit saw; None where the training was not audited, or the run was made smaller since.
+
+    Args:
+        folder: of the run.
+        count: of canaries, as the settings of the run have it.
+
+    Raises:
+        ArtifactError: a damaged file, or one of other canaries.
+    """
+    if count is None or not (folder / AUDIT).exists():
+        return None
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count < 2**31:
+        raise ArtifactError(f"{folder / 'config.json'}: audit is not a number of canaries")
+    values = read_tensors(folder / AUDIT, dict.fromkeys(("scores", "included", "norms"), (count,)), "float64")
+    included = values["included"]
+    try:
+        if not np.isin(included, (0, 1)).all():
+            raise ValueError("coins")
+        return Observations(values["scores"], included == 1, values["norms"])
+    except ValueError:
+        raise ArtifactError(f"{folder / AUDIT}: scores, coins or norms that no audit leaves") from None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpltm.audit.canaries import Observations
-from dpltm.tickets.audit_files import FILE, read_observations, write_observations
+from dpltm.tickets.run import AUDIT, read_observations, write_observations
 from refusals import told
 
 SEEN = Observations(np.array([0.5, -3.0, 1e9]), np.array([True, False, True]), np.array([1.0, 1.0, 0.5]))
@@ -34,7 +34,7 @@ def test_of_a_training_without_an_audit_there_is_nothing(tmp_path):
 
 @pytest.mark.parametrize("count", [4, 2])
 def test_other_canaries(count):
-    assert told(read_observations, Path(), count).startswith(f"{FILE}: tensor")
+    assert told(read_observations, Path(), count).startswith(f"{AUDIT}: tensor")
 
 
 @pytest.mark.parametrize("count", [0, -1, True, 2.0, "3", 2**40])
@@ -46,7 +46,7 @@ def test_a_number_that_is_none(count):
     ("name", "value"), [("included", 0.5), ("included", np.nan), ("scores", np.nan), ("norms", 0.0), ("norms", np.nan)]
 )
 def test_values_that_no_audit_leaves(raw, name, value):
-    tensors = raw.read(Path(FILE))
+    tensors = raw.read(Path(AUDIT))
     tensors[name] = np.array([value, *tensors[name][1:]])
-    raw.write(Path(FILE), tensors)
-    assert told(read_observations, Path(), 3) == f"{FILE}: scores, coins or norms that no audit leaves"
+    raw.write(Path(AUDIT), tensors)
+    assert told(read_observations, Path(), 3) == f"{AUDIT}: scores, coins or norms that no audit leaves"
