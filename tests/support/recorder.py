@@ -35,7 +35,7 @@ import dpltm.cli
 import dpltm.records
 import dpltm.tickets
 from dpltm.features import centre
-from dpltm.local import bit_strings, channels, codebook, response
+from dpltm.local import bit_strings, channels, codebook
 from dpltm.privacy import events as events_module
 from dpltm.privacy import selection
 from dpltm.privacy.events import DatasetRef, Event, SearchEvent, TrainingEvent
@@ -545,7 +545,7 @@ class Recorder:
 
         self._around(bit_strings.BitStrings, "randomise", whole)
         self._around(codebook.Codebook, "randomise", whole)
-        self._around(response.Response, "send", sent("response"))
+        self._around(channels.Response, "send", sent("response"))
         self._around(channels.Channel, "send", sent("bits"))
         self._around(codebook.Codebook, "_report", sent("codebook"))
 
