@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dpltm.errors import InputError
 
-SHARED = ("dpltm train", "dpltm generate")
+SHARED = ("dpltm train",)
 """Commands that several processes share."""
 
 PATIENCE = 2.0

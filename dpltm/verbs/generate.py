@@ -8,7 +8,7 @@ door; their tickets are post-processing of those.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.filters import make_filter
 from dpltm.gradients.choose import choices_made, repeat_choices
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.parsing import parse_numbers
@@ -61,7 +60,6 @@ from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
 from dpltm.training.evaluation import accuracy
 from dpltm.training.losses import cross_entropy
 from dpltm.training.plain import threads
-from dpltm.training.ranks import Ranks, in_turn, rows_digest
 from dpltm.training.sensitivity import sensitivity
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
@@ -125,7 +123,7 @@ class GenerationPlan:
         Args:
             book: of the ledger that pays.
             known: its entry, where it is on record already.
-            more: services, checkpoints and ranks.
+            more: services and checkpoints.
         """
         account, part = self.account(self.lineage, book), self.ledger.part(self.dataset)
         check_private(book.account(self.lineage), part)
@@ -248,7 +246,6 @@ def generate(
     *,
     kept_in: str = IN_MEMORY,
     checkpoints: Checkpoints = NOT_KEPT,
-    ranks: Ranks | None = None,
 ) -> TicketSet:
     """Make the tickets; what they depend on is on record before a record is looked at.
 
@@ -257,7 +254,6 @@ def generate(
         services: told how far it is; where features come from.
         kept_in: where accuracies on private records will be, for the report.
         checkpoints: where it is kept on the way, and what it goes on from.
-        ranks: that share the training of ``dp-train``, of which this is rank 0; None for one process.
 
     Returns:
         The set, with the report. Of provenance ``private`` it holds accuracies on private records, as the side file of a set
@@ -271,11 +267,8 @@ def generate(
         body, lineage = without_data(plan.spec, plan.config), plan.lineage
     elif plan.under_dp:
         map_id = None if plan.dataset.feature_map is None else plan.dataset.feature_map.id
-        if ranks is not None:
-            ranks.together(lambda: None)
-            ranks.agree(*_shared(plan.spec, plan.config, plan.dataset))
         shown = {"model": plan.spec.text, "features": map_id}
-        given = {"services": services, "checkpoints": checkpoints, "shown": shown, "ranks": ranks}
+        given = {"services": services, "checkpoints": checkpoints, "shown": shown}
         paid = pay(lambda book, known: plan.release(book, known, **given), ledger, Kept(checkpoints, shown))
         body, lineage = next(paid.values), paid.lineage
     else:
@@ -510,7 +503,7 @@ class TicketRelease:
         entry, lineage: of the release, and of what it is made of.
         plan: of the generation.
         account: what counts beside it.
-        services, checkpoints, ranks: as :func:`generate`; None of a release that is only priced.
+        services, checkpoints: as :func:`generate`.
         shown: what checkpoints say that the work is of.
     """
 
@@ -518,15 +511,14 @@ class TicketRelease:
     lineage: Lineage
     plan: GenerationPlan
     account: Account
-    services: Services | None = None
+    services: Services = field(default_factory=Services)
     checkpoints: Checkpoints = NOT_KEPT
     shown: Mapping[str, Any] = field(default_factory=dict)
-    ranks: Ranks | None = None
 
     def check(self) -> None:
         """Refuse what cannot be trained; then declare the test split apart, before anything is measured on it."""
         if self.entry.of(NoisySgd):
-            self._training({name: KeyedSource(bytes(32)) for name in ("sampling", "noise")}, ranks=None)
+            self._training({name: KeyedSource(bytes(32)) for name in ("sampling", "noise")})
         self.plan.ledger.exclude(self.plan.dataset)  # once; the release is planned again then
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
@@ -551,30 +543,31 @@ class TicketRelease:
         states = {name: source.state for name, source in sources.items()}
         return {"of": dict(self.shown), "id": id, "step": step, "sources": states, "choices": choices_made()}
 
-    def _training(
-        self, sources: Mapping[str, ResumableSource], ranks: Ranks | None
-    ) -> tuple[torch.nn.Module, Descent]:
+    def _training(self, sources: Mapping[str, ResumableSource]) -> tuple[torch.nn.Module, Descent]:
+        """The network and its training before the first draw."""
         (mechanism,) = self.entry.of(NoisySgd)
-        plan, given = self.plan, (mechanism.sampling_rate, mechanism.noise_std)
-        assert self.services is not None
-        if ranks is not None:
-            ranks.tell(list(given))
-        made = (plan.spec, plan.config, plan.dataset, given, self.services, sources, ranks)
-        return in_turn(ranks, lambda: _private_training(*made))
+        config, dataset = self.plan.config, self.plan.dataset
+        model, bounded = build(self.plan.spec, config.seed), make_filter("clip", clip_norm=CLIP_NORM)
+        settings = TrainingConfig(
+            bounded,
+            mechanism.sampling_rate,
+            config.iterations,
+            float(config.batch_size),
+            mechanism.noise_std,
+            config.lr,
+        )
+        records = batched_records(dataset.train, dataset, self.services)
+        return model, Descent(NoisyGradients(model, Mask.dense(model), cross_entropy, records, settings, **sources))
 
     def _trained(self, id: Id, sources: Mapping[str, ResumableSource], at: Checkpoint | None) -> Tickets:
         """Tickets by magnitude of a network trained under DP; predictors are that network under each mask."""
-        plan, ranks = self.plan, self.ranks
-        config, spec, dataset, services = plan.config, plan.spec, plan.dataset, self.services
+        plan, services = self.plan, self.services
+        config, spec, dataset = plan.config, plan.spec, plan.dataset
         (mechanism,) = self.entry.of(NoisySgd)
-        assert services is not None
-        model, descent = self._training(sources, ranks)
+        model, descent = self._training(sources)
         theta0 = weights_of(model)
         if at is not None:
             theta0 = _resumed(descent, at, theta0)
-        if ranks is not None:  # which take their first step, or the one that the checkpoint goes on with
-            ranks.tell(descent.step)
-            ranks.share(descent.state())
         odometer = Odometer(Planned(self.account, self.entry.part), mechanism, plan.options.delta)
         with services.progress.progress("training under DP", mechanism.steps) as step:
 
@@ -607,7 +600,6 @@ class TicketRelease:
         plan, services = self.plan, self.services
         config, dataset = plan.config, plan.dataset
         (mechanism,) = self.entry.of(GaussianRelease)
-        assert services is not None
         if at is None:
             x, y = tensors(dataset.train, dataset, services)
             sigma = mechanism.noise_multiplier
@@ -652,70 +644,3 @@ def _resumed(descent: Descent, held: Checkpoint, theta0: Mapping[str, torch.Tens
         return {name: found[f"theta0/{name}"] for name in theta0}
     except (KeyError, IndexError, TypeError, ValueError, DpltmError):
         raise _damaged() from None
-
-
-def follow(ranks: Ranks, opened: Callable[[], Dataset], options: GenerateOptions, services: Services) -> None:
-    """Do the share of a rank of ``dp-train`` that is not the first, and return when the last step is done.
-
-    Rank 0 plans, enters the release, keeps checkpoints, prunes and reports, as one process does. The others open the same
-    records, start from the same weights, and hear the rest. What could be refused is refused by all before it is entered.
-
-    Args:
-        ranks: of the training.
-        opened: opens the records, with what stands in front of the network.
-        options: of the generation.
-        services: where features come from.
-
-    Raises:
-        DpltmError: what rank 0 raises as well, or what ended it.
-    """
-
-    def drafted() -> tuple[Dataset, ModelSpec, GenerationConfig]:
-        dataset = opened()
-        spec = model_spec(options.model, dataset)
-        return dataset, spec, settle(options, spec, dataset, "dp")
-
-    dataset, spec, config = ranks.together(drafted)
-    ranks.agree(*_shared(spec, config, dataset))
-    given = ranks.tell()
-    sources = {"sampling": KeyedSource(), "noise": KeyedSource()}  # of which nothing is drawn
-    _, descent = ranks.in_turn(lambda: _private_training(spec, config, dataset, given, services, sources, ranks))
-    descent.resume(ranks.tell(), ranks.share({}))
-    with threads(config.threads):
-        descent.run()
-
-
-def _private_training(
-    spec: ModelSpec,
-    config: GenerationConfig,
-    dataset: Dataset,
-    given: tuple[float, float],
-    services: Services,
-    sources: Mapping[str, ResumableSource],
-    ranks: Ranks | None,
-) -> tuple[torch.nn.Module, Descent]:
-    """The network and its training, by sampling rate and noise, before the first draw."""
-    model, (rate, noise) = build(spec, config.seed), given
-    bounded = make_filter("clip", clip_norm=CLIP_NORM)
-    settings = TrainingConfig(bounded, rate, config.iterations, float(config.batch_size), noise, config.lr)
-    records = batched_records(dataset.train, dataset, services)
-    gradients = NoisyGradients(model, Mask.dense(model), cross_entropy, records, settings, ranks=ranks, **sources)
-    return model, Descent(gradients)
-
-
-def _shared(
-    spec: ModelSpec, config: GenerationConfig, dataset: Dataset
-) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """What all ranks must have in common beside their options; and digests, of what no message may show."""
-    feature_map = dataset.feature_map
-    shown = {
-        "network": f"{spec.text} of {spec.features} features and {spec.classes} classes",
-        "settings of the training": repr(config),
-        "bounds": repr(dataset.bounds),
-        "features": "none" if feature_map is None else feature_map.id,
-    }
-    weights = build(spec, config.seed).state_dict()
-    return shown, {
-        "records of `dataset`": rows_digest(dataset.train.x, dataset.train.y),
-        "starting weights": content_id({name: value.numpy() for name, value in weights.items()}),
-    }

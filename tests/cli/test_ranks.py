@@ -1,4 +1,4 @@
-"""``torchrun`` starts ``dpltm train`` and ``generate``: the same whatever the number of ranks, paid once; one ends all."""
+"""``torchrun`` starts ``dpltm train``: the same whatever the number of ranks, paid once; one ends all."""
 
 from __future__ import annotations
 
@@ -15,22 +15,6 @@ from ranked import Ranked
 
 DATA = ("--dataset", "digits", "--subset", "0.5:1.0", "--model", "mlp:8", "--batch-size", "300", "--delta", "1e-4")
 TRAIN = ("train", "--dense", *DATA, "--epsilon", "2", "--steps", "8", "--optimizer", "momentum", "--average", "poly")
-GENERATE = (
-    *(
-        "generate",
-        "--criterion",
-        "dp-train",
-        "--dataset",
-        "digits",
-        "--subset",
-        "0.5:1.0",
-        "--model",
-        "mlp:8",
-        "--delta",
-        "1e-4",
-    ),
-    *("--batch-size", "300", "--epsilon", "2", "--iterations", "8", "--rounds", "2", "--out", "s"),
-)
 OPTIONS = (
     (),
     ("--eval-private", "0.5", "--stop-at", "0.01"),
@@ -56,14 +40,6 @@ def weights() -> bytes:
     data = Path("r/model.safetensors").read_bytes()
     shutil.rmtree("r")
     return data
-
-
-def set_made() -> tuple[bytes, ...]:
-    """Weights and masks of a ticket set, which is then gone."""
-    found = [Path(path).read_bytes() for path in sorted(Path("s").rglob("*.safetensors"))]
-    assert found
-    shutil.rmtree("s")
-    return tuple(found)
 
 
 @pytest.mark.usefixtures("place")
@@ -173,6 +149,7 @@ def test_a_plan_alone_needs_one_process(ranked: Ranked):
     ("command", "name"),
     [
         (("tune", "--dataset", "digits"), "dpltm tune"),
+        (("generate", "--dataset", "digits"), "dpltm generate"),
         (("latent", "train", "s"), "dpltm latent train"),
         (("demo",), "dpltm demo"),
         (("run", "--config", "c.toml"), "dpltm run"),
@@ -182,90 +159,6 @@ def test_other_commands_are_refused(ranked: Ranked, command, name):
     first, second = ranked.run(2, WORK, command)
     said = f"error: {name} works in one process, and torchrun started 2: run it without torchrun\n"
     assert [(rank.value, rank.err) for rank in (first, second)] == [(2, said), (2, "")]
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    "options", [("magnitude", "--provenance", "public"), ("dp-synthetic", "--epsilon", "1"), ("random",)], ids=" ".join
-)
-def test_tickets_that_no_ranks_can_share_are_refused(ranked: Ranked, options):
-    first, second = ranked.run(2, WORK, ("generate", "--dataset", "digits", "--criterion", *options))
-    said = (
-        f"error: --criterion {options[0]}: ranks share the training of dp-train; this works in one process, and torchrun"
-        " started 2: run it without torchrun\n"
-    )
-    assert [(rank.value, rank.err) for rank in (first, second)] == [(2, said), (2, "")]
-    assert [path.name for path in Path().iterdir()] == []
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("options", [(), ("--rewind", "3", "--features", "unit:1", "--model", "mlp")], ids=" ".join)
-def test_tickets_are_the_same_whatever_the_number_of_ranks(ranked: Ranked, events, options):
-    found = set()
-    for size in (1, 2, 4) if options else (1, 2):
-        first, *others = ranked.run(size, WORK, (*GENERATE, *options, "--json"))
-        assert (first.value, first.err) == (0, "")
-        assert [(rank.value, rank.out, rank.err) for rank in others] == [(0, "", "")] * (size - 1)
-        assert first.out.startswith('{"ticket_set": "s"')
-        assert [event["kind"] for event in events("s/ledger.jsonl")].count("training") == 1
-        found.add(set_made())
-    assert len(found) == 1
-    assert [path.name for path in Path().iterdir()] == []
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_ends_while_tickets_are_made_ends_all_and_the_same_command_goes_on(ranked: Ranked, events, rank):
-    """With other keys than at first, on another number of ranks; the step to rewind to lies before the end."""
-    command = (*GENERATE, "--rewind", "3")
-    assert ranked.run(1, WORK, command)[0].value == 0
-    undisturbed = set_made()
-    found = ranked.run(2, WORK, command, (), 1, (rank, 5, signal.SIGKILL))
-    assert [one.code for one in found] == [-9 if one == rank else 0 for one in range(2)]
-    assert found[1 - rank].value == 1
-    assert "Traceback" not in found[0].err + found[1].err
-    paid = events("s.ledger.jsonl")
-    assert ranked.run(3 - rank, WORK, command, (), 2)[0].value == 0
-    assert events("s/ledger.jsonl")[: len(paid)] == paid
-    assert [event["kind"] for event in events("s/ledger.jsonl")].count("training") == 1
-    assert set_made() == undisturbed
-    assert [path.name for path in Path().iterdir()] == []
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    ("own", "said"),
-    [
-        ((("--lr", "1"), ("--lr", "2")), "--lr: rank 0 has 1.0 and rank 1 2.0"),
-        ((("--dataset", "digits"), ("--dataset", "nothing.npz")), "--dataset: rank 0 has 'digits'"),
-    ],
-)
-def test_ranks_that_were_asked_for_other_tickets_are_refused(ranked: Ranked, own, said):
-    found = ranked.run(2, WORK, GENERATE, own)
-    assert [rank.value for rank in found] == [2, 2]
-    assert found[0].err.startswith(f"error: {said}")
-    assert found[1].err == ""
-    assert [path.name for path in Path().iterdir()] == []
-
-
-def test_ranks_that_see_other_records_make_no_tickets(ranked: Ranked, place):
-    folders = [place / name for name in ("first", "second")]
-    for folder, left_out in zip(folders, (0, 1), strict=True):
-        folder.mkdir()
-        ranked.run(1, "rank_work:save_records", "d.npz", left_out, folder=folder)
-    whole = ("--subset", "0.0:1.0", "--records", "1797", "--classes", "10", "--bounds", "0,16")
-    command = (*GENERATE, "--dataset", "d.npz", *whole)
-    first, second = ranked.run(2, "rank_work:command_in", [str(folder) for folder in folders], command)
-    assert first.err.startswith("error: records of --dataset: rank 1 has others than rank 0")
-    assert (first.value, second.value, second.err) == (2, 2, "")
-    assert not (folders[0] / "s.ledger.jsonl").exists()
-
-
-@pytest.mark.usefixtures("place")
-def test_a_plan_of_tickets_needs_one_process(ranked: Ranked):
-    first, second = ranked.run(2, WORK, (*GENERATE, "--dry-run", "--json"))
-    assert (first.value, second.value, second.out) == (0, 0, "")
-    assert '"dry_run": true' in first.out
 
 
 def test_stages_in_python_are_refused(ranked: Ranked):

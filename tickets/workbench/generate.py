@@ -19,7 +19,6 @@ from dpltm.tickets.files import check_free
 from dpltm.tickets.ticket_set import check_size, check_text, new_ticket_set, private_path, ticket_rows
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.training.ranks import Ranks
 from dpltm.verbs.generate import GenerationPlan, check_options, plan, planned_report
 from dpltm.verbs.generate import generate as make_tickets
 
@@ -30,7 +29,6 @@ def generate(
     *,
     dataset_cache: DatasetCache | None = None,
     ending: Callable[[dict[str, Any]], None] | None = None,
-    ranks: Ranks | None = None,
     lineage: Lineage | None = None,
     own: bool = False,
 ) -> dict[str, Any]:
@@ -41,7 +39,6 @@ def generate(
         progress: who watches.
         dataset_cache: datasets that were read already; None to read them anew.
         ending: called with the answer once all is written, and before it is in its place.
-        ranks: that share the work, of which this is rank 0; None for one process.
         own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
         lineage: of what the request itself depends on, such as its density; the set carries it.
 
@@ -62,7 +59,7 @@ def generate(
         _check_place(settled, out, again=checkpoints.interrupted)
         if request.dry_run:
             return as_flags(_dry_run(settled, out))
-        made = make_tickets(settled, given, kept_in=private_path(out).name, checkpoints=checkpoints, ranks=ranks)
+        made = make_tickets(settled, given, kept_in=private_path(out).name, checkpoints=checkpoints)
         made = made if lineage is None else replace(made, lineage=made.lineage | lineage)
         assert made.privacy is not None  # the verb made it
         answer = as_flags(

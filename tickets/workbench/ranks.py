@@ -9,21 +9,16 @@ from typing import Any
 
 from dpltm import __version__
 from dpltm.errors import RankError
-from dpltm.options.generate import GenerateRequest
 from dpltm.options.train import TrainRequest
 from dpltm.records import Dataset, DatasetCache
 from dpltm.stages.progress import SILENT, Progress
-from dpltm.tickets.workbench.generate import generate as generate_alone
-from dpltm.tickets.workbench.opening import open_features, services
-from dpltm.tickets.workbench.records import open_dataset
+from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.train import check_request, open_records, open_start, options_of
 from dpltm.tickets.workbench.train import train as train_alone
 from dpltm.training.launcher import Place, check_alone, launched
 from dpltm.training.least_squares import is_least_squares
 from dpltm.training.ranks import Ranks, environment
 from dpltm.training.start import StartingPoint
-from dpltm.verbs.generate import check_options
-from dpltm.verbs.generate import follow as follow_generation
 from dpltm.verbs.train import follow
 
 
@@ -60,31 +55,6 @@ def train(
         return start, open_records(request, start, None) if dataset is None else dataset
 
     follow(ranks, opened, options_of(request), services(SILENT))
-    return None
-
-
-def generate(
-    request: GenerateRequest, progress: Progress, dataset_cache: DatasetCache | None = None
-) -> dict[str, Any] | None:
-    """``dpltm generate``, by this process or, with ``dp-train``, by all that ``torchrun`` started.
-
-    Args:
-        request, progress, dataset_cache: as :func:`train`, and so is all else.
-    """
-    place = launched()
-    if place is None:
-        return generate_alone(request, progress, dataset_cache=dataset_cache)
-    check_options(request)
-    if request.criterion != "dp-train":
-        check_alone(f"`criterion` {request.criterion}: ranks share the training of dp-train; this")
-    if request.dry_run:
-        return generate_alone(request, progress) if place.rank == 0 else None
-    ranks = _joined(place, request, "cpu")
-    if ranks.first:
-        return _leading(lambda: generate_alone(request, progress, ranks=ranks))
-    follow_generation(
-        ranks, lambda: open_features(open_dataset(request), request, None, SILENT), request, services(SILENT)
-    )
     return None
 
 

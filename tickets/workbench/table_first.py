@@ -11,14 +11,14 @@ from dpltm.registry import Deferred
 from dpltm.stages.progress import Progress
 from dpltm.tickets.workbench.records import read_first
 
-_GENERATE = Deferred("dpltm.tickets.workbench.ranks:generate")
+_GENERATE = Deferred("dpltm.tickets.workbench.generate:generate")
 _SELECT = Deferred("dpltm.tickets.workbench.select:select")
 _TRAIN = Deferred("dpltm.tickets.workbench.ranks:train")
 
 
-def generate(request: GenerateRequest, progress: Progress) -> dict[str, Any] | None:
-    """The answer of ``dpltm generate``; None where another process gives it."""
-    body: dict[str, Any] | None = _GENERATE(request, progress, dataset_cache=read_first(request))
+def generate(request: GenerateRequest, progress: Progress) -> dict[str, Any]:
+    """The answer of ``dpltm generate``."""
+    body: dict[str, Any] = _GENERATE(request, progress, dataset_cache=read_first(request))
     return body
 
 
