@@ -37,8 +37,8 @@ import torch
 
 from dpltm.experiments.replicates import summary
 from dpltm.features import MAPS
-from dpltm.features.centre import SENSITIVITY, release_mean
 from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map, principal_components
+from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.features.scattering import paths
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build

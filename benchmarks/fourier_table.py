@@ -27,8 +27,8 @@ import torch
 from certified_accuracy import noise
 
 from dpltm.experiments.replicates import summary
-from dpltm.features.centre import SENSITIVITY, release_mean
 from dpltm.features.feature_map import make_feature_map
+from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask

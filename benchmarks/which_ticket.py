@@ -31,8 +31,8 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.experiments.replicates import summary
-from dpltm.features.centre import SENSITIVITY, release_mean
 from dpltm.features.feature_map import make_feature_map
+from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask

@@ -11,8 +11,7 @@ import torch
 
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.features import Choice, parse
-from dpltm.features.feature_map import CENTRE, FeatureMap
-from dpltm.features.network import FrozenNetwork
+from dpltm.features.feature_map import CENTRE, FeatureMap, FrozenNetwork
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json

@@ -12,11 +12,11 @@ from dpltm.features.registry import (
     MapKind,
     NetworkRun,
     Takes,
+    Transform,
     metavar,
     names_with_channels,
     parse,
 )
-from dpltm.features.transform import Transform
 
 __all__ = [
     "MAPS",

@@ -13,8 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from dpltm.features.conventions import NORM, map_id
-from dpltm.features.drawings.exact import ExactEncoder
-from dpltm.features.drawings.images import whole_drawings
+from dpltm.features.drawings.exact import ExactEncoder, whole_drawings
 from dpltm.features.registry import MapChoice
 from dpltm.privacy.entry import Lineage
 from dpltm.randomness.exact import fixed_norm, on_grid

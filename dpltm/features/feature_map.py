@@ -7,20 +7,18 @@ nothing beyond those, and what is proven for training on records holds for train
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.conventions import map_id
-from dpltm.features.drawings.description import exact_encoder
+from dpltm.features.drawings.feature_map import exact_encoder
 from dpltm.features.exact import EXACT_MAPS, ExactMap
-from dpltm.features.network import FrozenNetwork
 from dpltm.features.normalisation import (
     Centring,
     ChannelStatistics,
@@ -28,17 +26,19 @@ from dpltm.features.normalisation import (
     Projection,
     fixed_norm,
     pixels_first,
+    principal_axes,
 )
-from dpltm.features.principal_axes import principal_axes
 from dpltm.features.registry import (
+    DRAWINGS_DIGEST,
+    DRAWINGS_FILE,
     Choice,
     MapChoice,
     NetworkRun,
     Takes,
+    Transform,
     parse,
 )
-from dpltm.features.transform import Transform
-from dpltm.networks import ModelSpec
+from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage
 from dpltm.records.scaling import scale
 
@@ -304,3 +304,75 @@ def principal_components(features: Tensor, count: int) -> Projection:
     offset, variances, vectors = principal_axes(features, count)
     components = (vectors / variances.clamp_min(1e-12 * float(variances[0])) ** WHITENING).T
     return Projection(offset.float(), components.contiguous().float())
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenNetwork:
+    """A network that is not trained any more, whose last layer is left out.
+
+    Attributes:
+        spec: the network.
+        parameters: all of it, by name.
+
+    Raises:
+        InputError: a network that looks words up.
+    """
+
+    spec: ModelSpec
+    parameters: Mapping[str, Tensor]
+
+    channels = by_place = False
+    digest = ""
+
+    def __post_init__(self) -> None:
+        if self.spec.tables:
+            raise InputError(
+                f"`features`: the network {self.spec.text} looks words up; take one that was trained on quantities"
+            )
+
+    @property
+    def text(self) -> str:
+        """As artifacts and ids have it."""
+        return "network"
+
+    @property
+    def takes(self) -> Takes:
+        """What a record has to be."""
+        return "any"
+
+    def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
+        """The transform for records of this shape, in the range that the network was trained on.
+
+        Args:
+            shape: of a record.
+            signed: decides nothing here.
+
+        Raises:
+            InputError: it cannot take them.
+        """
+        del signed
+        if self.spec.features != math.prod(shape):
+            raise InputError(
+                f"`features`: the network takes {self.spec.features} features, but the records have {math.prod(shape)};"
+                " take one that was trained on records of the same shape"
+            )
+        return _Body(self)
+
+
+class _Body:
+    """The network without its last layer; every record by itself."""
+
+    channel_groups: int | None = None
+
+    def __init__(self, network: FrozenNetwork) -> None:
+        model = build(network.spec)
+        model.load_state_dict({name: network.parameters[name] for name in network.spec.shapes()})
+        self._layers = nn.Sequential(*list(model)[:-1])
+        with torch.no_grad():
+            units = self._layers(torch.zeros(1, network.spec.features)).numel()
+        self.feature_shape: tuple[int, ...] = (units,)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``(n, *shape)`` to ``(n, units)``."""
+        units: Tensor = self._layers(x.flatten(1))
+        return units.flatten(1)

@@ -6,12 +6,16 @@ record but the one at hand: what they are made from is public, or a release that
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from dpltm.features.conventions import NORM
+from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
+from dpltm.randomness.noise import RandomSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,3 +90,69 @@ def pixels_first(values: Tensor) -> Tensor:
 def fixed_norm(values: Tensor) -> Tensor:
     """``(n, features)`` with every row of norm ``NORM``; rows of zeros stay zero."""
     return values * (NORM / values.norm(dim=1, keepdim=True).clamp_min(1e-12))
+
+
+def principal_axes(rows: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean ``(width,)``, the largest variances ``(count,)`` and their unit directions ``(width, count)``, all float64.
+
+    Of the two signs of a direction, its largest entry is positive.
+
+    Args:
+        rows: ``(n, width)``.
+        count: at most n and at most ``width``; more are not there.
+    """
+    wide = rows.double()
+    mean = wide.mean(0)
+    wide = wide - mean
+    if len(wide) >= wide.shape[1]:
+        variances, vectors = torch.linalg.eigh(wide.T @ wide / len(wide))
+    else:  # the same from the other side, where that is smaller
+        variances, vectors = torch.linalg.eigh(wide @ wide.T / len(wide))
+        vectors = wide.T @ vectors / (len(wide) * variances.clamp_min(1e-30)).sqrt()
+    variances, vectors = variances.flip(0)[:count], vectors.flip(1)[:, :count]
+    return mean, variances, vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
+
+
+# Centring features at their noisy mean: one Gaussian query, which spends part of the budget and often saves more of it.
+#
+# Where records have much in common, so have their features, and gradients of a linear layer point where that common part
+# does. Taking it off leaves the clip norm to what tells records apart.
+
+SENSITIVITY = NORM
+"""L2 change that one record, added or removed, makes to the sum; half of what one replaced makes."""
+
+_WITHIN = SENSITIVITY * (1 - 1e-9)
+"""What each record is clipped to: less by more than what clipping it in float64 rounds."""
+
+_STEP = 2.0**-22
+"""Rows are cut to multiples of it, toward zero: no norm grows, and sums of up to 2^28 rows are exact, in any order."""
+
+
+def release_mean(
+    batches: Iterable[Tensor], features: int, records: int, noise_std: float, noise: RandomSource
+) -> Tensor:
+    """Noisy mean of features: (sum of clipped rows + N(0, noise_std^2)) / records.
+
+    Args:
+        batches: features, ``(n, features)`` each; private.
+        features: their number.
+        records: public number of records.
+        noise_std: standard deviation of the noise on each coordinate of the sum.
+        noise: random bits.
+
+    Returns:
+        ``(features,)`` float32.
+
+    Guarantees:
+        A Gaussian mechanism: one record changes the sum by at most ``SENSITIVITY`` (add/remove), whatever the rows hold,
+        since each is clipped to the norm that features have, and one that is not finite counts for nothing. The sum of up
+        to 2^28 records has no rounding: partial sums are multiples of 2^-22 below 2^31, which float64 holds. Noise is added
+        by ``gaussian_mechanism``.
+    """
+    total = torch.zeros(features, dtype=torch.float64)
+    for batch in batches:
+        rows = batch.double()
+        norms = rows.norm(dim=1, keepdim=True)
+        rows = torch.where(norms.isfinite(), rows * (_WITHIN / norms.clamp_min(_WITHIN)), 0.0)
+        total += ((rows / _STEP).trunc() * _STEP).sum(0)
+    return (torch.from_numpy(gaussian_mechanism(total.numpy(), noise_std, noise)) / records).float()

@@ -6,18 +6,29 @@ one is made. A new kind is one :class:`MapKind`, and one call of ``MAPS.register
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from importlib import resources
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from dpltm.errors import InputError, did_you_mean
-from dpltm.features.bundled_files import DRAWINGS_DIGEST, PHOTOGRAPHS_DIGEST
-from dpltm.features.transform import Transform
+import numpy as np
+
+from dpltm.errors import DataError, InputError, did_you_mean
 from dpltm.registry import Deferred, Parameter, Registry
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+DRAWINGS_FILE = "drawings.safetensors"
+DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f00b"
+"""The encoder of drawings, and what ``dpltm features make drawings`` gave for it."""
+
+PHOTOGRAPHS_FILE = "photographs.safetensors"
+PHOTOGRAPHS_DIGEST = "24f769062018535c810149a34ab08653cec37ab21c481ac6097d51ff486627ec"
+"""The dictionary of patches of painted scenes, and what ``dpltm features make photographs`` gave for it."""
 
 Takes = Literal["image", "signal", "any"]
 """What a record has to be: (height, width) or (height, width, colours); (steps, channels); or anything of quantities."""
@@ -161,7 +172,7 @@ class Moved:
         return self.transform(x * self.multiplier + self.offset)
 
 
-_JOINED = Deferred("dpltm.features.joined:Joined")
+_JOINED = Deferred("dpltm.features.transforms:Joined")
 
 
 JOIN = r"\+(?=[a-z])"
@@ -319,7 +330,7 @@ MAPS = Registry(
             "Two layers of random convolutions, drawn from SEED.",
             "Arachchige et al. (LATENT); Pinto et al. 2009",
             "the seed must be {SEED}",
-            Deferred("dpltm.features.convolution:RandomConvolutions"),
+            Deferred("dpltm.features.transforms:RandomConvolutions"),
             channels=True,
         ),
         MapKind(
@@ -354,7 +365,7 @@ MAPS = Registry(
             "Wavelet moduli over J octaves, Q an octave, averaged over time.",
             "Mallat 2012",
             "J must be {J}, Q {Q}",
-            Deferred("dpltm.features.wavelets:Wavelets"),
+            Deferred("dpltm.features.transforms:Wavelets"),
         ),
         MapKind(
             "unit",
@@ -363,7 +374,7 @@ MAPS = Registry(
             "Records as they are, K neighbouring values averaged, centred and of a fixed norm.",
             "none: centring and scaling within a record",
             "averages {K} neighbouring values",
-            Deferred("dpltm.features.neighbours:NeighbourAverage"),
+            Deferred("dpltm.features.transforms:NeighbourAverage"),
         ),
         MapKind(
             "fourier",
@@ -375,10 +386,52 @@ MAPS = Registry(
             "D random Fourier features of a Gaussian kernel between records, which are centred and put on a sphere first.",
             "Rahimi, Recht 2007",
             "D must be {D}, and GAMMA positive, {GAMMA}",
-            Deferred("dpltm.features.fourier:FourierFeatures"),
+            Deferred("dpltm.features.transforms:FourierFeatures"),
             takes_values=(-1.0, 1.0),
             by_place=True,
         ),
     ),
 )
 """Kinds of maps by name."""
+
+
+class Transform(Protocol):
+    """What takes records of one shape to their features, each record by itself, before normalisation.
+
+    Attributes:
+        feature_shape: of the features of one record: (height, width, channels), or (their number,).
+        channel_groups: of neighbouring channels, each of which may be normalised within a record; None for features that
+            have no channels.
+    """
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def channel_groups(self) -> int | None: ...
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Records in the unit range, ``(n, *shape)``, to ``(n, channels, height, width)`` or ``(n, features)``."""
+        ...
+
+
+def bundled_tensors(name: str, digest: str) -> dict[str, np.ndarray]:
+    """The tensors of a file of this package.
+
+    Args:
+        name: of the file.
+        digest: SHA-256 (hex) of its bytes.
+
+    Raises:
+        DataError: it is not there, or is not that file.
+    """
+    from safetensors.numpy import load
+
+    try:
+        body = resources.files(__package__).joinpath(name).read_bytes()
+    except OSError:
+        body = b""
+    if hashlib.sha256(body).hexdigest() != digest:
+        raise DataError(f"{name}, which comes with dpltm, is not what was bundled; install dpltm again")
+    tensors: dict[str, np.ndarray] = load(body)
+    return tensors

@@ -224,7 +224,12 @@ VALUES = 2**16
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The records of one split as they were read, before any schema.
+    """The records of one split as they were read, before any schema: what tells one from another.
+
+    A public hash looks at one record, or one person, and at nothing else, so that a record more or less changes the part
+    that it falls into and no other (privacy-model.md 1.5). It is the same for everybody. It does not depend on the order of the
+    file, on how wide its numbers are, on which column is the label, or on a schema. Numbers count as float32, so 1 is 1.0
+    and True.
 
     Attributes:
         x: cells, ``(n, ...)``, as stored; of a table also those of the column that says whose a record is.

@@ -151,7 +151,11 @@ def settle(
 
 
 def _with_test(whole: Dataset, hold_out: Fraction) -> Dataset:
-    """Both splits of a file that is cut in two by a public hash of each record, or person."""
+    """Both splits of a file that is cut in two by a public hash of each record, or person.
+
+    So one record, or person, more or less changes one of the two parts, and the part that is trained on is a dataset as if
+    somebody had cut the file in two. Nothing is promised for those that are held out, as for any test records.
+    """
     out = held_out(whole.rows, hold_out)
     if out.all() or not out.any():
         raise DataError(

@@ -11,9 +11,8 @@ import torch
 
 from dpltm.errors import InputError
 from dpltm.features import MAPS, Choice, NetworkRun, Takes, names_with_channels, parse
-from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, principal_components
+from dpltm.features.feature_map import ROWS, FeatureMap, FrozenNetwork, channel_statistics, principal_components
 from dpltm.features.image import resized
-from dpltm.features.network import FrozenNetwork
 from dpltm.options.features import FeatureOptions
 from dpltm.privacy.account import Account, check_declared
 from dpltm.privacy.entry import Entry, Lineage

@@ -20,7 +20,7 @@ import torch
 
 from dpltm.audit.canaries import check_canaries, plant
 from dpltm.errors import ArtifactError, BudgetError, DpltmError, InputError
-from dpltm.features.centre import SENSITIVITY, release_mean
+from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.choose import choices_made, repeat_choices
 from dpltm.gradients.fused import compiler_at_hand

@@ -25,8 +25,7 @@ from types import FrameType
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.features.feature_map import FeatureMap
-from dpltm.features.network import FrozenNetwork
+from dpltm.features.feature_map import FeatureMap, FrozenNetwork
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate

@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 
 from dpltm.features.drawings import learning
-from dpltm.features.drawings.encoder import UNITS
+from dpltm.features.drawings.feature_map import UNITS
 from dpltm.features.photographs import learning as photographs
 
 MAKE = ("features", "make", "drawings")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.records import bundled
+from dpltm.features import registry
 
 Tensors = dict[str, np.ndarray]
 
@@ -75,7 +75,7 @@ def check_made(
 def damage(file: str, what: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has a bundled file ``changed`` by one bit, or ``gone``."""
     if what == "changed":
-        body = bytearray(resources.files("dpltm.records").joinpath(file).read_bytes())
+        body = bytearray(resources.files("dpltm.features").joinpath(file).read_bytes())
         body[-1] ^= 1
         (folder / file).write_bytes(bytes(body))
-    monkeypatch.setattr(bundled.resources, "files", lambda _: folder)
+    monkeypatch.setattr(registry.resources, "files", lambda _: folder)

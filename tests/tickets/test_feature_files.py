@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.network import FrozenNetwork
+from dpltm.features.feature_map import FeatureMap, FrozenNetwork, make_feature_map
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from dpltm.errors import InputError
-from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE, PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.features.drawings import learning as drawings
 from dpltm.features.photographs import learning as photographs
+from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE, PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.options.features import MakeRequest
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, new_file

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
-from dpltm.features.drawings.encoder import Encoder
+from dpltm.features.drawings.exact import Architecture, ExactEncoder, Layer
 from dpltm.features.drawings.strokes import SIDE
 from dpltm.features.image import check_resizable, colours_first
-from dpltm.records.bundled import bundled_tensors
+from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE, bundled_tensors
 
 GREY = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in the brightness of an image (ITU-R BT.601)."""
@@ -77,3 +77,99 @@ def as_drawings(x: Tensor) -> Tensor:
         images = functional.interpolate(images, (height, width), mode="bilinear", antialias=True)
     down, right = SIDE - height, SIDE - width
     return functional.pad(images, (right // 2, right - right // 2, down // 2, down - down // 2))
+
+
+# The network that drawings train: three scales of small convolutions, normalised within each image.
+#
+# No convolution skips pixels: maps are halved by averages (Zhang 2019), so that a drawing gives
+# much the same wherever it starts.
+
+WIDTHS = (32, 64, 128)
+"""Channels at 28 x 28, at 14 x 14 and at 14 x 14 and 7 x 7 pixels."""
+
+GROUPS = 8
+"""Groups of channels that are normalised within an image; half as many in the first layer."""
+
+POOLED = 3
+"""Rows and columns of windows that units are averaged over."""
+
+UNITS = WIDTHS[-1] * POOLED**2
+"""What the encoder says of an image."""
+
+
+class Encoder(nn.Module):
+    """``(n, 1, SIDE, SIDE)`` in 0..1 to ``(n, UNITS)``; every image by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, second, third = WIDTHS
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, first, 5, padding=2), nn.GroupNorm(GROUPS // 2, first), nn.ReLU(), nn.AvgPool2d(3, 2, 1),
+            nn.Conv2d(first, second, 3, padding=1), nn.GroupNorm(GROUPS, second), nn.ReLU(),
+            nn.Conv2d(second, third, 3, padding=1), nn.GroupNorm(GROUPS, third), nn.ReLU(), nn.AvgPool2d(3, 2, 1),
+            nn.Conv2d(third, third, 3, padding=1), nn.GroupNorm(GROUPS, third), nn.ReLU(),
+        )  # fmt: skip
+
+    def forward(self, images: Tensor) -> Tensor:
+        """See the class."""
+        return functional.adaptive_avg_pool2d(self.layers(images), POOLED).flatten(1)
+
+
+@cache
+def exact_encoder(file: str, digest: str, count: int) -> ExactEncoder:
+    """The encoder of a bundled file.
+
+    Args:
+        file: its name.
+        digest: SHA-256 (hex) of its bytes.
+        count: directions of units, the first ones.
+
+    Raises:
+        DataError: the file is not there, or is not what its digest says.
+    """
+    return ExactEncoder(architecture(), encoder_tensors(file, digest, count))
+
+
+def encoder_tensors(file: str, digest: str, count: int) -> dict[str, np.ndarray]:
+    """The tensors of a bundled file, ``directions`` cut to their number. Arguments as :func:`exact_encoder`."""
+    tensors = bundled_tensors(file, digest)
+    return {**tensors, "directions": tensors["directions"][:count]}
+
+
+def architecture() -> Architecture:
+    """What the encoder is.
+
+    Raises:
+        TypeError: it has a layer that ``dpltm.features.drawings.exact`` cannot compute.
+    """
+    with torch.device("meta"):  # no weights are drawn
+        layers = tuple(_described(module) for module in Encoder().layers)
+    return Architecture(layers, SIDE, POOLED)
+
+
+def _described(module: nn.Module) -> Layer:
+    match module:
+        case nn.Conv2d(
+            kernel_size=(high, wide),
+            stride=(down, across),
+            padding=(int(above), int(beside)),
+            dilation=(1, 1),
+            groups=1,
+            padding_mode="zeros",
+            bias=nn.Parameter(),
+        ) if (high, down, above) == (wide, across, beside):
+            return Layer("convolution", stride=down, padding=above)
+        case nn.GroupNorm(affine=True):
+            return Layer("group-norm", groups=module.num_groups, eps=module.eps)
+        case nn.AvgPool2d(
+            kernel_size=int(kernel),
+            stride=int(stride),
+            padding=int(padding),
+            ceil_mode=False,
+            count_include_pad=True,
+            divisor_override=None,
+        ):
+            return Layer("average", kernel, stride, padding)
+        case nn.ReLU():
+            return Layer("relu")
+    raise TypeError(f"dpltm.features.drawings.exact cannot compute {module}")

@@ -15,9 +15,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from dpltm.features.drawings.encoder import UNITS, Encoder
+from dpltm.features.drawings.feature_map import UNITS, Encoder
 from dpltm.features.drawings.strokes import draw, draw_kinds
-from dpltm.features.principal_axes import principal_axes
+from dpltm.features.normalisation import principal_axes
 
 STEPS = 2000
 """Of training. Three times as many tell drawings apart better, and serve images of other kinds worse."""

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpltm.features.bundled_files import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.features.image import check_resizable, colours_first
-from dpltm.features.photographs.dictionary import units_of
 from dpltm.features.photographs.leaves import SIDE
-from dpltm.records.bundled import bundled_tensors
+from dpltm.features.registry import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE, bundled_tensors
 
 
 class Photographs:
@@ -61,3 +59,46 @@ def as_photographs(x: Tensor) -> Tensor:
     if images.shape[2:] != (SIDE, SIDE):
         images = functional.interpolate(images, (SIDE, SIDE), mode="bilinear", antialias=True)
     return images.contiguous()
+
+
+# What patches of a dictionary an image is made of, and in which quarter: no network that is trained, one convolution.
+#
+# Patches of an image are brought to one contrast, whitened and compared with those of the dictionary, either sign; what is
+# not clearly alike counts as nothing (Coates, Ng 2011; Thiry et al. 2021).
+
+PATCH = 6
+"""Pixels of a patch's side."""
+
+CONTRAST = 0.01
+"""Added to the variance of a patch, so that noise of a plain one is not blown up."""
+
+UNLIKE = 0.4
+"""Likeness below so many root mean squares, over the dictionary, counts as nothing."""
+
+WINDOWS = 2
+"""Rows and columns of windows that likeness is averaged over."""
+
+
+def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
+    """Units of each image, averaged with those of its mirror image: left and right say nothing of what is seen.
+
+    Args:
+        images: ``(n, 3, height, width)`` in 0..1.
+        filters: ``(patches, 3, PATCH, PATCH)``: whitening and comparison in one, each of mean 0.
+        offset: ``(patches,)``, the likeness of the mean patch.
+
+    Returns:
+        ``(n, 2 * patches * WINDOWS**2)``.
+    """
+    return (_units(images, filters, offset) + _units(images.flip(3), filters, offset)) / 2
+
+
+def _units(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
+    mean, square = (
+        functional.avg_pool2d(part.mean(1, keepdim=True), PATCH, stride=1) for part in (images, images.square())
+    )
+    deviation = ((square - mean.square()).clamp_min(0) + CONTRAST).sqrt()
+    like = functional.conv2d(images, filters) / deviation - offset.view(1, -1, 1, 1)
+    least = UNLIKE * like.square().mean(1, keepdim=True).sqrt()
+    signs = (functional.adaptive_avg_pool2d((one - least).relu_(), WINDOWS) for one in (like, -like))
+    return torch.cat(list(signs), 1).flatten(1)

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.features import centre
-from dpltm.features.centre import SENSITIVITY, release_mean
+from dpltm.features import normalisation
 from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import make_feature_map
+from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.randomness.noise import FastSource
 
 HOSTILE = [0.0, 1.0, -1.0, 1e-30, 1e30, 65504.0, math.inf, -math.inf, math.nan]
@@ -45,7 +45,7 @@ def test_the_sum_rounds_nothing_however_many_records_there_are(order):
 
     def summed(*parts):
         """The sum before noise, as float64."""
-        with mock.patch.object(centre, "gaussian_mechanism", lambda total, *_: sums.append(total) or total):
+        with mock.patch.object(normalisation, "gaussian_mechanism", lambda total, *_: sums.append(total) or total):
             sums: list[np.ndarray] = []
             release_mean(iter(parts), 60, 1, 0.0, FastSource(0))
         return sums[0]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.features.convolution import FIRST, SECOND, RandomConvolutions
 from dpltm.features.feature_map import make_feature_map
+from dpltm.features.transforms import FIRST, SECOND, RandomConvolutions
 from refusals import refused
 
 

@@ -12,10 +12,10 @@ import torch
 
 from dpltm.errors import DataError
 from dpltm.features import MAPS
-from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.drawings.feature_map import Drawings, _bundled, as_drawings
 from dpltm.features.drawings.strokes import draw, draw_kinds
 from dpltm.features.feature_map import make_feature_map
+from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE
 from made_features import damage
 from refusals import refused
 
@@ -96,7 +96,7 @@ def test_the_encoder_is_part_of_the_id():
 
 
 def test_what_is_bundled_is_what_the_digest_says():
-    body = resources.files("dpltm.records").joinpath(DRAWINGS_FILE).read_bytes()
+    body = resources.files("dpltm.features").joinpath(DRAWINGS_FILE).read_bytes()
     assert hashlib.sha256(body).hexdigest() == DRAWINGS_DIGEST
     assert len(body) <= 2 * 2**20
 

@@ -10,8 +10,13 @@ import torch
 from torch import Tensor
 
 from dpltm.features.conventions import NORM
-from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map, principal_components
-from dpltm.features.network import FrozenNetwork
+from dpltm.features.feature_map import (
+    FeatureMap,
+    FrozenNetwork,
+    channel_statistics,
+    make_feature_map,
+    principal_components,
+)
 from dpltm.features.normalisation import ChannelStatistics
 from dpltm.features.scattering import Scattering
 from dpltm.networks import ModelSpec, build

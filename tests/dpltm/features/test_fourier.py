@@ -10,7 +10,7 @@ import torch
 
 from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.fourier import FourierFeatures
+from dpltm.features.transforms import FourierFeatures
 from refusals import refused
 
 BOUNDS = (0.0, 15.0)

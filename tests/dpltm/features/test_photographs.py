@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from dpltm.errors import DataError
-from dpltm.features.bundled_files import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.photographs.feature_map import Photographs, _bundled, as_photographs
-from dpltm.features.photographs.scenes import draw_views
+from dpltm.features.photographs.learning import draw_views
+from dpltm.features.registry import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from made_features import damage
 from refusals import refused
 
@@ -74,7 +74,7 @@ def test_fewer_directions_are_the_first_of_them():
 
 
 def test_what_is_bundled_is_what_the_digest_says():
-    body = resources.files("dpltm.records").joinpath(PHOTOGRAPHS_FILE).read_bytes()
+    body = resources.files("dpltm.features").joinpath(PHOTOGRAPHS_FILE).read_bytes()
     assert hashlib.sha256(body).hexdigest() == PHOTOGRAPHS_DIGEST
     assert len(body) <= 4 * 2**20
 

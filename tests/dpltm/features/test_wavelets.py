@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.wavelets import Wavelets
+from dpltm.features.transforms import Wavelets
 from refusals import refused
 
 

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from dpltm.features.bundled_files import DRAWINGS_DIGEST, DRAWINGS_FILE
-from dpltm.features.drawings import description, exact
-from dpltm.features.drawings.description import architecture, encoder_tensors, exact_encoder
-from dpltm.features.drawings.exact import PIXEL_BITS, Architecture, ExactEncoder
-from dpltm.features.drawings.feature_map import as_drawings
-from dpltm.features.drawings.images import whole_drawings
+from dpltm.features.drawings import exact, feature_map
+from dpltm.features.drawings.exact import PIXEL_BITS, Architecture, ExactEncoder, whole_drawings
+from dpltm.features.drawings.feature_map import architecture, as_drawings, encoder_tensors, exact_encoder
 from dpltm.features.drawings.strokes import SIDE, draw, draw_kinds
+from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE
 
 BUNDLED = (DRAWINGS_FILE, DRAWINGS_DIGEST, 400)
 
@@ -60,7 +58,7 @@ def least_cosine(one: np.ndarray, other: np.ndarray) -> float:
 @pytest.mark.parametrize("images", [drawings(40), hostile()], ids=["drawings", "hostile"])
 def test_units_are_those_of_torch(images):
     tensors = encoder_tensors(*BUNDLED)
-    expected = by_torch(description.Encoder().layers, tensors, architecture().pooled, images)
+    expected = by_torch(feature_map.Encoder().layers, tensors, architecture().pooled, images)
     assert least_cosine(exact_encoder(*BUNDLED)(images), expected) > 0.9999
 
 
@@ -76,8 +74,8 @@ def test_any_other_encoder_of_such_layers_is_taken_as_it_is(monkeypatch):
                 nn.Conv2d(10, 8, 1), nn.GroupNorm(1, 8), nn.ReLU(), nn.AvgPool2d(3, 1, 1),
             )  # fmt: skip
 
-    monkeypatch.setattr(description, "Encoder", Other)
-    monkeypatch.setattr(description, "POOLED", 4)
+    monkeypatch.setattr(feature_map, "Encoder", Other)
+    monkeypatch.setattr(feature_map, "POOLED", 4)
     generator = torch.Generator().manual_seed(0)
     tensors = {
         f"layers.{name}": (0.4 * torch.randn(value.shape, generator=generator) + (value.ndim == 1)).half().numpy()
@@ -151,7 +149,7 @@ def test_units_do_not_depend_on_the_order_of_channels():
 )
 def test_a_layer_of_another_kind_is_refused(layer):
     with pytest.raises(TypeError, match=r"dpltm\.features\.drawings\.exact cannot compute "):
-        description._described(layer)
+        feature_map._described(layer)
 
 
 def test_layers_in_another_order_are_refused():

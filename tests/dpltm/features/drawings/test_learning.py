@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dpltm.features.drawings import learning
-from dpltm.features.drawings.encoder import UNITS
+from dpltm.features.drawings.feature_map import UNITS
 from dpltm.features.drawings.learning import WHITENING, directions
 from dpltm.options.features import MakeRequest
 from dpltm.tickets.workbench.features import BUNDLED

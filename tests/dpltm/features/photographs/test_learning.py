@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpltm.features.photographs import learning
-from dpltm.features.photographs.dictionary import PATCH, WINDOWS, units_of
+from dpltm.features.photographs.feature_map import PATCH, WINDOWS, units_of
 from dpltm.features.photographs.learning import SIZE, dictionary, patches
 from made_features import check_made
 

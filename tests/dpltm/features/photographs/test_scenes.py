@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Generator
 
+from dpltm.features.photographs.learning import draw_views
 from dpltm.features.photographs.leaves import CANVAS, SIDE, TEXTURES, draw_colours, draw_leaves, draw_textures, paint
-from dpltm.features.photographs.scenes import draw_views
 
 
 def seeded(seed: int) -> Generator:
