@@ -33,7 +33,7 @@ print(f"certified epsilon {run.privacy.certified.epsilon:.3f} at delta {run.priv
 print(f"accuracy {dpltm.evaluate(run, x[apart], y[apart]).accuracy:.0%}")
 print(f"the first is a {dpltm.predict(run, x[apart][:1]).labels[0]}, and was labelled {y[apart][0]}")
 
-# %% The ledger came along. It holds what was spent, and refuses what is not left.
+# %% All of it is in the ledger of this process, which refuses what is not left.
 try:
     dpltm.train(winner, x[private], y[private], epsilon=3.0, epochs=10, **facts)
 except BudgetError as refusal:

@@ -129,7 +129,8 @@ def main() -> None:
         right = model(x).argmax(1) == y
     certified = loop.report().certified
     weights = sum(value.numel() for value in model.parameters())
-    print(f"trained {loop.event.live:,} of {weights:,} weights, in {len(moved)} tensors")
+    trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
+    print(f"trained {trained:,} of {weights:,} weights, in {len(moved)} tensors")
     print(f"test accuracy {right.double().mean():.1%}")
     print(f"certified epsilon {certified.epsilon:.3f} at delta {certified.delta:g}, {certified.adjacency} one record")
 

@@ -22,7 +22,7 @@ def main() -> Run:
     # 1. Tickets from the public half: ordinary training, no cost to the private half.
     tickets = dpltm.generate(public, provenance="public", model="mlp:100", rounds=5, iterations=300, batch_size=64)
 
-    # 2. One draw on the private half. The event is entered before the winner is known.
+    # 2. One draw on the private half. It is entered before the winner is known.
     winner = dpltm.select(tickets, private, eps1=EPS1, score="additive")
 
     # 3. DP training of the winner, with noise that spends what the budget has left.

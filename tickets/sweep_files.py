@@ -233,7 +233,7 @@ def _fault(body: Mapping[str, Any], label: str) -> str | None:
     seed, digest = body.get("seed"), body.get("digest")
     if not (isinstance(body.get("arm"), str) and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
         return "damaged: 'arm' or 'digest' is missing, or is no text"
-    if isinstance(seed, bool) or not label.endswith(f"-s{seed}-{digest[:8]}"):
+    if type(seed) is not int or not label.endswith(f"-s{seed}-{digest[:8]}"):
         return "of another member"
     value: object = body
     for key in ("train", "privacy", "certified", "epsilon"):

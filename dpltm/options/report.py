@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP
 
 BASELINES = ("dense", "random", "non-private")
 """What runs can be compared with: the whole network, a random mask, and the whole network without noise."""
@@ -53,6 +54,8 @@ class BaselineOptions:
         metavar="DIR",
         shown="baselines.sweep",
     )
+    ledger: str | None = option(None, "Ledger file that pays for them.", metavar="FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
     jobs: int | None = option(None, "Processes.", metavar="N", shown="one a processor")
     dry_run: bool = option(False, "Check everything, and print what training them would cost together.")
 
@@ -65,8 +68,9 @@ class CompareRequest(BaselineOptions):
     on as many test records; others are shown, with the reason.
 
     With `baselines` the runs that are missing are trained first, as a sweep: the whole network and a random mask, each with
-    the settings of RUN and a ledger of its own. That spends privacy on the same records. What all of them cost together is
-    said before; a budget that does not allow it refuses all of them. Files that RUN names are looked for in this folder.
+    the settings of RUN, and the epsilon of RUN for itself alone. That spends privacy on the same records: the ledger has all
+    of them, and what it comes to is said before; a budget that does not allow it refuses all. Files that RUN names are
+    looked for in this folder.
 
     The exit code is 1 if a run is damaged, if a baseline could not be trained, or if a budget does not allow them; and 2 if
     there is nothing to compare.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,11 @@ from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 
 from dpltm.errors import InputError
-from dpltm.options.report import CompareRequest
-from dpltm.privacy.events import UNKNOWN_RECORDS, Event, GaussianEvent, SelectionEvent, TrainingEvent
-from dpltm.stages.progress import SILENT
+from dpltm.privacy.entry import Entry, lineage_from_json
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection
 from dpltm.tickets import checkpoint_files
-from dpltm.tickets.found import candidate_of, find_run
-from dpltm.tickets.identity import UserRegistry
+from dpltm.tickets.found import find_run
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.workbench.baselines import with_baselines
 from dpltm.tickets.workbench.trial import STAGES
 from dpltm.training.descent import NoisyGradients
 
@@ -47,23 +43,16 @@ def drawn(cli: Any) -> Any:
     return cli
 
 
-def ledgers(root: str = "baselines.sweep") -> dict[str, tuple[Event, ...]]:
-    """The events of every trial of a sweep, by its kind."""
-    paths = sorted(Path(root, "members").glob("*/ledger.jsonl"))
-    return {path.parent.name.rpartition("-s0-")[0].rpartition("-")[0]: open_ledger(path).events for path in paths}
+LEDGER = Path("digits.ledger.jsonl")
 
 
-def planned(*runs: str, **options: Any) -> dict[str, tuple[Event, ...]]:
-    """What a dry run says that each baseline would enter, by its label."""
-    found = [find_run(Path(run)) for run in runs]
-    rows = [(one, candidate_of(one, run)) for one, run in zip(found, runs, strict=True)]
-    asked = CompareRequest(runs=runs, baselines=True, dry_run=True, **options)
-    return {row.label: row.events for row in with_baselines(asked, rows, SILENT).rows}
-
-
-def plain(events: tuple[Event, ...]) -> list[Event]:
-    """Events without what is new every time: their moment, and the id of their records."""
-    return [replace(event, time="", dataset=UNKNOWN_RECORDS) for event in events]
+def lineages(root: str = "baselines.sweep") -> dict[str, tuple[Entry, ...]]:
+    """What stands behind every trial of a sweep and costs something, by its kind."""
+    found = {}
+    for path in sorted(Path(root, "members").glob("*/result.json")):
+        kind = path.parent.name.rpartition("-s0-")[0].rpartition("-")[0]
+        found[kind] = lineage_from_json(json.loads(path.read_text())["lineage"]).paid
+    return found
 
 
 def of_trainings(*trainings: dict[str, Any]) -> float:
@@ -78,7 +67,7 @@ def of_trainings(*trainings: dict[str, Any]) -> float:
 
 def test_a_dense_network_and_a_random_mask(ticket: Any, tree: Callable[[], Any]) -> None:
     """From what it would cost to the table, and once more, when nothing is left to pay for."""
-    before, would = tree(), planned("r")
+    before = tree()
     dry = ticket("compare", "r", *BASELINES, "--dry-run", "--json").json
     assert tree() == before
     assert dry["dry_run"] is True
@@ -90,7 +79,9 @@ def test_a_dense_network_and_a_random_mask(ticket: Any, tree: Callable[[], Any])
     assert dry["baselines"]["to_train"] == 2
     assert dry["baselines"]["cost"]["epsilon"] == pytest.approx(of_trainings(*trained), rel=1e-3)
     assert dry["together"]["epsilon"] == pytest.approx(of_trainings(*dry["rows"]), rel=1e-3)
-    assert dry["privacy"]["certified"]["epsilon"] == dry["baselines"]["cost"]["epsilon"]
+    assert dry["privacy"]["certified"]["epsilon"] == pytest.approx(
+        dry["together"]["epsilon"]
+    )  # the ledger has r as well
 
     files = ("--csv", "c.csv", "--md", "c.md", "--plot", "c.png")
     body = ticket("compare", "r", *BASELINES, *files, "--json").json
@@ -108,14 +99,11 @@ def test_a_dense_network_and_a_random_mask(ticket: Any, tree: Callable[[], Any])
     assert "| random mask (baseline) |" in Path("c.md").read_text()
     assert Path("c.png").read_bytes().startswith(b"\x89PNG")
 
-    entered = ledgers()
-    assert plain(entered["dense"]) == plain(would["dense (baseline)"])
-    assert plain(entered["random"]) == plain(would["random mask (baseline)"])
-    registry = UserRegistry()
-    held = open_ledger("r/ledger.jsonl").events
-    assert {registry.resolve(event.dataset).content for events in entered.values() for event in events} == {
-        registry.resolve(event.dataset).content for event in held if isinstance(event, TrainingEvent)
-    }
+    entered = lineages()
+    assert [[type(one) for one in entry.mechanisms] for entry in (*entered["dense"], *entered["random"])] == [
+        [NoisySgd], [NoisySgd]
+    ]  # fmt: skip
+    assert len([entry for entry in open_ledger(LEDGER).entries if entry.of(NoisySgd)]) == 3
     masks = [find_run(Path(path)).run.mask for path in ("r", body["baselines"]["trainings"][1]["run"])]  # type: ignore[union-attr]
     assert not masks[0].same_as(masks[1])
     assert masks[0].live == masks[1].live
@@ -136,17 +124,16 @@ def test_a_dense_network_and_a_random_mask(ticket: Any, tree: Callable[[], Any])
 
 def test_the_draw_behind_a_density_counts(drawn: Any) -> None:
     """A random mask as dense as the ticket that won tells of the draw; the whole network does not."""
-    would = planned("r")
     body = drawn("compare", "r", *BASELINES, "--json").json
-    entered = ledgers()
-    draw = next(event for event in open_ledger("r/ledger.jsonl").events if isinstance(event, SelectionEvent))
-    assert [event for event in entered["random"] if isinstance(event, SelectionEvent)] == [draw]
-    assert not any(isinstance(event, SelectionEvent) for event in entered["dense"])
-    assert plain(entered["random"]) == plain(would["random mask (baseline)"])
+    entered = lineages()
+    draw = next(entry for entry in open_ledger(LEDGER).entries if entry.of(Selection))
+    assert [entry for entry in entered["random"] if entry.of(Selection)] == [draw]
+    assert not any(entry.of(Selection) for entry in entered["dense"])
     noise = {row["run"]: row["noise_multiplier"] for row in body["rows"]}
     assert noise["random mask (baseline)"] == noise["r"] > noise["dense (baseline)"]  # the draw is part of the budget
-    # one draw, though two ledgers tell of it: less than as many trainings with as little noise and two draws
+    # one draw, though two runs depend on it: less than as many trainings with as little noise and two draws
     assert body["together"]["epsilon"] < of_trainings(*(row for row in body["rows"])) + 0.2
+    assert body["privacy"]["certified"]["epsilon"] == body["together"]["epsilon"]
 
 
 def test_a_training_without_noise_is_made_only_by_its_name(ticket: Any) -> None:
@@ -157,15 +144,15 @@ def test_a_training_without_noise_is_made_only_by_its_name(ticket: Any) -> None:
     assert body["together"]["epsilon"] == body["privacy"]["certified"]["epsilon"] == "inf"
     assert body["baselines"]["cost"]["epsilon"] == "inf"
     assert any("nothing is certified" in note for note in body["notes"])
-    [event] = ledgers()["non-private"]
-    assert isinstance(event, TrainingEvent)
-    assert event.mechanism.noise_multiplier == 0
+    [entry] = lineages()["non-private"]
+    [steps] = entry.of(NoisySgd)
+    assert steps.noise_multiplier == 0
     body = ticket("compare", "r", *BASELINES, "--out", "usual", "--json").json
     assert all(row["noise_multiplier"] > 0 for row in body["rows"])
-    # where it is there and not in the table, what is in the table does not pass for all that these records had to give
-    body = ticket("compare", "r", *BASELINES, "--dry-run", "--json").json
+    # what is in the table does not pass for all that these records had to give: the ledger has it
     assert body["together"]["epsilon"] < 3
-    assert [note for note in body["notes"] if note.startswith("baselines.sweep: its ledgers hold more")]
+    assert body["privacy"]["certified"]["epsilon"] == "inf"
+    assert body["privacy"]["finite"]["epsilon"] == pytest.approx(body["together"]["epsilon"])
     # nor is it taken for a run that others are trained like
     said = ticket("compare", "r", "baselines.sweep", *BASELINES, "--out", "usual", "--json").json
     assert said["baselines"]["to_train"] == 0
@@ -175,10 +162,10 @@ def test_a_training_without_noise_is_made_only_by_its_name(ticket: Any) -> None:
 def test_a_budget_refuses_all_of_them_before_the_first(ticket: Any, refused: Any, tree: Callable[[], Any]) -> None:
     """Each alone would fit into the budget, beside the run; both do not."""
     cost = ticket("compare", "r", *BASELINES, "--dry-run", "--json").json["together"]["epsilon"]
-    budget = ("privacy", "budget", "b.jsonl", *PRIVATE)
+    budget = ("privacy", "budget", LEDGER)
     assert ticket(*budget, "--epsilon", str(cost - 0.05), "--quiet").code == 0
     said = refused("compare", "r", *BASELINES, code=1)
-    assert said.startswith("budget: this would bring digits[0.5:1.0] to epsilon ")
+    assert said.startswith("budget: this would bring the population to epsilon ")
     assert not Path("baselines.sweep").exists()
     assert ticket("compare", "r", *BASELINES, "--kinds", "dense", "--quiet").code == 0
     before = tree()
@@ -191,7 +178,7 @@ def test_a_budget_refuses_all_of_them_before_the_first(ticket: Any, refused: Any
 def test_runs_share_baselines_where_they_share_settings(ticket: Any) -> None:
     """A dense run is a baseline itself; another budget is another training."""
     assert ticket("train", "pub@1", *PRIVATE, *STEPS, "--ledger", "l.jsonl", "--out", "one", "--quiet").code == 0
-    other = (*STEPS[:-1], "2")
+    other = (*STEPS[:-1], "2", "--ledger", "m.jsonl")
     assert ticket("train", "--dense", "--model", "mlp:8", *PRIVATE, *other, "--out", "d", "--quiet").code == 0
     body = ticket("compare", "r", "one", "d", *BASELINES, "--dry-run", "--json").json
     made = [(one["kind"], one["beside"]) for one in body["baselines"]["trainings"]]
@@ -221,8 +208,8 @@ def test_features_are_those_of_the_run(cli: Any) -> None:
     ]  # type: ignore[union-attr]
     assert len({one.uncentred.id for one in maps if one is not None}) == 1
     assert len({one.id for one in maps if one is not None}) == 3  # each has a centre of its own, which it pays for
-    paid = (GaussianEvent, TrainingEvent)
-    assert [sum(isinstance(event, paid) for event in events) for events in ledgers().values()] == [2, 2]
+    kinds = [[type(one) for one in entry.mechanisms] for entries in lineages().values() for entry in entries]
+    assert kinds == [[GaussianRelease, NoisySgd], [GaussianRelease, NoisySgd]]
 
 
 def prune_units(cli: Any) -> None:
@@ -369,7 +356,7 @@ def test_an_interrupted_one_goes_on_and_is_paid_once(ticket: Any, monkeypatch: p
     monkeypatch.setattr(checkpoint_files, "EVERY", 0.0)
     monkeypatch.setattr(checkpoint_files, "SHARE", 1e9)
     cost = ticket("compare", "r", *BASELINES, "--dry-run", "--json").json["together"]["epsilon"]
-    assert ticket("privacy", "budget", "b.jsonl", *PRIVATE, "--epsilon", str(cost + 0.01), "--quiet").code == 0
+    assert ticket("privacy", "budget", LEDGER, "--epsilon", str(cost + 0.01), "--quiet").code == 0
     inner, steps = NoisyGradients.backward, iter((False, True))
 
     def backward(self: NoisyGradients) -> None:
@@ -387,7 +374,7 @@ def test_an_interrupted_one_goes_on_and_is_paid_once(ticket: Any, monkeypatch: p
     body = ticket("compare", "r", *BASELINES, "--json").json
     assert [row["state"] for row in body["rows"]] == ["finished"] * 3
     assert body["together"]["epsilon"] == pytest.approx(cost, rel=1e-6)
-    assert not list(Path("baselines.sweep/members").glob("*/ledger-attempt*"))
+    assert len([entry for entry in open_ledger(LEDGER).entries if entry.of(NoisySgd)]) == 3
 
 
 def test_help_says_what_it_costs_and_how_it_ends(cli: Any) -> None:

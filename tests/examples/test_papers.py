@@ -16,7 +16,7 @@ from recipes import read_recipe
 
 PAPERS = sorted((Path(__file__).parents[2] / "examples" / "papers").glob("*.toml"))
 
-MADE_UP = {"gdp-movielens", "tanh-microbatches", "dpsr-cg"}
+MADE_UP = {"gdp-movielens", "gdp-movielens-users", "tanh-microbatches", "dpsr-cg"}
 """Recipes whose quick version needs no file of the data home."""
 
 RUN = {"gdp-adult", "gdp-movielens", "latent", "tanh-figure", "tanh-microbatches"}

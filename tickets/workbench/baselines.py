@@ -1,64 +1,287 @@
-"""The baselines of ``dpltm compare``: what they would cost is said, and what is missing is trained, as a sweep."""
+"""The baselines of ``dpltm compare``: what they would cost is said, and what is missing is trained, as a sweep.
+
+A dense network is trained as the run was, with all weights live. A random mask has the density of the run's ticket. Trained
+without noise, the dense network shows what privacy costs; nothing is certified for it, so it is made only if it is named.
+They are paid by the ledger of the records; the epsilon that each asks for is that of its own lineage, as of a trial.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpltm.errors import DpltmError, InputError
-from dpltm.experiments.account import total_privacy
-from dpltm.experiments.baselines import TITLE, Base, Baseline, base_of, baselines, kinds_of
-from dpltm.experiments.recipe import Recipe
+from dpltm.experiments.reader import REMEMBERED
+from dpltm.experiments.recipe import Arm, Recipe, Section, Trial, data_options, digest
 from dpltm.features.feature_map import FeatureMap
+from dpltm.networks import ModelSpec
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.report import CompareRequest
-from dpltm.options.sections import resolve
-from dpltm.options.train import TrainRequest
-from dpltm.privacy.behind import drawn_with
-from dpltm.privacy.events import Event, SelectionEvent, TrainingEvent
-from dpltm.privacy.old_ledger import Ledger, merge
-from dpltm.privacy.parts import touching
+from dpltm.options.report import BASELINES, CompareRequest
+from dpltm.options.sections import resolve, section_problems
+from dpltm.options.train import RunFolderOptions, TrainRequest
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Selection
+from dpltm.privacy.statement import json_figure
+from dpltm.pruning.generation import GenerationConfig, pruning_rates
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import DatasetCache
+from dpltm.registry import listed
 from dpltm.reports.comparison import Candidate, compare, unlike
-from dpltm.reports.subjects import section
-from dpltm.stages import generate as generation
-from dpltm.stages import train as training
-from dpltm.stages.generate_settings import check_options
+from dpltm.reports.subjects import number, section, text
 from dpltm.stages.progress import SILENT, Progress
-from dpltm.stages.starting_point import from_round
-from dpltm.stages.train_checks import check_request
-from dpltm.stages.train_plan import TrainingPlan
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.comparison_files import baseline_lines, together
-from dpltm.tickets.found import FoundRun, candidate_of, find_run, privacy_of
-from dpltm.tickets.identity import UserRegistry
-from dpltm.tickets.ledger_file import open_ledger, unnamed_ledger
+from dpltm.tickets.found import FoundRun, candidate_of, find_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.results import finish, ledgers
-from dpltm.tickets.workbench.sweep import check_jobs, check_ledgers, local_workers, new_session, sweep
-from dpltm.tickets.workbench.train import open_records, open_start
+from dpltm.tickets.workbench.sweep import check_jobs, finish, local_workers, new_session, sweep, total
+from dpltm.tickets.workbench.train import check_request, open_records, open_start, opened_ledger, options_of
 from dpltm.tickets.workbench.trial import STAGES, Stage, TrialRunner
+from dpltm.training.start import from_round
+from dpltm.verbs import generate as generation
+from dpltm.verbs import train as training
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OUT = "baselines.sweep"
+
+TITLE = "Baselines"
+"""Of the recipe: one folder holds those of any runs."""
 
 NAMES = {"dense": "dense", "random": "random mask", "non-private": "dense without noise"}
 """What the table calls each kind."""
 
 UNPROTECTED = "it was trained without noise, so nothing is certified for it, nor for all of these together"
-UNSEEN = (
-    "{}: its ledgers hold more on these records than the rows above, and for all of it together nothing is certified"
-)
 WHERE = "; a run keeps no folders: start the command where its files lie"
 CHANGED = "its records, or what is measured on them, are not what RUN was trained on: {}; put them back"
+
+OF_A_TRAINING = frozenset(
+    {"ticket", "dense", "seed", *(item.name.replace("_", "-") for item in fields(RunFolderOptions))}
+)
+"""Options that say which training it is, and not how it is done."""
+
+UNREPEATABLE = "its features come from another run, whose folder it does not name; train a dense run by hand"
+DIGITS = 6
+"""Of a digest of settings, in the name of an arm: names stay the same whatever is compared."""
+
+
+# --- which trainings that takes -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Base:
+    """A run that baselines are trained beside.
+
+    Attributes:
+        label: what the table calls it.
+        train: its options of ``dpltm train``, as those of a dense network.
+        spec: its network.
+        rate: fraction of each layer that one round would drop to leave a mask as dense as its ticket; 0 for a whole network.
+        draws: that its ticket, and so the density, may depend on.
+        measure: ``accuracy`` or ``rmse``.
+    """
+
+    label: str
+    train: Section
+    spec: ModelSpec
+    rate: float
+    draws: Lineage
+    measure: str
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One training that is to be compared with runs.
+
+    Attributes:
+        kind: of ``BASELINES``.
+        beside: labels of the runs with these settings.
+        base: the first of them.
+        trial: of the recipe.
+    """
+
+    kind: str
+    beside: tuple[str, ...]
+    base: Base
+    trial: Trial
+
+
+def kinds_of(given: str | None) -> tuple[str, ...]:
+    """The kinds that an option names; dense and random where it names none.
+
+    Raises:
+        InputError: there is no such kind, or one is named twice.
+    """
+    kinds = ("dense", "random") if given is None else tuple(part.strip() for part in given.split(","))
+    wrong = next((kind for kind in kinds if kind not in BASELINES), None)
+    if wrong is not None:
+        raise InputError(
+            f"`kinds`: {wrong!r:.80} is not one of {listed(BASELINES, 'and')}; name some of them, with commas"
+        )
+    if len(set(kinds)) < len(kinds):
+        raise InputError("`kinds`: one is named twice; name each once")
+    return kinds
+
+
+def base_of(
+    label: str,
+    config: Mapping[str, Any],
+    mask: Mapping[str, Tensor],
+    feature_map: FeatureMap | None,
+    draws: Lineage,
+    measure: str,
+) -> Base:
+    """What baselines of a run are trained with.
+
+    Args:
+        label: what the table calls it.
+        config: of the run.
+        mask: that it was trained with.
+        feature_map: in front of its network, as the run keeps it.
+        draws: behind it.
+        measure: ``accuracy`` or ``rmse``.
+
+    Raises:
+        InputError: it does not hold how it was trained, or baselines of it would be of no use.
+    """
+    options = config.get("options")
+    if not isinstance(options, Mapping):
+        raise InputError("it holds no options of dpltm train; it was trained in Python, or by an older version")
+    defaults = {item.name: item.default for item in fields(TrainRequest)}
+    given = {
+        name.replace("_", "-"): value
+        for name, value in options.items()
+        if value is not None and value != defaults.get(name)
+    }
+    train = {name: value for name, value in given.items() if name not in OF_A_TRAINING}
+    if problems := section_problems(TrainRequest, train):
+        raise InputError(f"its options are not those of dpltm train: {problems[0]}")
+    if "dataset" not in train:
+        raise InputError("it names no dataset; its records were given in Python")
+    if number(section(config, "resolved").get("noise_multiplier")) == 0:
+        raise InputError("it was trained without noise")
+    spec = ModelSpec(config["model"], config["features"], config["classes"])  # which the run was read by
+    train = {name: value for name, value in train.items() if name not in REMEMBERED}
+    whole = section(config, "resolved").get("round") in (None, 0)
+    return Base(
+        label,
+        {**train, "model": spec.text, **_in_front(feature_map, given)},
+        spec,
+        0.0 if whole else random_rate(spec, mask, by_user=bool(config.get("of_persons"))),
+        draws,
+        measure,
+    )
+
+
+def _in_front(feature_map: FeatureMap | None, given: Section) -> dict[str, Any]:
+    """The options that make the map of a run again."""
+    if feature_map is None:
+        return {}
+    if feature_map.network is not None:
+        named = text(given.get("features"))
+        if named is None:
+            raise InputError(UNREPEATABLE)
+        return {"features": named}
+    options: dict[str, Any] = {"features": feature_map.text}
+    if feature_map.statistics is not None or feature_map.projection is not None:
+        options["public"] = "" if feature_map.source is None else feature_map.source.name
+    if feature_map.projection is not None:
+        options["components"] = len(feature_map.projection.components)
+    return options
+
+
+def baselines(bases: Sequence[Base], kinds: Sequence[str], path: Path) -> tuple[Recipe, list[Baseline]]:
+    """The baselines that are missing beside runs: one of each kind for all runs that share their settings.
+
+    A run of a whole network is a dense baseline by itself, and has no random mask beside it.
+
+    Args:
+        bases: the runs.
+        kinds: what to train.
+        path: what the recipe calls its file.
+
+    Returns:
+        The recipe, and what its arms are.
+    """
+    arms: dict[str, tuple[str, Arm, list[Base]]] = {}
+    sets: dict[str, Section] = {}
+    there = {digest(base.train) for base in bases if not base.rate}
+    for kind in kinds:
+        for base in bases:
+            if kind == "dense" and digest(base.train) in there:
+                continue
+            if kind == "random" and not base.rate:
+                continue
+            if kind == "random" and "unit-column" in base.train:
+                raise InputError(
+                    f"RUN: {base.label}: no baseline random: a ticket set knows no `unit_column`; take `kinds` dense"
+                )
+            arm = _random_arm(base, sets) if kind == "random" else _dense_arm(base, kind)
+            arms.setdefault(arm.name, (kind, arm, []))[2].append(base)
+    rows = tuple(arm for _, arm, _ in arms.values())
+    recipe = Recipe(path, TITLE, "", (), 1, bases[0].measure, sets, rows, None, False)
+    made = [
+        Baseline(kind, tuple(base.label for base in beside), beside[0], trial)
+        for (kind, _, beside), trial in zip(arms.values(), recipe.trials, strict=True)
+    ]
+    return recipe, made
+
+
+def _dense_arm(base: Base, kind: str) -> Arm:
+    train = dict(base.train)
+    if kind == "non-private":
+        for name in ("epsilon", "budget-stop", "audit"):
+            train.pop(name, None)
+        train["noise-multiplier"] = 0.0
+    return _arm(kind, train, None)
+
+
+def _random_arm(base: Base, sets: dict[str, Section]) -> Arm:
+    """One training of a random mask, whose set is noted in ``sets``."""
+    front = {name: base.train[name] for name in REMEMBERED if name in base.train}
+    section = {
+        **data_options(base.train),
+        **front,
+        "criterion": "random",
+        "rounds": 1,
+        "prune": f"{base.rate:.12g}",
+    }
+    name = f"random {digest(section)[:DIGITS]}"
+    sets[name] = section
+    return _arm("random", {key: value for key, value in base.train.items() if key not in REMEMBERED}, name)
+
+
+def _arm(kind: str, train: Section, tickets: str | None) -> Arm:
+    name = f"{kind} {digest([train, tickets])[:DIGITS]}"
+    number_of = None if tickets is None else 1
+    return Arm(name, name, None, None, tickets, number_of, None, train, None, None, None)
+
+
+def random_rate(spec: ModelSpec, mask: Mapping[str, Tensor], *, by_user: bool = False) -> float:
+    """The fraction of each layer that one round drops to leave as many weights as a mask has in all.
+
+    Args:
+        spec: the network; layers that are never pruned count.
+        mask: by parameter.
+        by_user: whether users are protected: held-out ones are pruned anyway, so tables of users do not count.
+    """
+    apart = spec.kind.user_parameters if by_user else ()
+    weights = {name: live for name, live in mask.items() if live.ndim >= 2 and name not in apart}
+    dropped = sum(live.numel() - int(live.sum()) for live in weights.values())
+    return dropped / sum(weights[name].numel() for name in pruning_rates(spec, GenerationConfig()) if name in weights)
+
+
+# --- what they cost, and their rows ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -66,7 +289,7 @@ class Baselines:
     """What stands beside runs.
 
     Attributes:
-        body: what the answer says of them, and what everything costs that their ledgers hold, or would hold.
+        body: what the answer says of them, and what everything in the ledger comes to, or would come to.
         rows: of the table.
         notes: under it.
     """
@@ -83,16 +306,16 @@ class Shown:
     Attributes:
         baseline: which.
         path: of its run.
-        state: ``planned``, ``unfinished`` (paid for already), ``failed`` or ``finished``.
+        state: ``planned``, ``unfinished``, ``failed`` or ``finished``.
         candidate: its row.
-        new: what training it would enter.
+        new: the draft of what training it would enter, if that is to come.
     """
 
     baseline: Baseline
     path: Path
     state: str
     candidate: Candidate
-    new: tuple[Event, ...] = ()
+    new: Entry | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +330,7 @@ class Beside:
 def with_baselines(
     request: CompareRequest, runs: Sequence[tuple[FoundRun, Candidate]], progress: Progress
 ) -> Baselines:
-    """Says what the baselines cost that are missing beside runs, and trains them; with `dry_run` it only says so.
+    """Say what the baselines cost that are missing beside runs, and train them; with `dry_run` only say so.
 
     Args:
         request: with `baselines`.
@@ -116,50 +339,43 @@ def with_baselines(
 
     Raises:
         InputError: no run can have any, or what it was trained on is not there as it was; nothing is spent.
-        BudgetError: a budget set on the records does not allow all of them; nothing is spent.
+        BudgetError: a budget in the ledger does not allow all of them; nothing is spent.
 
     Guarantees:
-        What options, records, ledgers and budgets refuse is refused, for all baselines, before the first is paid for.
+        What options, records, the ledger and its budget refuse is refused, for all baselines, before the first is paid for.
     """
     check_jobs(request.jobs)
     kinds, (beside, notes) = kinds_of(request.kinds), _beside(runs)
     root, session, there = Path(request.out or OUT), new_session(), {found.path.resolve() for found, _ in runs}
     recipe, wanted = baselines([one.base for one in beside], kinds, root)
     folder = SweepFolder(root, TITLE, session) if os.path.lexists(root) else None
-    work = _Work(recipe, wanted, root, folder, {one.base.label: one for one in beside})
+    work = _Work(recipe, wanted, root, folder, {one.base.label: one for one in beside}, request)
     shown = work.before(progress)
-    new = [one.new for one in shown if one.new]
-    unnamed_ledger(remember=False).check_budgets(event for events in new for event in events)
+    new = [one.new for one in shown if one.new is not None]
+    work.ledger.account().check_budget(new)
     rows = (*(candidate for _, candidate in runs), *_rows(shown, there))
-    cost, held = total_privacy(recipe, new)["certified"], [] if folder is None else ledgers(recipe, folder)
+    privacy = total(recipe, folder, work.ledger, new)
+    delta = privacy["certified"]["delta"]
+    cost = (Account(unit=work.ledger.unit) + new).epsilon(delta)
     body = {
         "out": str(root),
         "to_train": len(new),
-        "cost": {"epsilon": cost["epsilon"], "delta": cost["delta"]},
+        "cost": {"epsilon": json_figure(cost), "delta": delta},
         "trainings": _answers(shown),
     }
-    privacy = total_privacy(recipe, [*held, *new])
     for line in filter(None, (*baseline_lines(body), together(compare(rows)))):
         progress.say(line)
     if wanted and not request.dry_run:
         shown, privacy = work.train(request.jobs, session, progress)
         body["trainings"] = _answers(shown)
     bare = [one.candidate.label for one in shown if one.baseline.kind == "non-private"]
-    said = (*notes, *(f"{label}: {UNPROTECTED}" for label in bare), *_unseen(root, held, rows))
+    said = (*notes, *(f"{label}: {UNPROTECTED}" for label in bare))
     return Baselines({"privacy": privacy, "baselines": body}, _rows(shown, there), said)
 
 
 def _rows(shown: Sequence[Shown], there: Collection[Path]) -> tuple[Candidate, ...]:
     """The rows of baselines, but for those that were named as runs."""
     return tuple(one.candidate for one in shown if one.path.resolve() not in there)
-
-
-def _unseen(root: Path, held: Sequence[tuple[Event, ...]], rows: Sequence[Candidate]) -> list[str]:
-    """A note where no row says that the ledgers of the folder certify nothing for these records: of other kinds, or runs."""
-    records = next(row.records for row in rows if row.records is not None)
-    every = [privacy_of(touching(merge(held), records), {}), *(row.privacy for row in rows)]
-    bare = [privacy is not None and privacy["certified"]["epsilon"] == "inf" for privacy in every]
-    return [UNSEEN.format(root)] if bare[0] and not any(bare[1:]) else []
 
 
 def _answers(shown: Sequence[Shown]) -> list[dict[str, Any]]:
@@ -178,10 +394,10 @@ def _answers(shown: Sequence[Shown]) -> list[dict[str, Any]]:
 
 
 def _generate(
-    request: GenerateRequest, progress: Progress, *, draws: Mapping[str, tuple[Event, ...]], **more: Any
+    draws: Mapping[str, Lineage], request: GenerateRequest, progress: Progress, **more: Any
 ) -> dict[str, Any]:
-    """As ``dpltm generate``; the set remembers the draws that its density depends on."""
-    return generate(request, progress, draws=draws[request.name or ""], **more)
+    """As ``dpltm generate``; the set carries the draws that its density depends on."""
+    return generate(request, progress, own=True, lineage=draws[request.name or ""], **more)
 
 
 def _beside(runs: Sequence[tuple[FoundRun, Candidate]]) -> tuple[list[Beside], list[str]]:
@@ -199,8 +415,9 @@ def _beside(runs: Sequence[tuple[FoundRun, Candidate]]) -> tuple[list[Beside], l
             if beside and (reason := unlike(beside[0].candidate, candidate)) is not None:
                 raise InputError(reason)
             _check_density(found)
-            draws = drawn_with(found.held)
-            base = base_of(candidate.label, found.config, found.run.mask, found.run.feature_map, draws, found.measure)
+            draws = tuple(entry for entry in found.lineage.entries if entry.of(Selection))
+            behind = replace(found.lineage, entries=draws) if draws else NO_LINEAGE
+            base = base_of(candidate.label, found.config, found.run.mask, found.run.feature_map, behind, found.measure)
             beside.append(Beside(found, candidate, base))
         except DpltmError as error:
             why[candidate.label] = str(error)
@@ -213,9 +430,8 @@ def _beside(runs: Sequence[tuple[FoundRun, Candidate]]) -> tuple[list[Beside], l
 def _check_density(found: FoundRun) -> None:
     """Raises InputError where the network's size or the ticket's density may tell of private records.
 
-    The schedule of a set fixes both but for the draw of a round, which the ledger of a random mask enters as well. A set
-    that was compacted, carried over or imported has no schedule, and nor has a compacted run: its size may tell of records,
-    or of a draw.
+    The schedule of a set fixes both but for the draw of a round, which a random mask carries as well. A set that was
+    compacted, carried over or imported has no schedule, and nor has a compacted run: its size may tell of records.
     """
     config = found.config or {}
     if config.get("compacted_from") is not None:
@@ -223,8 +439,7 @@ def _check_density(found: FoundRun) -> None:
             "it was compacted, so the size of its network tells of its ticket; name the run that it was made from"
         )
     own = config.get("ticket_set_id")
-    elsewhere = any(isinstance(event, SelectionEvent) and event.ticket_set != own for event in found.held)
-    if own is None or (config.get("provenance") in ("public", "data-free") and not elsewhere):
+    if own is None or config.get("provenance") in ("public", "data-free"):
         return
     name = split_round(str(section(config, "options").get("ticket")))[0]
     for path in (Path(name), found.path.parent / name):
@@ -238,68 +453,63 @@ def _check_density(found: FoundRun) -> None:
     )
 
 
+@dataclass
 class _Work:
-    """Looks at baselines, before they are trained and after.
+    """Baselines that are wanted, in the folder of their sweep, which may not be there yet."""
 
-    Args:
-        recipe: of all of them.
-        wanted: all of them.
-        root: folder of their sweep.
-        folder: the same, if it is there.
-        beside: the runs that they are trained beside, by label.
-    """
+    recipe: Recipe
+    wanted: Sequence[Baseline]
+    root: Path
+    folder: SweepFolder | None
+    beside: Mapping[str, Beside]
+    request: CompareRequest
+    cache: DatasetCache = field(default_factory=DatasetCache)
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        wanted: Sequence[Baseline],
-        root: Path,
-        folder: SweepFolder | None,
-        beside: Mapping[str, Beside],
-    ) -> None:
-        self._recipe, self._root, self._folder, self._beside = recipe, root, folder, beside
-        self._wanted, self._kinds = wanted, [baseline.kind for baseline in wanted]
-        self._cache = DatasetCache()
-        self._draws = {
-            baseline.trial.arm.tickets: merge(beside[label].base.draws for label in baseline.beside)
-            for baseline in wanted if baseline.trial.arm.tickets is not None
-        }  # fmt: skip
+    def __post_init__(self) -> None:
+        self.kinds = [baseline.kind for baseline in self.wanted]
+        self.draws = {
+            arm: baseline.base.draws for baseline in self.wanted if (arm := baseline.trial.arm.tickets) is not None
+        }
+        first = next(iter(self.beside.values())).base
+        asked = self._request(first.train, {"dense": True})
+        self.ledger: Ledger = opened_ledger(asked, open_dataset(asked, dataset_cache=self.cache))
+
+    def _request(self, section: Section, given: Mapping[str, Any]) -> TrainRequest:
+        account = {"ledger": self.request.ledger, "population": self.request.population, "dry_run": True}
+        return resolve(TrainRequest, {**account, **given}, section)
 
     def before(self, progress: Progress) -> list[Shown]:
-        """All of them before they are trained.
+        """Return all of them as far as they are there; what is not, as it is planned.
 
         Raises:
             DpltmError: one cannot be trained.
         """
-        if not self._wanted:
+        if not self.wanted:
             return []
-        with progress.progress("what baselines would cost", len(self._wanted)) as step:
+        with progress.progress("what baselines would cost", len(self.wanted)) as step:
             shown = []
-            for baseline in self._wanted:
+            for baseline in self.wanted:
                 shown.append(self._before(baseline))
                 step(len(shown))
         return shown
 
     def _before(self, baseline: Baseline) -> Shown:
-        """A baseline before it is trained: what it would cost, unless that was paid before.
+        """A baseline before it is trained: what it would cost, unless it was begun before.
 
         Raises:
             DpltmError: it cannot be trained.
         """
-        path, base = self._path(baseline), self._beside[baseline.base.label]
-        if self._folder is not None and self._folder.result(baseline.trial.label) is not None:
-            shown = self._after(baseline, self._folder)
+        path, base = self._path(baseline), self.beside[baseline.base.label]
+        if self.folder is not None and self.folder.result(baseline.trial.label) is not None:
+            shown = self._after(baseline, self.folder)
             if shown.state == "finished" and (why := unlike(base.candidate, shown.candidate)) is not None:
                 raise InputError(f"`out`: {path} was trained on {why}; take another `out`")
             return shown
-        ledger = path.parent / "ledger.jsonl"
-        begun = path.exists() or progress_of(path) is not None
-        if begun and any(isinstance(event, TrainingEvent) for event in open_ledger(ledger, links=False).events):
-            return self._unfinished(baseline, "unfinished", "was interrupted; it goes on, and is paid for")
-        label = self._label(baseline)
+        if path.exists() or progress_of(path) is not None:
+            return self._unfinished(baseline, "unfinished", "was interrupted; it goes on, and is paid for once")
         try:
             plan = self._plan(baseline)
-            row = _planned(plan, label)
+            row = self._planned(plan, self._label(baseline))
             if (why := unlike(base.candidate, row)) is not None:
                 raise InputError(CHANGED.format(why))
             if _front(plan.dataset.feature_map) != _front(
@@ -309,10 +519,10 @@ class _Work:
         except DpltmError as error:
             said = str(error).replace("; correct the path", WHERE)
             raise type(error)(f"RUN: {baseline.base.label}: no baseline {baseline.kind}: {said}") from None
-        return Shown(baseline, path, "planned", row, (*plan.lineage, plan.event))
+        return Shown(baseline, path, "planned", row, plan.entry)
 
     def train(self, jobs: int | None, session: str, progress: Progress) -> tuple[list[Shown], dict[str, Any]]:
-        """Trains what is not finished.
+        """Train what is not finished.
 
         Args:
             jobs: how many processes; None for one a processor.
@@ -320,16 +530,15 @@ class _Work:
             progress: who watches.
 
         Returns:
-            All of them, and what everything costs that the ledgers of the folder hold.
+            All of them, and what everything in the ledger comes to.
         """
-        folder = SweepFolder(self._root, TITLE, session)
-        check_ledgers(self._recipe, folder)
-        stages: dict[str, Stage] = {**STAGES, "generate": partial(_generate, draws=self._draws)}
-        sweep(
-            self._recipe, TrialRunner(folder, self._cache, stages), local_workers(self._recipe, folder, jobs), progress
-        )
-        spent = finish(self._recipe, folder)["privacy"]
-        return [self._after(baseline, folder) for baseline in self._wanted], spent
+        folder = SweepFolder(self.root, TITLE, session)
+        stages: dict[str, Stage] = {**STAGES, "generate": partial(_generate, self.draws)}
+        runner = TrialRunner(folder, self.cache, stages, self.request.ledger, self.request.population)
+        sweep(self.recipe, runner, local_workers(self.recipe, folder, jobs), progress)
+        return [self._after(baseline, folder) for baseline in self.wanted], finish(self.recipe, folder, self.ledger)[
+            "privacy"
+        ]
 
     def _after(self, baseline: Baseline, folder: SweepFolder) -> Shown:
         """A baseline after the sweep: finished, or why not."""
@@ -339,56 +548,51 @@ class _Work:
         return Shown(baseline, path, "finished", candidate_of(find_run(path), self._label(baseline)))
 
     def _unfinished(self, baseline: Baseline, state: str, why: str) -> Shown:
-        """One that is not there yet: what its ledgers hold counts."""
-        path = self._path(baseline)
-        ledgers = sorted(path.parent.glob("ledger*.jsonl"))
-        events = merge(open_ledger(one, links=False, remember=False).events for one in ledgers)
-        label = self._label(baseline)
-        row = Candidate(label, "unfinished", (why,), events=events, privacy=privacy_of(events, {}))
-        return Shown(baseline, path, state, row)
+        row = Candidate(self._label(baseline), "unfinished", (why,))
+        return Shown(baseline, self._path(baseline), state, row)
 
     def _path(self, baseline: Baseline) -> Path:
-        return self._root / "members" / baseline.trial.label / "run"
+        return self.root / "members" / baseline.trial.label / "run"
 
     def _label(self, baseline: Baseline) -> str:
         """What the table calls it: by its kind, and where there are several of that, by the runs that it is for."""
-        of = f" of {', '.join(baseline.beside)}" if self._kinds.count(baseline.kind) > 1 else ""
+        of = f" of {', '.join(baseline.beside)}" if self.kinds.count(baseline.kind) > 1 else ""
         return f"{NAMES[baseline.kind]} (baseline{of})"
 
-    def _plan(self, baseline: Baseline) -> TrainingPlan:
+    def _plan(self, baseline: Baseline) -> training.Training:
         """The training of a baseline as its trial will plan it; nothing is entered or written."""
-        arm, registry = baseline.trial.arm, UserRegistry(remember=False)
+        arm = baseline.trial.arm
         given = {"dense": True} if arm.tickets is None else {"ticket": f"{arm.tickets}@1"}
-        request = resolve(TrainRequest, {**given, "seed": baseline.trial.seed}, arm.train)
+        request = self._request(arm.train, {**given, "seed": baseline.trial.seed})
         check_request(request)
         if arm.tickets is None:
-            _, start, dataset = open_start(request, registry, SILENT, self._cache)
+            _, start, dataset = open_start(request, SILENT, self.cache)
         else:
-            start, dataset = from_round(self._mask(arm.tickets, baseline.trial.seed, registry), 1), None
+            start, dataset = from_round(self._mask(arm.tickets, baseline.trial.seed), 1), None
         if dataset is None:
-            dataset = open_records(request, start, self._cache)
-        return training.plan(start, dataset, request, Ledger(registry=registry), services(SILENT))
+            dataset = open_records(request, start, self.cache)
+        options, given_services = options_of(request), services(SILENT)
+        return training.plan(start, dataset, options, self.ledger, self.ledger.book, given_services, own=True)
 
-    def _mask(self, title: str, seed: int, registry: UserRegistry) -> TicketSet:
+    def _mask(self, title: str, seed: int) -> TicketSet:
         """The set of a random mask, in memory; no record has a say in it but for the draws behind its density."""
-        request = resolve(GenerateRequest, {"name": title, "seed": seed}, self._recipe.tickets[title])
-        check_options(request)
-        dataset = open_dataset(request, dataset_cache=self._cache)
-        dataset = open_features(dataset, request, registry, SILENT)
-        plan = generation.plan(dataset, request, Ledger(registry=registry), services(SILENT))
-        return replace(generation.generate(plan, services(SILENT)), draws=self._draws[title])
+        request = resolve(GenerateRequest, {"name": title, "seed": seed}, self.recipe.tickets[title])
+        dataset = open_dataset(request, dataset_cache=self.cache)
+        dataset = open_features(dataset, request, None, SILENT)
+        plan = generation.plan(dataset, request, self.ledger, services(SILENT))
+        made = generation.generate(plan, services(SILENT))
+        return replace(made, lineage=made.lineage | self.draws[title])
+
+    def _planned(self, plan: training.Training, label: str) -> Candidate:
+        """The row of a training that is planned: all but what will be measured."""
+        (entry,) = self.ledger.book.adding([plan.entry], [digest(label)]).entries[-1:]
+        return Candidate(
+            label, "planned", (), training.config_of(plan, {}), {"rmse" if plan.dataset.rated else "accuracy": None},
+            plan.start.spec.parameters, plan.entry.part, plan.lineage | Lineage((entry,)),
+            training.planned_statement(plan).to_json(),
+        )  # fmt: skip
 
 
 def _front(feature_map: FeatureMap | None) -> str | None:
     """What stands in front of a network, but for where features are centred: each run releases that anew."""
     return None if feature_map is None else feature_map.uncentred.id
-
-
-def _planned(plan: TrainingPlan, label: str) -> Candidate:
-    """The row of a training that is planned: all but what will be measured."""
-    events = (*plan.lineage, plan.event)
-    return Candidate(
-        label, "planned", (), training.config_of(plan, {}), {"rmse" if plan.dataset.rated else "accuracy": None},
-        plan.start.spec.parameters, plan.records, touching(events, plan.records),
-        training.planned_report(plan).to_json(),
-    )  # fmt: skip

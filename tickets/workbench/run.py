@@ -245,16 +245,17 @@ def plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions], 
     if pipeline.train.dense:
         raise InputError("[train] dense: a run trains the winner; use dpltm train `dense` for the whole network")
     check_request(pipeline.train)
+    provenance = generation.check_options(pipeline.generate)
+    if pipeline.select.rule != "mechanism" and provenance != "public":
+        raise InputError(
+            f"[select] rule: smallest-within needs public accuracies, and [generate] has provenance {provenance}"
+        )
     private = load(pipeline.train)
     ledger = opened_ledger(pipeline.train, private)
     made = _plan_generation(pipeline.generate, load, ledger)
     book = _with(ledger.book, *made.entries, *((made.release(ledger.book).entry,) if made.under_dp else ()))
     if pipeline.select.rule == "mechanism":
         book = _plan_draw(options, pipeline.select, load(pipeline.select), made, ledger, book)
-    elif made.provenance != "public":
-        raise InputError(
-            f"[select] rule: smallest-within needs public accuracies, and [generate] has provenance {made.provenance}"
-        )
     private = _behind_map(options, private, "train", made)
     take_over_map(private, made.dataset.feature_map, pipeline.train, "[generate]")  # which decides, so [train] may not
     try:  # as of the whole network: what is trained does not depend on which ticket wins
@@ -281,7 +282,6 @@ def _with(book: Book, *drafts: Entry) -> Book:
 def _plan_generation(
     request: GenerateRequest, load: Callable[[DataOptions], Dataset], ledger: Ledger
 ) -> generation.GenerationPlan:
-    generation.check_options(request)
     source = open_features(load(request), request, None, SILENT)
     made = generation.plan(source, request, ledger, services(SILENT))
     if made.provenance == "data-free":

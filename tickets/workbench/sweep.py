@@ -13,7 +13,7 @@ import os
 import secrets
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +31,7 @@ from dpltm.options.run import RunRequest
 from dpltm.options.sections import resolve
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.account import Account
-from dpltm.privacy.entry import Part, lineage_from_json, lineage_of, part_from_json
+from dpltm.privacy.entry import Entry, Part, lineage_from_json, lineage_of, part_from_json
 from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
@@ -315,7 +315,7 @@ def plan(
     return {**head, "out": str(root), "ledger": ledger, **body}
 
 
-def total(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any]:
+def total(recipe: Recipe, folder: SweepFolder | None, ledger: Ledger, new: Sequence[Entry] = ()) -> dict[str, Any]:
     """Return what is said of all together: of everything in the ledger, and behind what is finished.
 
     Attempts that failed, trials of an earlier version of the recipe and those of more seeds count as well. ``finite`` is
@@ -323,14 +323,16 @@ def total(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any]
 
     Args:
         recipe: whose delta and adjacency it is stated at: the least delta, and replace-one if any arm asks it.
-        folder: of the sweep.
+        folder: of the sweep; None where it is not there yet.
         ledger: that pays.
+        new: drafts of what is to be entered.
 
     Raises:
         ArtifactError: the ledger holds less than what a finished trial knows of it.
     """
-    results = [folder.result(trial.label) or {} for trial in recipe.trials]
-    account = ledger.account(lineage_of(*(lineage_from_json(one["lineage"]) for one in results if "lineage" in one)))
+    results = [] if folder is None else [folder.result(trial.label) or {} for trial in recipe.trials]
+    behind = lineage_of(*(lineage_from_json(one["lineage"]) for one in results if "lineage" in one))
+    account = ledger.account(behind) + new
     delta = min((float(arm.train.get("delta", 1e-5)) for arm in recipe.arms), default=1e-5)
     kinds = {str(arm.train.get("adjacency", "add-remove")) for arm in recipe.arms}
     adjacency: Adjacency = "replace-one" if "replace-one" in kinds else "add-remove"
