@@ -68,7 +68,8 @@ class FoundRun:
         account = Account.of((), self.lineage, unit=paid[0].unit if paid else RECORD)
         if self.part is not None or (self.config and self.config.get("entry") is None and self.state == "finished"):
             return account
-        return account + (Entry("release", mechanisms=(Unprotected(),), words=UNKNOWN, unit=account.unit),)
+        unknown = (Entry("release", mechanisms=(Unprotected(),), words=UNKNOWN, unit=account.unit),)
+        return account + unknown
 
 
 def run_folder(path: Path) -> Path:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpltm.errors import InputError
-from dpltm.privacy.events import UNKNOWN, DatasetRef, Event
-from dpltm.privacy.old_ledger import merge
-from dpltm.privacy.report import report
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, Lineage, Part, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.reports.intervals import interval
 from dpltm.reports.subjects import count, number, section, text
@@ -32,9 +31,9 @@ class Candidate:
         problems: what is missing or wrong with it.
         config, result: of its files; empty where they cannot be read.
         parameters: of its network, if that could be read.
-        records: that it was trained on, if that is known.
-        events: of its ledger, on these records.
-        privacy: of these events, as JSON; None where nothing is known of them.
+        part: the records that it was trained on, if that is known.
+        lineage: everything that it depends on.
+        privacy: what that comes to by itself, as JSON; None where no rule says.
     """
 
     label: str
@@ -43,8 +42,8 @@ class Candidate:
     config: Mapping[str, Any] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
     parameters: int | None = None
-    records: DatasetRef | None = None
-    events: tuple[Event, ...] = ()
+    part: Part | None = None
+    lineage: Lineage = NO_LINEAGE
     privacy: Mapping[str, Any] | None = None
 
 
@@ -54,7 +53,7 @@ def compare(candidates: Sequence[Candidate]) -> dict[str, Any]:
     Raises:
         InputError: no two of those that have ended can be compared.
     """
-    ended = [one for one in candidates if one.records is not None and one.result]
+    ended = [one for one in candidates if one.part is not None and one.result]
     first = ended[0] if ended else None
     why = {one.label: None if first is None else unlike(first, one) for one in ended}
     alike = [one for one in ended if why[one.label] is None]
@@ -78,12 +77,10 @@ def _relation(row: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def unlike(one: Candidate, other: Candidate) -> str | None:
     """Why two runs cannot be compared; None if they can."""
-    ours, theirs = one.records, other.records
+    ours, theirs = one.part, other.part
     assert ours is not None
     assert theirs is not None
-    known = UNKNOWN not in (ours.content, theirs.content)
-    same = ours.content == theirs.content if known else ours.name == theirs.name
-    if not same:
+    if ours.snapshot != theirs.snapshot and ours.name != theirs.name:  # a snapshot has an id in each ledger
         return f"other data: {theirs}, not {ours}"
     if (ours.cut, ours.start, ours.stop) != (theirs.cut, theirs.start, theirs.stop):
         return f"another part of the data: {theirs}, not {ours}"
@@ -118,9 +115,9 @@ def _row(one: Candidate, why: str | None) -> dict[str, Any]:
     return {
         "run": one.label,
         "state": one.state,
-        "compared": one.records is not None and bool(one.result) and why is None,
+        "compared": one.part is not None and bool(one.result) and why is None,
         "why_not": why if why is not None else next(iter(one.problems), None),
-        "records": None if one.records is None else str(one.records),
+        "records": None if one.part is None else str(one.part),
         "network": text(one.config.get("model")),
         "trained": _trained(density, count(facts.get("round"))),
         "accuracy": accuracy,
@@ -149,10 +146,11 @@ def _together(alike: Sequence[Candidate]) -> dict[str, Any] | None:
     privacy = [one.privacy for one in alike if one.privacy is not None]
     delta = min((each["certified"]["delta"] for each in privacy), default=1e-5)
     try:
-        told = report(merge([one.events for one in alike]), delta, "add-remove").certified
-    except InputError:  # stated for relations, or units, without a common guarantee
+        found = lineage_of(*(one.lineage for one in alike))
+        epsilon = Account.of((), found, unit=found.paid[0].unit if found.paid else RECORD).epsilon(delta)
+    except InputError:  # of two units
         return {"runs": len(alike), "epsilon": "inf", "delta": delta}
-    return {"runs": len(alike), "epsilon": json_figure(told.epsilon), "delta": delta}
+    return {"runs": len(alike), "epsilon": json_figure(epsilon), "delta": delta}
 
 
 def _notes(
@@ -173,7 +171,7 @@ def _notes(
     if len(terms) > 1:
         notes.append("certified epsilons are stated at different delta, relations or units: read each with its own")
     notes += [f"{row['run']}: its epsilons are for {row['other_terms']}" for row in rows if row["other_terms"]]
-    if any(one.records is not None and one.records.content == UNKNOWN for one in alike):
+    if any(one.part is not None and one.records.content == UNKNOWN for one in alike):
         notes.append("records are taken for the same by their name: this machine cannot tell them apart")
     if any(row["low"] is not None for row in rows):
         notes.append(INTERVALS)
