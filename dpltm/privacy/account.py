@@ -371,8 +371,8 @@ def check_declared(account: Account, part: Part, kind: str) -> None:
         if _meets(entry.part, part):
             raise InputError(
                 f"`dataset`: {entry.part} is protected by a release on record ({entry.words}, {entry.day}), and {part}"
-                f" shares records with it; the same records cannot be {kind}: take other records, another `subset`, or"
-                " `eval_private` for a measurement that is paid for"
+                f" shares records with it; the same records cannot be {kind}: take other records, or another `subset`"
+                + ("" if kind == "public" else ", or `eval_private` for a measurement that is paid for")
             )
 
 

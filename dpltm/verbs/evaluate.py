@@ -17,6 +17,12 @@ from dpltm.training.evaluation import DIVERGED, accuracy, has_diverged, root_mea
 from dpltm.training.run import Run
 
 
+UNKNOWN = (
+    "whether these records were trained on cannot be checked here, where another ledger is open than that which paid for the"
+    " run; its accuracy on those is private"
+)
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """What a network gets right.
@@ -55,9 +61,12 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
         raise InputError(
             f"`bounds`: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
         )
+    elsewhere = False
     if dataset.published_id() is None:  # a publication says that its splits are apart
         check_declared(ledger.account(run.lineage), ledger.part(dataset.tested()), "measured without a price")
+        elsewhere = any(entry.paid and entry.home != ledger.book.home for entry in run.lineage.entries)
     notes = [
+        *([UNKNOWN] if elsewhere else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),
         *(run_bounds_notes(run) or bounds_notes(dataset)),
     ]

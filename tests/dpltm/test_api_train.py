@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 
 import numpy as np
 import pytest
 import torch
 
 import dpltm
-from dpltm.calls import as_dataset
+from dpltm.api import as_dataset
 from dpltm.errors import BudgetError, InputError
-from dpltm.privacy.events import ProvenanceEvent
-from dpltm.privacy.old_ledger import Ledger
-from dpltm.privacy.parts import total_epsilon
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import lineage_from_json
+from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.pruning.ticket_set import Winner
-from dpltm.records.registry import RecordRegistry
 from dpltm.stages.progress import Silent
-from dpltm.stages.train import NO_NAMED_LEDGER
 from refusals import refused
-from stage_cases import CLASSES, a_draw, records, ticket_set
+from stage_cases import CLASSES, a_draw, kinds, private_set, records, ticket_set
 
 FEW = {"steps": 2, "classes": CLASSES}
 SEARCH = {"for_records": 200, "epsilon": 2.0, "epochs": 1, "batch_size": 50, "classes": CLASSES}
@@ -27,9 +25,8 @@ SEARCH = {"for_records": 200, "epsilon": 2.0, "epochs": 1, "batch_size": 50, "cl
 
 @pytest.fixture
 def tickets():
-    """A set with a ledger of its own."""
-    ledger = Ledger(registry=RecordRegistry())
-    return replace(ticket_set(ledger.registry), ledger=ledger)
+    """A set that no record was read for."""
+    return ticket_set()
 
 
 def arrays(seed: int):
@@ -43,7 +40,7 @@ def test_bounds_that_nobody_gave_are_named_in_every_stage():
     made = [dpltm.generate(*arrays(1), **network, **facts, classes=CLASSES) for facts in ({}, given)]
     drawn = [dpltm.select(made[1], x, y, eps1=1.0, **facts, classes=CLASSES) for facts in ({}, given)]
     trained = [dpltm.train("mlp", x, y, noise_multiplier=9.0, **facts, **FEW) for facts in ({}, given)]
-    tuned = [dpltm.tune("mlp", x, y, lr=[1.0], **facts, **SEARCH) for facts in ({}, given)]
+    tuned = [dpltm.tune("mlp", *arrays(1), lr=[1.0], **facts, **SEARCH) for facts in ({}, given)]
     for assumed, declared in (made, drawn, trained, tuned):
         said = [[note for note in one.privacy.notes if "nobody gave" in note] for one in (assumed, declared)]
         assert said == [
@@ -60,8 +57,8 @@ def test_a_network_on_records_in_whatever_form():
     x, y = arrays(0)
     run = dpltm.train("mlp:4", x, y, epsilon=1.0, test=arrays(5), **FEW)
     assert 0.998 < run.privacy.certified.epsilon <= 1
-    assert run.privacy.certified.epsilon == total_epsilon(run.ledger.events, 1e-5)
-    assert NO_NAMED_LEDGER in run.privacy.notes
+    assert run.privacy.certified.epsilon == Account(of_process().entries).epsilon(1e-5)
+    assert run.ledger is of_process()
     assert run.model(torch.zeros(1, 6)).shape == (1, CLASSES)
     assert 0 <= run.metrics[-1]["accuracy"] <= 1
     one = dpltm.train("mlp:4", torch.tensor(x), torch.tensor(y), noise_multiplier=9.0, **FEW)
@@ -77,34 +74,31 @@ def test_a_dataset_keeps_the_records_that_it_was_made_of(tmp_path):
     mapped[:] = x
     for mine in (x.copy(), torch.from_numpy(x.copy()), mapped):
         dataset = as_dataset(mine, y, {"classes": CLASSES})
-        registry = RecordRegistry()
-        before = registry.reference(dataset)
+        before = dataset.content_digest()
         mine[:] = torch.tensor(other) if isinstance(mine, torch.Tensor) else other
         assert np.array_equal(dataset.train.x, x)
-        assert registry.reference(dataset).content == before.content
+        assert dataset.content_digest() == before
     with pytest.raises(ValueError, match="read-only"):
         dataset.train.x[:] = 0
 
 
-def test_what_is_trained_adds_up_in_the_ledger_of_the_set(tickets):
+def test_what_is_trained_adds_up_in_the_ledger_of_the_process(tickets):
     x, y = arrays(0)
     one, two = (dpltm.train(tickets, x, y, round=at, noise_multiplier=5.0, **FEW) for at in (1, 2))
-    assert one.ledger is two.ledger is tickets.ledger
+    assert one.ledger is two.ledger is of_process()
     spent = one.privacy.certified
     assert two.privacy.certified.epsilon > 1.3 * spent.epsilon
     with pytest.raises(BudgetError):
         dpltm.train(tickets, x, y, round=2, epsilon=spent.epsilon, **FEW)
-    other = Ledger(registry=RecordRegistry())
-    alone = dpltm.train(tickets, x, y, round=2, noise_multiplier=5.0, ledger=other, **FEW)
+    alone = dpltm.train(tickets, x, y, round=2, noise_multiplier=5.0, ledger=Ledger(), **FEW)
     assert alone.privacy.certified == spent
-    assert NO_NAMED_LEDGER not in alone.privacy.notes
 
 
 def test_a_winner_brings_its_draw_and_a_set_what_stands_in_front(tickets):
-    drawn = a_draw(tickets.ledger.registry.reference(records(0)), tickets)
-    run = dpltm.train(Winner(2, (drawn,), (), tickets), *arrays(0), noise_multiplier=5.0, **FEW)
+    drawn = a_draw(Ledger(), tickets)
+    run = dpltm.train(Winner(2, drawn, tickets), *arrays(0), noise_multiplier=5.0, **FEW)
     assert run.config["round"] == 2
-    assert tickets.ledger.events[0] == drawn
+    assert set(drawn.entries) < set(run.lineage.entries)
     message = "`epsilonn`: no such option; did you mean `epsilon`?"
     assert refused(dpltm.train, tickets, *arrays(0), round=1, epsilonn=1.0, **FEW) == message
     with pytest.raises(InputError, match="`features`: tickets remembers what stands in front of its network; leave"):
@@ -114,23 +108,24 @@ def test_a_winner_brings_its_draw_and_a_set_what_stands_in_front(tickets):
 @pytest.mark.parametrize("elsewhere", [False, True])
 @pytest.mark.parametrize("moved", [None, {"mode": "mask-only", "seed": 1}, {"round": 2}], ids=str)
 def test_whatever_is_made_of_a_set_that_was_drawn_from_brings_the_draw(tickets, moved, elsewhere):
-    """A round of the set, all of it for other records, or the round that won; whatever ledger the draw is in."""
-    apart, another = (Ledger(registry=tickets.ledger.registry) for _ in range(2))
-    draw = {"eps1": 0.2, "score": "additive", "classes": CLASSES, "ledger": apart if elsewhere else None}
+    """A round of the set, all of it for other records, or the round that won; whatever ledger the draw is in, it is priced."""
+    apart, another = Ledger(), Ledger()
+    draw = {"eps1": 0.2, "score": "additive", "classes": CLASSES, "ledger": apart if elsewhere else another}
     winner = dpltm.select(tickets, *arrays(0), **draw)
     start = tickets if moved is None else dpltm.transfer(tickets, *arrays(0), classes=CLASSES, **moved)
     train = {"noise_multiplier": 5.0, "ledger": another, **FEW}
-    assert dpltm.train(start, *arrays(0), round=1, **train).ledger.events[:-1] == winner.events
-    later = Winner(3 - winner.round, (), (), tickets)  # who won after it, or on public records
-    run = dpltm.train(later, *arrays(0), round=winner.round, **{**train, "ledger": None})
-    assert winner.events[0] in run.ledger.events
+    run = dpltm.train(start, *arrays(0), round=1, **train)
+    assert [kinds(run.lineage), len(another.entries)] == [["Selection", "NoisySgd"], 1 if elsewhere else 2]
+    assert run.privacy.certified.epsilon == Account(run.lineage.entries).epsilon(1e-5)
+    run = dpltm.train(tickets, *arrays(0), round=winner.round, **{**train, "ledger": Ledger()})
+    assert kinds(run.lineage) == ["Selection", "NoisySgd"]
 
 
 @pytest.mark.parametrize("progress", [3, object(), Silent])
 def test_who_cannot_be_told_anything_is_refused_before_anything_is_entered(tickets, progress):
     told = refused(lambda: dpltm.train(tickets, *arrays(0), round=1, epsilon=1.0, progress=progress, **FEW))
     assert "is not a watcher; give None for silence, or an object with say(text)" in told
-    assert tickets.ledger.events == ()
+    assert of_process().entries == ()
     silent = type("Blockless", (), {"say": print, "progress": print})()
     for watcher in (None, silent):
         dpltm.train(tickets, *arrays(0), round=1, noise_multiplier=9.0, progress=watcher, **FEW)
@@ -139,30 +134,29 @@ def test_who_cannot_be_told_anything_is_refused_before_anything_is_entered(ticke
 def test_a_search_costs_nothing_and_its_settings_train(tickets):
     found = dpltm.tune(tickets, *arrays(1), lr=[0.5, 1], **SEARCH)
     assert {(trial.round, trial.lr) for trial in found.trials} == {(1, 0.5), (1, 1), (2, 0.5), (2, 1)}
-    assert (found.privacy.certified.epsilon, tickets.ledger.events) == (0, ())
+    assert (found.privacy.certified.epsilon, kinds(of_process())) == (0, ["public"])
     run = dpltm.train(tickets, *arrays(0), round=found.best.round, classes=CLASSES, **found.settings)
     assert 1.99 < run.privacy.certified.epsilon <= 2
     assert run.config["options"]["lr"] == found.best.lr
-    told = [event for event in tickets.ledger.events if isinstance(event, ProvenanceEvent)]
-    assert [event.ticket_set for event in told] == ["settings of dpltm tune"]
-    with pytest.raises(InputError, match=r"^`tuned_on`: settings were searched on records"):
-        dpltm.train("mlp:4", *arrays(1), ledger=tickets.ledger, classes=CLASSES, **found.settings)
+    assert set(lineage_from_json(json.loads(found.settings["lineage"])).entries) < set(run.lineage.entries)
+    assert kinds(run.lineage) == ["public", "NoisySgd"]
+    message = refused(dpltm.train, "mlp:4", *arrays(1), classes=CLASSES, **{**found.settings, "epsilon": 9.0})
+    assert message.startswith("`x`: ")
 
 
 def test_no_stage_shows_accuracy_on_records_that_a_ledger_protects(tickets):
-    """The one that is named, that of a set or of a run, or what a private set comes from."""
-    registry, test = tickets.ledger.registry, {"test": arrays(0)}
-    dpltm.train("mlp:4", *arrays(0), noise_multiplier=5.0, ledger=tickets.ledger, **FEW)
-    other = dpltm.train(tickets, *arrays(3), round=1, noise_multiplier=5.0, **FEW)
-    secret, new = ticket_set(registry, "private", records(0)), Ledger(registry=registry)
+    """The one that is named, or what a set or a run is made of."""
+    ledger, test = Ledger(), {"test": arrays(0)}
+    dpltm.train("mlp:4", *arrays(0), noise_multiplier=5.0, ledger=ledger, **FEW)
+    other = dpltm.train(tickets, *arrays(3), round=1, noise_multiplier=5.0, ledger=ledger, **FEW)
+    secret, held = private_set(ledger), ledger.entries
     for call in (
-        lambda: dpltm.tune("mlp:4", *arrays(1), ledger=tickets.ledger, **test, **SEARCH),
-        lambda: dpltm.tune(tickets, *arrays(1), ledger=new, **test, **SEARCH),
-        lambda: dpltm.tune(secret, *arrays(1), ledger=new, **test, **SEARCH),
-        lambda: dpltm.train(tickets, *arrays(4), round=1, noise_multiplier=5.0, ledger=new, **test, **FEW),
-        lambda: dpltm.evaluate(other, *arrays(0), ledger=new),
+        lambda: dpltm.tune("mlp:4", *arrays(1), ledger=ledger, **test, **SEARCH),
+        lambda: dpltm.tune(secret, *arrays(1), ledger=ledger, **test, **SEARCH),
+        lambda: dpltm.train(tickets, *arrays(4), round=1, noise_multiplier=5.0, ledger=ledger, **test, **FEW),
+        lambda: dpltm.evaluate(other, *arrays(0), ledger=ledger),
+        lambda: dpltm.tune(tickets, *arrays(0), ledger=ledger, **SEARCH),
     ):
-        assert "200 of the 200 test records of " in refused(call)
-    with pytest.raises(InputError, match=r"^`x`: records is private to tickets"):
-        dpltm.tune(tickets, *arrays(0), ledger=new, **SEARCH)
-    assert new.events == ()
+        assert "is protected by a release on record" in refused(call)
+    held = [entry for entry in held if entry.kind == "release"]
+    assert [entry for entry in ledger.entries if entry.kind == "release"] == held

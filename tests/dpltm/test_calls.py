@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 import dpltm
 import dpltm.records
 import dpltm.tickets
-from dpltm.calls import FACTS
+from dpltm.api import FACTS
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS
 from dpltm.options.features import FeatureOptions, MapOptions
@@ -22,10 +22,9 @@ from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.transfer import TransferOptions
 from dpltm.options.tune import TuneOptions
-from dpltm.privacy.old_ledger import Ledger
-from dpltm.records.registry import RecordRegistry
+from dpltm.privacy.ledger import Ledger, of_process
 from refusals import refused
-from stage_cases import CLASSES, records, ticket_set
+from stage_cases import CLASSES, public_set, records, ticket_set
 
 X, Y = records(0).train.x, records(0).train.y
 XP, YP = records(1).train.x, records(1).train.y
@@ -46,7 +45,7 @@ WRONG = (None, 3, *OTHERS)
 @cache
 def made():
     """A set, a winner and a run of it."""
-    tickets = replace(ticket_set(RecordRegistry()), ledger=Ledger(registry=RecordRegistry()))
+    tickets = ticket_set()
     run = dpltm.train("mlp:4", X, Y, **FEW)
     return tickets, dpltm.select(tickets, X, Y, eps1=0.5, score="additive"), run
 
@@ -95,10 +94,10 @@ def test_each_argument_of_a_wrong_type(function):
     assert refusal(call, **given) is None
     for name in dict.fromkeys([*arguments, *(FACTS if options else ()), *options]):
         for value in OTHERS if name in options else WRONG:
-            ledger = Ledger(registry=RecordRegistry())
+            ledger = Ledger()
             own = {"ledger": ledger} if "ledger" in arguments else {}
             said = refusal(call, **{**given, **own, name: value})
-            assert said is None or (ledger.events, said.count("\n")) == ((), 0), (name, value)
+            assert said is None or (ledger.entries, said.count("\n")) == ((), 0), (name, value)
 
 
 def masked():
@@ -127,9 +126,9 @@ def masked():
         (lambda: dpltm.train("mlp:4", torch.ones(9, 2).to_sparse(), Y), "`x`: a value of type Tensor is no array: "),
         (lambda: dpltm.train("mlp:4", X / 2.0, Y), "records: x is float64, which has no public range; pass `bounds` (L"),
         (lambda: dpltm.train("mlp:4", X, Y, name="a\nb"), "`name`: 'a\\nb' is not a printable text of at most 200"),
-        (lambda: dpltm.train(a_set(), XP, YP, round=1, name="mine", **FEW), "tickets: its tickets were made from records1,"
-            " declared public, and mine shares records with it; the same records cannot be private here: take other records"
-            " `x`, or generate with `provenance` private"),
+        (lambda: dpltm.train(public_set(of_process()), XP, YP, round=1, name="mine", **FEW), "`x`: records1 was"
+            " declared public, and mine shares records with it; the same records cannot be private here: take another `x`,"
+            " other records, or a ledger of their own"),
         (lambda: dpltm.train(a_set(), X[:, :5], Y, round=1, name="mine", **FEW), "tickets: its network takes 6 features, but"
             " mine has 5; use records of the same shape, or carry it over with dpltm.transfer"),
         (lambda: dpltm.train("mlp:4", X, Y, features="unit", public="mine", components=2, **FEW), "`public` mine: no such"),
@@ -144,7 +143,7 @@ def masked():
         (lambda: dpltm.tune("mlp:4", XP, YP, rounds="1", **SEARCH), "`rounds`: only for a ticket set; leave it out"),
         (lambda: dpltm.transfer(a_run(), X, Y), "`tickets`: a value of type Run is not a ticket set or a winner; give what"),
         (lambda: dpltm.evaluate(a_set(), X, Y), "`run`: a value of type TicketSet is not a run; give what dpltm.train"),
-        (lambda: dpltm.evaluate(a_run(), X, Y, name="mine"), "`x`: 200 of the 200 test records of mine are among"),
+        (lambda: dpltm.evaluate(a_run(), X, Y, name="mine"), "`x`: records is protected by a release on record"),
         (lambda: dpltm.evaluate(a_run(), records(2)), "`x`: records2 has no test split; take one that has, or arrays of"),
         (lambda: dpltm.evaluate(a_run(), XP, YP + 3), "the records: y has label 3 at record 0, but there are 3 classes,"
             " numbered from 0; correct the label"),
@@ -163,22 +162,21 @@ def masked():
         (lambda: dpltm.tickets.load("none"), "none: no ticket set there; name a folder that"),
         (lambda: FILTERS.register("clip"), "`entry`: 'clip' is not a descriptor; give an object with"),
         (lambda: FILTERS.unregister("clap"), "`filter`: unknown filter 'clap'; known: clip, "),
-        (lambda: Ledger("l.jsonl"), "`events`: 'l.jsonl' is not a list of events; dpltm.tickets."),
-        (lambda: Ledger().append("paid"), "`event`: 'paid' is not an event of dpltm.privacy.events"),
     ],
 )  # fmt: skip
 def test_the_words_of_a_refusal(call, message):
-    held = a_set().ledger.events
-    assert refused(call).startswith(message)
-    assert a_set().ledger.events == held
+    held = of_process().entries
+    said = refused(call)
+    assert said.startswith(message), said
+    assert of_process().entries == held
 
 
 def test_the_name_of_arrays():
     tickets = dpltm.generate(XP, YP, name="theirs", **TINY)
-    assert (tickets.name, tickets.source.name) == ("theirs", "theirs")
-    assert dpltm.generate(records(1), name="a set", **TINY).source.name == "records1"
+    assert (tickets.name, tickets.lineage.entries[0].part.name) == ("theirs", "theirs")
+    assert dpltm.generate(records(1), name="a set", **TINY).lineage.entries[0].part.name == "records1"
     run = dpltm.train(tickets, X, Y, round=1, name="mine", **FEW)
-    assert run.config["records"]["name"] == run.ledger.events[-1].dataset.name == "mine"
+    assert run.lineage.entries[-1].part.name == "mine"
 
 
 def test_nothing_prints_a_record():
@@ -186,7 +184,7 @@ def test_nothing_prints_a_record():
     x = (X + 0.123456789).astype(np.float64)
     shown = dpltm.records.from_arrays(x, Y, classes=CLASSES, bounds=(0, 256), test=(x + 0.5, Y))
     tickets, winner, run = made()
-    for value in (shown, shown.train, shown.test, shown.rows, tickets, winner, run, tickets.ledger):
+    for value in (shown, shown.train, shown.test, shown.rows, tickets, winner, run, run.ledger):
         text = repr(value)
         assert ".12345" not in text
         assert "array(" not in text
@@ -198,7 +196,7 @@ def test_persons_of_arrays():
     """Whose each record is goes with the arrays, and with a training alone."""
     units = [f"p{number % 7}" for number in range(len(X))]
     run = dpltm.train("mlp:4", X, Y, units=units, per_unit=3, records=7, batch_size=2.0, **{**FEW, "delta": 1e-2})
-    assert (run.privacy.certified.unit, run.ledger.events[-1].dataset.units) == ("user", "units")
+    assert (run.privacy.certified.unit, run.entry.unit) == ("user", "user")
     for call in (
         lambda: dpltm.generate(X, Y, units=units, **TINY),
         lambda: dpltm.select(a_set(), X, Y, eps1=0.5, score="additive", units=units),
@@ -208,7 +206,7 @@ def test_persons_of_arrays():
             "`units`: only a training protects persons, and this knows single records alone; leave it out"
         )
     assert refusal(lambda: dpltm.train("mlp:4", X, Y, units=units[1:], **FEW)).startswith(
-        "records: 'units' has shape (199,); expected (200,), one value for each record"
+        "records: 'user' has shape (199,); expected (200,), one value for each record"
     )
     one = ["p1"] * len(X)
     assert refusal(lambda: dpltm.train("mlp:4", X, Y, units=one, **FEW)).startswith(

@@ -109,7 +109,7 @@ def test_no_attack_tells_two_records_apart_more_often_than_epsilon_permits(found
     pair = [(np.eye(1, 6, dtype="f4") * sign, np.array([label])) for sign, label in ((1, 0), (-1, 2))]
     which, ties = draws.integers(0, 2, count), draws.integers(0, 2, count)
     x, y = (np.concatenate([pair[one][part] for one in which]) for part in (0, 1))
-    numbers, indices = parts(found.randomise(x, y, FastSource(7))[0])
+    numbers, indices = parts(found.randomise(x, y, FastSource(7)))
     right = 0
     for number in np.unique(numbers):
         some = numbers == number
@@ -123,7 +123,7 @@ def test_no_attack_tells_two_records_apart_more_often_than_epsilon_permits(found
 def test_the_number_of_a_codebook_says_nothing_of_its_records():
     """It comes before any record is looked at: with the same coins it is the same for all records."""
     (x, y), (other, labels) = records(300, 6), records(300, 6, seed=1)
-    numbers = [parts(SIGNED.randomise(*pair, FastSource(5))[0])[0] for pair in ((x, y), (other, labels))]
+    numbers = [parts(SIGNED.randomise(*pair, FastSource(5)))[0] for pair in ((x, y), (other, labels))]
     assert numbers[0][0] == numbers[1][0]
     assert len(np.unique(numbers[0])) == 19  # 16 records share one
 
@@ -141,7 +141,7 @@ def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     scores = (7 * truth[labels]).astype("f4")  # only the direction counts
     off = []
     for seed in range(8):
-        told = estimates(found, [found.randomise(scores, labels, FastSource(seed))[0]])
+        told = estimates(found, [found.randomise(scores, labels, FastSource(seed))])
         off.append((told.means - truth) / math.sqrt(told.variance))
     off = np.array(off)
     assert np.abs(off.mean(0)).max() < 4.5 / math.sqrt(8)
@@ -160,7 +160,7 @@ def test_second_moments_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     truth = (scores / lengths).T @ (scores / lengths) / count
     off = []
     for seed in range(8):
-        told = estimates(found, [found.randomise(scores.astype("f4"), labels, FastSource(seed))[0]])
+        told = estimates(found, [found.randomise(scores.astype("f4"), labels, FastSource(seed))])
         off.append((told.moments - truth) / told.deviation)
     off = np.array(off)
     assert np.abs(off.mean(0)).max() < 5 * math.sqrt(2 / 8)  # on the diagonal, variances are twice as large
@@ -171,7 +171,7 @@ def test_second_moments_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
 @pytest.mark.parametrize("found", [SIGNED, Codebook(1025, 3, 4.0, "one-hot", 20)])
 def test_signed_messages_and_long_records_tell_no_second_moments(found):
     x, y = records(50, found.values)
-    files = [found.randomise(x, y, FastSource(0))[0]]
+    files = [found.randomise(x, y, FastSource(0))]
     assert estimates(found, files).moments is None
     assert nearest_mean(found, files)["fc1.weight"].shape == (3, found.values)
 
@@ -185,7 +185,7 @@ def test_directions_along_which_records_of_a_class_differ_count_for_less():
     x = np.stack([3 * generator.normal(size=count) + 1.5 * away, *generator.normal(size=(2, count)), away], axis=1)
     x[:, 1:] *= 0.5
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    parameters = nearest_mean(found, [found.randomise(x.astype("f4"), y, FastSource(0))[0]])
+    parameters = nearest_mean(found, [found.randomise(x.astype("f4"), y, FastSource(0))])
     outputs = 8 * x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
     means = np.stack([x[y == label].mean(0) for label in range(2)])
     nearest = ((x[:, None] - means) ** 2).sum(2).argmin(1)
@@ -203,7 +203,7 @@ def test_noise_is_not_taken_for_spread(epsilon, count):
     generator = np.random.default_rng(0)
     y = generator.integers(0, 4, count)
     x = (np.eye(values)[y] + 0.3 * generator.normal(size=(count, values))).astype("f4")
-    told = estimates(found, [found.randomise(x, y, FastSource(0))[0]])
+    told = estimates(found, [found.randomise(x, y, FastSource(0))])
     within = told.moments - told.means.T @ told.means / 4
     np.testing.assert_array_equal(metric(within, told.deviation), np.eye(40))
 
@@ -251,8 +251,8 @@ def test_labels_of_any_whole_kind_mean_the_same(kind):
     """256 candidates a class: indices of the last class do not fit into what labels come in."""
     found = best_codebook(6, 100, 8.0)
     x, y = records(40, 6)[0], np.arange(60, 100)
-    rows = found.randomise(x, y.astype(kind), FastSource(0))[0]
-    np.testing.assert_array_equal(rows, found.randomise(x, y, FastSource(0))[0])
+    rows = found.randomise(x, y.astype(kind), FastSource(0))
+    np.testing.assert_array_equal(rows, found.randomise(x, y, FastSource(0)))
     assert (parts(rows)[1] // 256 == y).mean() > 0.5
 
 
@@ -263,7 +263,7 @@ def test_a_frequent_class_is_not_shunned():
     x = (np.where(y[:, None], -1.0, 1.0) * np.eye(1, 6) + 0.5 * generator.normal(size=(count, 6))).astype("f4")
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
     found = best_codebook(6, 2, 4.0)
-    parameters = nearest_mean(found, [found.randomise(x, y, FastSource(0))[0]])
+    parameters = nearest_mean(found, [found.randomise(x, y, FastSource(0))])
     outputs = x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
     right = outputs.argmax(1) == y
     assert min(right[y == 0].mean(), right[y == 1].mean()) > 0.9

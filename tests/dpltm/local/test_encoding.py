@@ -19,14 +19,13 @@ def by_hand(value: float, form: FixedPoint) -> str:
 
 
 def test_a_number_by_hand():
-    packed, saturated = FixedPoint(4, 5).encode(np.array([[-5.40625, 0.03125, 99.0]]))
+    packed = FixedPoint(4, 5).encode(np.array([[-5.40625, 0.03125, 99.0]]))
     assert "".join(f"{byte:08b}" for byte in packed[0])[:30] == "101010110100000000010111111111"
-    assert saturated == 1
 
 
 @given(arrays("f4", (3, 11), elements=st.floats(-40, 40, width=32)), formats)
 def test_every_value_is_written_after_the_other(values, form):
-    packed, _ = form.encode(values)
+    packed = form.encode(values)
     for row, found in zip(values, packed, strict=True):
         text = "".join(by_hand(value, form) for value in row)
         assert "".join(f"{byte:08b}" for byte in found) == text.ljust(len(found) * 8, "0")
@@ -34,15 +33,13 @@ def test_every_value_is_written_after_the_other(values, form):
 
 @given(arrays("f4", (70, 3), elements=st.floats(-1000, 1000, width=32) | st.sampled_from([np.inf, -np.inf])), formats)
 def test_decoding_gives_back_what_fits(values, form):
-    packed, saturated = form.encode(values)
+    packed = form.encode(values)
     found = decoded(form, packed, 3)
     if form.length == 1:
         np.testing.assert_array_equal(found, np.where(np.signbit(values), -1, 1))
-        assert saturated == 0
         return
     most = 2.0**form.whole - 2.0**-form.fraction
     assert (np.abs(found - np.clip(values, -most, most)) < 2.0**-form.fraction).all()
-    assert saturated == (np.abs(values) >= 2.0**form.whole).sum()
 
 
 def test_what_is_no_format_and_no_value():

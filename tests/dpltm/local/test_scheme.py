@@ -111,14 +111,13 @@ def test_messages_are_of_all_records_in_order_some_at_a_time():
     assert seen == [500]
     found += messages
     assert seen == [500, 1000, 1201]
-    blocks, saturated = zip(*found, strict=True)
-    assert [len(rows) for rows in blocks] == [500, 500, 201]
-    rows = np.concatenate(blocks)
+    assert [len(rows) for rows in found] == [500, 500, 201]
+    rows = np.concatenate(found)
     assert rows[:, -2].tolist() == y.tolist()
     values = decoded(sure.answer.form, rows[:, :-2], 6)
     scores = sure.scores(x)
     assert float(np.abs(values - np.clip(scores, -1.75, 1.75)).max()) <= 0.25
-    assert sum(saturated) == np.count_nonzero(np.abs(scores) >= 2) > 0
+    assert np.count_nonzero(np.abs(scores) >= 2) > 0, "some of them saturated"
 
 
 def test_a_message_depends_on_its_record_alone():
@@ -128,7 +127,7 @@ def test_a_message_depends_on_its_record_alone():
     other[17] = 255 - other[17]
     strong = made(answer=replace(ANSWER, epsilon=300.0))
     one, same, changed = (
-        np.concatenate([rows for rows, _ in strong.messages(records, y, FastSource(9))]) for records in (x, x, other)
+        np.concatenate(list(strong.messages(records, y, FastSource(9)))) for records in (x, x, other)
     )
     assert np.array_equal(one, same)
     assert np.flatnonzero((one != changed).any(1)).tolist() == [17]

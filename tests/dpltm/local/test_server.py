@@ -17,7 +17,7 @@ ANSWER = BitStrings(5, 3, FixedPoint(1, 1), "rappor", 40.0, None, 3.0)
 def sent(count: int, seed: int = 0) -> np.ndarray:
     draw = np.random.default_rng(seed)
     scores, labels = draw.standard_normal((count, 5)), draw.integers(0, 3, count)
-    return ANSWER.randomise(scores, labels, FastSource(seed))[0]
+    return ANSWER.randomise(scores, labels, FastSource(seed))
 
 
 def parts(sizes: list[int]) -> list[np.ndarray]:

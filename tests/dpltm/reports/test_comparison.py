@@ -9,14 +9,14 @@ import pytest
 from scipy.stats import binomtest
 
 from dpltm.errors import InputError
-from dpltm.privacy.events import UNKNOWN, DatasetRef, TrainingEvent
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.privacy.parts import total_epsilon
-from dpltm.privacy.report import report
+from dpltm.privacy.statement import statement
 from dpltm.reports.comparison import Candidate, compare, unlike
 from dpltm.tickets.comparison_files import cells
 
-REF = DatasetRef("d", "1" * 32, "k", 0, 5 * 10**8, "values")
+PART = Part("d", "1" * 64, (), "record", 0, 5 * 10**8)
 CONFIG: dict[str, Any] = {
     "model": "mlp:4",
     "classes": 10,
@@ -25,10 +25,13 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def run(label: str, ref: DatasetRef = REF, *, steps: int = 5, accuracy: float = 0.9, **config: Any) -> Candidate:
-    events = (TrainingEvent(ref, NoisySgd(0.1, steps, 2.0), "clip", 7, time=label),)
-    privacy = report(events, 1e-5, "add-remove").to_json()
-    return Candidate(label, "finished", (), CONFIG | config, {"accuracy": accuracy}, 99, ref, events, privacy)
+def run(label: str, part: Part = PART, *, steps: int = 5, accuracy: float = 0.9, **config: Any) -> Candidate:
+    id = label.encode().hex().zfill(64)
+    entry = Entry("release", part, (NoisySgd(0.1, steps, 2.0),), "a training", id=id, home="f" * 64, sequence=1)
+    privacy = statement(Account((entry,)), 1e-5).to_json()
+    return Candidate(
+        label, "finished", (), CONFIG | config, {"accuracy": accuracy}, 99, part, Lineage((entry,)), privacy
+    )
 
 
 def test_runs_on_the_same_records() -> None:
@@ -38,14 +41,14 @@ def test_runs_on_the_same_records() -> None:
     assert [row["trained"] for row in body["rows"]] == ["ticket, round 2", "dense"]
     expected = binomtest(90, 100).proportion_ci(0.95, method="wilson")
     assert [body["rows"][0][key] for key in ("low", "high")] == pytest.approx([expected.low, expected.high])
-    together = total_epsilon((*one.events, *two.events), 1e-5)
+    together = Account.of((), one.lineage | two.lineage).epsilon(1e-5)
     assert body["together"] == {"runs": 2, "epsilon": together, "delta": 1e-5}
     assert together > max(row["certified"] for row in body["rows"])
 
 
 OTHERS = {
-    "other data: e[0.0:0.5], not d[0.0:0.5]": run("x", replace(REF, name="e", id="2" * 32, content="k:2")),
-    "another part of the data: d[0.5:1.0], not d[0.0:0.5]": run("x", replace(REF, start=5 * 10**8, stop=10**9)),
+    "other data: e[0.0:0.5], not d[0.0:0.5]": run("x", replace(PART, name="e", snapshot="2" * 64)),
+    "another part of the data: d[0.5:1.0], not d[0.0:0.5]": run("x", replace(PART, start=5 * 10**8, stop=10**9)),
     "other test records: 90, not 100": run("x", test_records=90),
     "other classes: 3, not 10": run("x", classes=3),
     "another measure": replace(run("x"), result={"rmse": 1.0}),
@@ -66,11 +69,12 @@ def test_others_are_shown_with_the_reason(why: str, other: Candidate) -> None:
 
 
 def test_where_records_cannot_be_told_apart_names_count() -> None:
-    here, there = (replace(REF, id=each * 32, content=UNKNOWN) for each in "12")
-    assert unlike(run("one", here), run("two", there)) is None
-    assert unlike(run("one", here), run("two", replace(there, name="e"))) == "other data: e[0.0:0.5], not d[0.0:0.5]"
-    said = "records are taken for the same by their name: this machine cannot tell them apart"
-    assert said in compare([run("one", here), run("two", there)])["notes"]
+    """A snapshot has another id in every ledger."""
+    there = replace(PART, snapshot="2" * 64)
+    assert unlike(run("one"), run("two", there)) is None
+    assert unlike(run("one"), run("two", replace(there, name="e"))) == "other data: e[0.0:0.5], not d[0.0:0.5]"
+    said = "records are taken for the same by their name: their ledgers cannot tell whether they are"
+    assert said in compare([run("one"), run("two", there)])["notes"]
     assert said not in compare([run("one"), run("two")])["notes"]
 
 

@@ -22,7 +22,7 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.records import Dataset, from_arrays
 from dpltm.training.run import Run
 from dpltm.training.start import fresh
-from dpltm.verbs.evaluate import evaluate
+from dpltm.verbs.evaluate import UNKNOWN, evaluate
 from dpltm.verbs.train import train_start
 from refusals import refused
 from stage_cases import kinds
@@ -99,6 +99,11 @@ def test_records_that_were_trained_on_are_refused(run: Run) -> None:
     told = PROTECTED.format("mine", "weights")
     assert refused(evaluate, run, digits(700, 900, (0, 600), "other")).startswith(told)
     assert refused(dpltm.evaluate, run, X[:600], Y[:600]).startswith(told.replace("dataset", "x"))
+
+
+def test_a_copy_of_the_run_elsewhere_says_that_it_cannot_tell(run: Run) -> None:
+    """Snapshots have other names under the key of another ledger."""
+    assert evaluate(replace(run, ledger=None), TRAINED, Ledger()).notes == (UNKNOWN,)
 
 
 def test_so_are_records_of_any_other_release_in_its_ledger(run: Run, ledger: Ledger) -> None:

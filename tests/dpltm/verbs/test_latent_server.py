@@ -41,7 +41,7 @@ def scheme() -> Scheme:
 
 
 def messages(scheme: Scheme, start: int, stop: int) -> np.ndarray:
-    return np.concatenate([rows for rows, _ in scheme.messages(X[start:stop], Y[start:stop], FastSource(start))])
+    return np.concatenate(list(scheme.messages(X[start:stop], Y[start:stop], FastSource(start))))
 
 
 @pytest.fixture(scope="module")
