@@ -69,7 +69,7 @@ def attack(pairs: int) -> list[dict[str, float | str]]:
         right = 0
         for start in range(0, pairs, 250):
             some = generator.integers(0, len(mnist.train), (2, min(250, pairs - start)))
-            images = [answer.form.encode(scheme.scores(mnist.train.x[each]))[0] for each in some]
+            images = [answer.form.encode(scheme.scores(mnist.train.x[each])) for each in some]
             first, second = (np.unpackbits(bits, axis=1, count=answer.channel.bits) for bits in images)
             which = generator.integers(0, 2, len(first)).astype(bool)
             sent = answer.channel.send(np.where(which[:, None], *images), SecureSource())
@@ -91,7 +91,7 @@ def codebook_attack(
         scores = [found(mnist.train.x[each]).numpy() for each in some]
         labels = [mnist.train.y[each] for each in some]
         which = generator.integers(0, 2, TOGETHER).astype(bool)
-        sent, _ = answer.randomise(np.where(which[:, None], *scores), np.where(which, *labels), SecureSource())
+        sent = answer.randomise(np.where(which[:, None], *scores), np.where(which, *labels), SecureSource())
         number, index = int(sent[0, :4].view("<u4")[0]), np.ascontiguousarray(sent[:, 4:]).view("<u2")
         near = [(answer.near_candidates(*pair, number) == index).any(1) for pair in zip(scores, labels, strict=True)]
         guess = np.where(near[0] == near[1], generator.integers(0, 2, TOGETHER).astype(bool), near[0])

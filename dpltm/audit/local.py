@@ -78,7 +78,7 @@ def _of_codebook(answer: Codebook, record: int, messages: int, coins: RandomSour
     values[0, 0], values[1, 0] = 1, -1
     labels, scores = np.array([0, 1]), np.zeros(messages)
     for at in range(messages):
-        (row,), _ = answer.randomise(values[[record]], labels[[record]], coins)
+        (row,) = answer.randomise(values[[record]], labels[[record]], coins)
         number, index = (int.from_bytes(part.tobytes(), "little") for part in (row[:NUMBER_BYTES], row[NUMBER_BYTES:]))
         first, second = answer.near_candidates(values, labels, number)
         scores[at] = float(index in first) - float(index in second)

@@ -46,7 +46,7 @@ class FixedPoint:
         """l, bits of one value."""
         return 1 + self.whole + self.fraction
 
-    def encode(self, values: np.ndarray) -> tuple[np.ndarray, int]:
+    def encode(self, values: np.ndarray) -> np.ndarray:
         """One merged string of bits for each record: sign, whole and fraction of its first value, then of the next.
 
         Args:
@@ -55,7 +55,8 @@ class FixedPoint:
                 alone, nothing else is left of them.
 
         Returns:
-            ``(n, ceil(l r / 8))`` uint8, first bit highest; and how many values saturated.
+            ``(n, ceil(l r / 8))`` uint8, first bit highest. How many values saturated is not counted: it depends on the
+            records, and no epsilon covers it.
 
         Raises:
             InputError: a value is not a number.
@@ -65,16 +66,15 @@ class FixedPoint:
         count, each = values.shape
         largest, sign = (1 << (self.length - 1)) - 1, np.uint16(1 << (self.length - 1))
         codes = np.zeros((ROWS, -(-each // 8) * 8), dtype=np.uint16)  # all zero beyond the last value
-        packed, saturated = np.empty((count, -(-each * self.length // 8)), dtype=np.uint8), 0
+        packed = np.empty((count, -(-each * self.length // 8)), dtype=np.uint8)
         for start in range(0, count, ROWS):
             some = values[start : start + ROWS]
             size = np.abs(some) * 2.0**self.fraction
-            saturated += int((size >= largest + 1).sum()) if largest else 0
             code = codes[: len(some)]
             code[:, :each] = np.minimum(size, largest)
             code[:, :each] |= np.signbit(some) * sign
             packed[start : start + ROWS] = _side_by_side(code, self.length)[:, : packed.shape[1]]
-        return packed, saturated
+        return packed
 
 
 def _side_by_side(codes: np.ndarray, length: int) -> np.ndarray:
@@ -166,7 +166,7 @@ class BitStrings:
         """Numbers that a network gets of a record."""
         return self.channel.bits
 
-    def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> tuple[np.ndarray, int]:
+    def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> np.ndarray:
         """Records as they are sent.
 
         Args:
@@ -175,20 +175,20 @@ class BitStrings:
             source: coins; secret.
 
         Returns:
-            ``(n, record_bytes)`` uint8, and how many values saturated: a private number, for the owner alone.
+            ``(n, record_bytes)`` uint8.
 
         Guarantees:
             Each row is ``certified``-locally private, on coins of its own.
         """
-        labels, (bits, saturated) = whole_numbers(labels), self.form.encode(scores)
+        labels, bits = whole_numbers(labels), self.form.encode(scores)
         sent = labels if self.response is None else self.response.send(labels, source)
         tail = sent.astype("<u2").view(np.uint8).reshape(len(bits), LABEL_BYTES)
-        return np.concatenate([self.channel.send(bits, source), tail], axis=1), saturated
+        return np.concatenate([self.channel.send(bits, source), tail], axis=1)
 
     def without_coins(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Public records in the same form, nothing of them randomised."""
         tail = labels.astype("<u2").view(np.uint8).reshape(len(labels), LABEL_BYTES)
-        return np.concatenate([self.form.encode(scores)[0], tail], axis=1)
+        return np.concatenate([self.form.encode(scores), tail], axis=1)
 
     def check(self, rows: np.ndarray) -> None:
         """Raises InputError if messages, ``(n, record_bytes)``, hold a label that no class has."""

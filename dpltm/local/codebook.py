@@ -128,7 +128,7 @@ class Codebook:
         """Records that share a codebook."""
         return TOGETHER if self.epsilon < ALONE_FROM else 1
 
-    def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> tuple[np.ndarray, int]:
+    def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> np.ndarray:
         """Records as they are sent.
 
         Args:
@@ -137,7 +137,7 @@ class Codebook:
             source: coins; secret.
 
         Returns:
-            ``(n, 6)`` uint8: the number of the codebook, then the index, least byte first; and 0, since nothing saturates.
+            ``(n, 6)`` uint8: the number of the codebook, then the index, least byte first.
 
         Guarantees:
             Each row is ``certified``-locally private: exactly k candidates are near whatever the record is, each of them is
@@ -160,7 +160,7 @@ class Codebook:
             messages[some, NUMBER_BYTES:] = (
                 self._report(near, source).astype("<u2").view(np.uint8).reshape(-1, INDEX_BYTES)
             )
-        return messages, 0
+        return messages
 
     def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
         """The k candidates of codebook ``number`` that are nearest to each record, ``(n, k)``, nearest first: private.

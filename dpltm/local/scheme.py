@@ -80,8 +80,8 @@ class Scheme:
 
     def messages(
         self, x: np.ndarray, y: np.ndarray, source: RandomSource, progress: Callable[[int], None] | None = None
-    ) -> Iterator[tuple[np.ndarray, int]]:
-        """What is sent of records as stored, some at a time, and how many values saturated.
+    ) -> Iterator[np.ndarray]:
+        """What is sent of records as stored, some at a time.
 
         Args:
             x: ``(n, *shape)``.

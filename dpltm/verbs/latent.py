@@ -283,9 +283,7 @@ class Encoding:
         del at
         train, coins = self.dataset.train, KeyedSource(secret.child("coins"))
         with self.progress.progress(f"encoding the records of {self.dataset.name}", len(train)) as step:
-            # how many values saturated depends on the records, and no epsilon covers it: it is dropped here
-            for rows, _saturated in self.scheme.messages(train.x, train.y, coins, step):
-                yield rows
+            yield from self.scheme.messages(train.x, train.y, coins, step)
 
 
 def encoding(
@@ -356,10 +354,6 @@ def encoding_report(plan: Encoding, account: Account, delta: float) -> PrivacyRe
         "the number of messages shows how many records there are",
         *unit_notes(plan.dataset),
     ]
-    if isinstance(plan.scheme.answer, BitStrings):
-        notes.append(
-            "how many values saturated is told to nobody: it depends on the records, and no epsilon covers it"
-        )
     return statement(account, delta, notes=notes)
 
 
@@ -545,7 +539,7 @@ def _test_inputs(scheme: Scheme, test: Split, progress: Progress) -> tuple[torch
                 plain.append(scores)
             else:
                 plain.append(answer.without_coins(scores, y))
-                sent.append(answer.randomise(scores, y, FastSource())[0])
+                sent.append(answer.randomise(scores, y, FastSource()))
             step(min(start + ROWS, len(test)))
     labels = torch.tensor(test.y)
     if isinstance(answer, Codebook):

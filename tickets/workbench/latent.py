@@ -111,7 +111,6 @@ def send(
             "messages": str(out),
             "records": len(dataset.train),
             **scheme_facts(scheme),
-            "saturated": None,  # a key that scripts know; the count is a function of the records that nothing pays for
             "privacy": verb.encoding_report(plan, account, request.delta).to_json(),
         }
     )
