@@ -17,12 +17,13 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -49,25 +50,31 @@ from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.local.codebook import Codebook
 from dpltm.networks.masks import Mask
 from dpltm.privacy.accountant import profile
-from dpltm.privacy.events import TrainingEvent
+from dpltm.privacy.entry import Entry
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
 from dpltm.privacy.selection import SelectionPlan
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
 from dpltm.records import Dataset, from_arrays, load, units
 from dpltm.records.synthetic import SENSITIVITY, release_moments
-from dpltm.stages import search
 from dpltm.tickets import checkpoint_files
 from dpltm.training import descent as training
 from dpltm.training import second_moments
 from dpltm.training.run import Run
+from dpltm.verbs import search
 from dpltm.verbs.audit import audit
-from entries import having
 
 DELTA, CONFIDENCE = 1e-5, 0.95
 
+
+def understated(entry: Entry, change: Callable[[NoisySgd], dict[str, float]]) -> Entry:
+    """An entry whose training is another one."""
+    changed = (replace(each, **change(each)) if isinstance(each, NoisySgd) else each for each in entry.mechanisms)
+    return replace(entry, mechanisms=tuple(changed))
+
+
 MUTANTS = tuple(
-    planted.Bug(name, "count", planted._events(lambda event, change=change: having(event, **change(event.mechanism))))
+    planted.Bug(name, "count", planted._entries(lambda entry, change=change: understated(entry, change)))
     for name, change in (
         ("half the steps on record", lambda done: {"steps": done.steps // 2}),
         ("half the sampling rate on record", lambda done: {"sampling_rate": done.sampling_rate / 2}),
@@ -90,7 +97,7 @@ class Found:
     """What one attack came to.
 
     Attributes:
-        certified: epsilon of what is attacked, by its own event.
+        certified: epsilon of what is attacked, by its own entry.
         lower_bound: on it.
         refusal: what the audit said, where it refused.
     """
@@ -151,7 +158,7 @@ def canaries(seed: int, filter: Filter | None = None, count: int = CANARIES) -> 
 
 
 def canaries_as_printed(seed: int) -> Found:
-    """The same of tanh without a clip before; made here, so that a bug in its bound is in the event."""
+    """The same of tanh without a clip before; made here, so that a bug in its bound is on record."""
     return canaries(seed, make_filter("tanh", no_pre_clip=True), 1000)
 
 
@@ -160,16 +167,22 @@ def canaries_as_recorded(seed: int) -> Found:
     loop, model = private_loop(seed, Clip(1.0), CANARIES)
     steps, optimizer = iter(loop), torch.optim.SGD(model.parameters(), lr=0.05)
     for number, step in enumerate(steps):
-        event = loop.ledger.events[-1]
-        assert isinstance(event, TrainingEvent)
+        mechanism = recorded(loop)
         if number == 0:
-            plant(loop._gradients, CANARIES, event.mechanism.adjacency, FastSource(seed))
+            plant(loop._gradients, CANARIES, mechanism.adjacency, FastSource(seed))
         step.backward()
         optimizer.step()
     observations = loop._gradients.canaries.observations
     assert observations is not None
-    found = examine(observations, event, DELTA, CONFIDENCE)
+    found = examine(observations, mechanism, DELTA, CONFIDENCE)
     return Found(found.certified.epsilon, found.lower_bound)
+
+
+def recorded(loop: PrivateLoop) -> NoisySgd:
+    """The training of a loop, as its ledger has it."""
+    (mechanism,) = loop.ledger.entries[-1].of(NoisySgd)
+    assert isinstance(mechanism, NoisySgd)
+    return mechanism
 
 
 def differences(seed: int) -> Found:
@@ -185,7 +198,7 @@ def differences(seed: int) -> Found:
     known = loop._gradients.canaries.observations
     assert known is not None
     scores = np.abs(np.array(seen[1::2]) - np.array(seen[::2])).sum(0)
-    found = examine(Observations(scores, known.included, known.norms), loop.event, DELTA, CONFIDENCE)
+    found = examine(Observations(scores, known.included, known.norms), recorded(loop), DELTA, CONFIDENCE)
     return Found(found.certified.epsilon, found.lower_bound)
 
 
@@ -401,10 +414,11 @@ def of_runs(times: int, score: Callable[[Run], float], **options: Any) -> Attack
     return attack
 
 
-def counted_in_event(run: Run) -> float:
-    """The number in what the event says of the filter, if there is one."""
-    told = next(event.filter for event in run.events if isinstance(event, TrainingEvent))
-    return float(told.split(", ")[-1].split()[0]) if "records" in told else 0.0
+def counted_in_entry(run: Run) -> float:
+    """The number of records in the words of the entry, if there is one."""
+    assert run.entry is not None
+    told = re.search(r"([0-9]+) records", run.entry.words)
+    return float(told[1]) if told else 0.0
 
 
 def measured(run: Run) -> float:
@@ -527,7 +541,7 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
         "pairs: the answer", of_runs(40, lambda run: run.config["resolved"].get("records", 0.0), noise_multiplier=8.0),
     ),
     "true number of records in the event": (
-        "pairs: the ledger", of_runs(40, counted_in_event, noise_multiplier=8.0),
+        "pairs: the ledger", of_runs(40, counted_in_entry, noise_multiplier=8.0),
     ),
     "evaluation at another epsilon": (
         "pairs: the noisy count", of_runs(100, measured, noise_multiplier=8.0, eval_private=0.5),
