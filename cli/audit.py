@@ -106,8 +106,9 @@ def _tickets(request: AuditRequest, target: str, console: Console) -> dict[str, 
         ) from None
     dataset = open_dataset(request)
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
-    options = {"confidence": request.confidence, "unprotected": request.unprotected}
-    found = audit_tickets(tickets, dataset, ledger, services(console), **options)
+    found = audit_tickets(
+        tickets, dataset, ledger, services(console), confidence=request.confidence, unprotected=request.unprotected
+    )
     claims, masks = found.claims, found.masks
     assert claims.nominal is not None
     return {

@@ -446,7 +446,7 @@ def learn(
     began = time.perf_counter()
     if isinstance(answer, Codebook):
         weights = nearest_mean(answer, files)
-        tickets = (Ticket(0, Mask.dense(build(spec)), None, weights),)
+        tickets: tuple[Ticket, ...] = (Ticket(0, Mask.dense(build(spec)), None, weights),)
         if options.rounds:
             tickets = prune_once(spec, weights, weights, config).tickets
     else:
