@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dpltm.errors import ArtifactError
 from dpltm.tickets.files import read_bytes, replaced
 from dpltm.tickets.sweep_files import number
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MAX_METRICS = 2**26
 """No run notes more bytes than this."""
@@ -88,7 +87,7 @@ def read_metrics(path: Path, measure: str) -> dict[int, tuple[float, float]] | N
 
 
 def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str, steps: bool, log: bool) -> None:
-    """Writes a PNG, in place of an earlier one.
+    """Write a PNG, in place of an earlier one.
 
     Args:
         path: to write.
@@ -101,26 +100,26 @@ def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str,
     """
     from matplotlib.figure import Figure
 
-    certified = any(value < float("inf") for line in lines for value in line.epsilon)
-    height = (6.4 if steps and certified else 4.2) + 0.2 * (len(lines) + 1)
-    figure = Figure(figsize=(7.6, height), layout="constrained")
-    above, below = _panels(figure, steps and certified)
+    certified = any(value < math.inf for line in lines for value in line.epsilon)
+    panels = 2 if steps and certified else 1
+    figure = Figure(figsize=(7.6, (4.2, 6.4)[panels - 1] + 0.2 * (len(lines) + 1)), layout="constrained")
+    axes = figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=(3, 2)[:panels])[:, 0]
+    above, last = axes[0], axes[-1]
     scale = 100.0 if measure == "accuracy" else 1.0
     for at, line in enumerate(lines):
-        color = f"C{at % 10}"
-        style = "-" if at < 10 else "--"
-        numbers = [float(value) for value in line.x]
-        finite = [(number, value) for number, value in zip(numbers, line.epsilon, strict=True) if value < float("inf")]
-        name = line.name if finite or below is None else f"{line.name}: nothing is certified"
-        above.plot(numbers, [scale * value for value in line.y], style, color=color, marker="o", ms=3, label=name)
-        above.fill_between(
-            numbers, [scale * value for value in line.low], [scale * value for value in line.high], color=color, alpha=0.15,
-            linewidth=0,
-        )  # fmt: skip
-        if below is not None and finite:
-            below.plot(*zip(*finite, strict=True), style, color=color, marker="o", ms=3)
-    above.set_ylabel("test accuracy, %" if measure == "accuracy" else "test RMSE")
+        color, style = f"C{at % 10}", "-" if at < 10 else "--"
+        y, low, high = (scale * np.asarray(values) for values in (line.y, line.low, line.high))
+        spent = np.where(np.isfinite(line.epsilon), line.epsilon, np.nan)
+        bare = panels == 2 and np.isnan(spent).all()
+        name = f"{line.name}: nothing is certified" if bare else line.name
+        above.plot(line.x, y, style, color=color, marker="o", ms=3, label=name)
+        above.fill_between(line.x, low, high, color=color, alpha=0.15, linewidth=0)
+        if panels == 2:
+            last.plot(line.x, spent, style, color=color, marker="o", ms=3)
     above.set_title(title, parse_math=False)  # names are people's: a dollar sign in one begins no formula
+    above.set_ylabel("test accuracy, %" if measure == "accuracy" else "test RMSE")
+    if measure == "accuracy":
+        above.set_ylim(max(above.get_ylim()[0], 0), min(above.get_ylim()[1], 101))
     bands = "least to most of the seeds" if steps else "95 % intervals over seeds"
     legend = figure.legend(
         loc="outside lower left", fontsize="small", frameon=False, alignment="left", title=f"line: mean; band: {bands}",
@@ -128,7 +127,6 @@ def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str,
     )  # fmt: skip
     for text in legend.get_texts():
         text.set_parse_math(False)
-    last = below or above
     last.set_xlabel(x if certified else f"{x} (nothing is certified)", parse_math=False)
     if log:
         last.set_xscale("log")
@@ -136,24 +134,14 @@ def draw(path: Path, lines: Sequence[Line], *, title: str, x: str, measure: str,
         values = sorted({float(value) for line in lines for value in line.x})
         last.set_xticks(values, [f"{value:g}" for value in values])
         last.minorticks_off()
-    if measure == "accuracy":
-        above.set_ylim(max(above.get_ylim()[0], 0), min(above.get_ylim()[1], 101))
-    if below is not None:
-        below.set(ylabel="certified epsilon", yscale="log")
-        below.margins(y=0.15)
-        for line in {line.spent: line for line in lines if line.epsilon[-1] < float("inf")}.values():
-            below.annotate(
-                line.spent, (float(line.x[-1]), line.epsilon[-1]), xytext=(0, 5), textcoords="offset points",
-                fontsize="small", ha="right", parse_math=False,
-            )  # fmt: skip
-        below.grid(axis="y", color="0.9")
-    above.grid(axis="y", color="0.9")
+    if panels == 2:
+        last.set(ylabel="certified epsilon", yscale="log")
+        ends = {line.spent: line for line in lines if line.epsilon[-1] < math.inf}.values()
+        for line in ends:
+            place = line.x[-1], line.epsilon[-1]
+            last.annotate(line.spent, place, (0, 5), textcoords="offset points", ha="right", parse_math=False)
+        last.margins(y=0.15)
+    for panel in axes:
+        panel.grid(axis="y", color="0.9")
     with replaced(path) as staging:
         figure.savefig(staging, format="png", dpi=140)
-
-
-def _panels(figure: Figure, steps: bool) -> tuple[Axes, Axes | None]:
-    if not steps:
-        return figure.subplots(), None
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    return above, below

@@ -80,7 +80,7 @@ def find_sweep(path: Path) -> FoundSweep:
 
 def _members(path: Path) -> tuple[list[Mapping[str, Any]], list[str]]:
     """The results of trials that are finished, and what is wrong with others."""
-    found, problems = [], []
+    found, problems = list[Mapping[str, Any]](), list[str]()
     for folder in sorted((path / "members").iterdir()):
         try:
             found.append(read_json(folder / "result.json", RESULT_FORMAT, RESULT_SCHEMA))

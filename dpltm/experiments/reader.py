@@ -136,28 +136,17 @@ _SEARCHED_SET = ("tune", "tickets")
 _PLAIN = ", with nothing in it but finite numbers, texts, booleans, lists and tables"
 
 
-def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quick: bool = False) -> Recipe:
-    """The recipe in a parsed TOML document.
+def recipe_and_problems(
+    document: Section, path: Path, *, seeds: int | None = None, quick: bool = False
+) -> tuple[Recipe, list[str]]:
+    """Return the recipe in a parsed TOML document, as far as it can be read, and whatever is wrong with it.
 
     Args:
         document: its tables.
         path: of its file, for messages.
         seeds: how many, in place of its own number.
         quick: whether to take its quick version.
-
-    Raises:
-        InputError: whatever is wrong with it, all of it in one message.
     """
-    recipe, problems = recipe_and_problems(document, path, seeds=seeds, quick=quick)
-    if problems:
-        raise problems_error(path, problems)
-    return recipe
-
-
-def recipe_and_problems(
-    document: Section, path: Path, *, seeds: int | None = None, quick: bool = False
-) -> tuple[Recipe, list[str]]:
-    """The recipe as far as it can be read, and whatever is wrong with it. Arguments as :func:`read_recipe`."""
     reader = _Reader(path, document, quick)
     recipe = reader.recipe(seeds)
     return recipe, reader.problems

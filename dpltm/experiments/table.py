@@ -196,8 +196,8 @@ def _weakest(reports: list[dict[str, Any]]) -> dict[str, Any] | None:
 def _notes(recipe: Recipe) -> list[str]:
     over = f"means over {recipe.seeds} seeds with 95 % intervals (Student's t)" if recipe.seeds > 1 else "one seed"
     return [
-        f"{over}, given what was searched once for all; the epsilon of a row is that of one of its trials, with all that it was"
-        " made of; what they cost together is said above",
+        f"{over}, given what was searched once for all; the epsilon of a row is that of one of its trials, with all that it"
+        " is made of; what they cost together is said above",
         "settings that the recipe fixes were chosen by people who had seen results on these datasets; what dpltm tune"
         " searched, it searched on public records; choosing among the rows by their accuracy is a search as well",
     ]

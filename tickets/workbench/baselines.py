@@ -194,7 +194,8 @@ def _in_front(feature_map: FeatureMap | None, given: Section) -> dict[str, Any]:
         return {"features": named}
     options: dict[str, Any] = {"features": feature_map.text}
     if feature_map.statistics is not None or feature_map.projection is not None:
-        options["public"] = "" if feature_map.source is None else feature_map.source.name
+        declared = (entry.part.name for entry in feature_map.lineage.entries if entry.kind == "public")
+        options["public"] = next(declared, "")
     if feature_map.projection is not None:
         options["components"] = len(feature_map.projection.components)
     return options
@@ -318,15 +319,6 @@ class Shown:
     new: Entry | None = None
 
 
-@dataclass(frozen=True)
-class Beside:
-    """A run that baselines are trained beside: as it was found, its row, and its settings."""
-
-    found: FoundRun
-    candidate: Candidate
-    base: Base
-
-
 def with_baselines(
     request: CompareRequest, runs: Sequence[tuple[FoundRun, Candidate]], progress: Progress
 ) -> Baselines:
@@ -345,11 +337,12 @@ def with_baselines(
         What options, records, the ledger and its budget refuse is refused, for all baselines, before the first is paid for.
     """
     check_jobs(request.jobs)
-    kinds, (beside, notes) = kinds_of(request.kinds), _beside(runs)
+    kinds, (bases, notes) = kinds_of(request.kinds), _bases(runs)
     root, session, there = Path(request.out or OUT), new_session(), {found.path.resolve() for found, _ in runs}
-    recipe, wanted = baselines([one.base for one in beside], kinds, root)
+    recipe, wanted = baselines(bases, kinds, root)
     folder = SweepFolder(root, TITLE, session) if os.path.lexists(root) else None
-    work = _Work(recipe, wanted, root, folder, {one.base.label: one for one in beside}, request)
+    ran = {candidate.label: (found, candidate) for found, candidate in runs}
+    work = _Work(recipe, wanted, root, folder, bases[0], ran, request)
     shown = work.before(progress)
     new = [one.new for one in shown if one.new is not None]
     work.ledger.account().check_budget(new)
@@ -400,31 +393,33 @@ def _generate(
     return generate(request, progress, own=True, lineage=draws[request.name or ""], **more)
 
 
-def _beside(runs: Sequence[tuple[FoundRun, Candidate]]) -> tuple[list[Beside], list[str]]:
+def _bases(runs: Sequence[tuple[FoundRun, Candidate]]) -> tuple[list[Base], list[str]]:
     """The runs that can have baselines, and why others have none.
 
     Raises:
         InputError: none can.
     """
-    beside: list[Beside] = []
+    bases: list[Base] = []
+    first: Candidate | None = None
     why: dict[str, str] = {}
     for found, candidate in runs:
         try:
             if found.state != "finished" or found.run is None or found.config is None:
                 raise InputError(found.problems[0])
-            if beside and (reason := unlike(beside[0].candidate, candidate)) is not None:
+            if first is not None and (reason := unlike(first, candidate)) is not None:
                 raise InputError(reason)
             _check_density(found)
             draws = tuple(entry for entry in found.lineage.entries if entry.of(Selection))
             behind = replace(found.lineage, entries=draws) if draws else NO_LINEAGE
-            base = base_of(candidate.label, found.config, found.run.mask, found.run.feature_map, behind, found.measure)
-            beside.append(Beside(found, candidate, base))
+            run, label = found.run, candidate.label
+            bases.append(base_of(label, found.config, run.mask, run.feature_map, behind, found.measure))
+            first = first or candidate
         except DpltmError as error:
             why[candidate.label] = str(error)
     notes = [f"{label}: has no baselines: {reason}" for label, reason in why.items()]
-    if not beside:
+    if not bases:
         raise InputError(f"RUN: {notes[0]}")
-    return beside, notes
+    return bases, notes
 
 
 def _check_density(found: FoundRun) -> None:
@@ -461,7 +456,8 @@ class _Work:
     wanted: Sequence[Baseline]
     root: Path
     folder: SweepFolder | None
-    beside: Mapping[str, Beside]
+    first: Base
+    ran: Mapping[str, tuple[FoundRun, Candidate]]
     request: CompareRequest
     cache: DatasetCache = field(default_factory=DatasetCache)
 
@@ -470,8 +466,7 @@ class _Work:
         self.draws = {
             arm: baseline.base.draws for baseline in self.wanted if (arm := baseline.trial.arm.tickets) is not None
         }
-        first = next(iter(self.beside.values())).base
-        asked = self._request(first.train, {"dense": True})
+        asked = self._request(self.first.train, {"dense": True})
         self.ledger: Ledger = opened_ledger(asked, open_dataset(asked, dataset_cache=self.cache))
 
     def _request(self, section: Section, given: Mapping[str, Any]) -> TrainRequest:
@@ -499,10 +494,10 @@ class _Work:
         Raises:
             DpltmError: it cannot be trained.
         """
-        path, base = self._path(baseline), self.beside[baseline.base.label]
+        path, (found, candidate) = self._path(baseline), self.ran[baseline.base.label]
         if self.folder is not None and self.folder.result(baseline.trial.label) is not None:
             shown = self._after(baseline, self.folder)
-            if shown.state == "finished" and (why := unlike(base.candidate, shown.candidate)) is not None:
+            if shown.state == "finished" and (why := unlike(candidate, shown.candidate)) is not None:
                 raise InputError(f"`out`: {path} was trained on {why}; take another `out`")
             return shown
         if path.exists() or progress_of(path) is not None:
@@ -510,11 +505,10 @@ class _Work:
         try:
             plan = self._plan(baseline)
             row = self._planned(plan, self._label(baseline))
-            if (why := unlike(base.candidate, row)) is not None:
+            if (why := unlike(candidate, row)) is not None:
                 raise InputError(CHANGED.format(why))
-            if _front(plan.dataset.feature_map) != _front(
-                None if base.found.run is None else base.found.run.feature_map
-            ):
+            theirs = None if found.run is None else found.run.feature_map
+            if _front(plan.dataset.feature_map) != _front(theirs):
                 raise InputError("the features that its options make are not those that RUN was trained on")
         except DpltmError as error:
             said = str(error).replace("; correct the path", WHERE)

@@ -51,8 +51,13 @@ FORMAT, SCHEMA, UNFINISHED = "dpltm-unfinished", 2, "unfinished.json"
 RESULTS = {"generate": "tickets/tickets.json", "select": "tickets/winner.json", "train": "run/config.json"}
 """What lies in the folder of a run as soon as a stage has ended."""
 
-PUBLIC, PRIVATE = "0.0:0.5", "0.5:1.0"
-"""Halves of the digits, of the demo."""
+DEMO: Section = {
+    "generate": {"dataset": "digits", "subset": "0.0:0.5", "provenance": "public", "rounds": 10, "iterations": 250,
+                 "batch-size": 64, "threads": 1, "name": "digits"},
+    "select": {"score": "additive"},
+    "train": {"dataset": "digits", "subset": "0.5:1.0", "filter": "tanh"},
+}  # fmt: skip
+"""The three stages of ``dpltm demo``."""
 
 
 @dataclass(frozen=True)
@@ -72,23 +77,10 @@ def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
         out: folder to write, with the ledger.
         progress: who watches.
     """
-    tickets, shared = str(out / "tickets"), {"ledger": str(out / BESIDE), "delta": options.delta}
-    pipeline = Pipeline(
-        GenerateRequest(
-            dataset="digits", subset=PUBLIC, provenance="public", rounds=10, iterations=250, batch_size=64,
-            seed=options.seed, threads=1, name="digits", out=tickets, **shared,
-        ),
-        SelectRequest(
-            dataset="digits", subset=PRIVATE, set=tickets, eps1=options.epsilon / 10, score="additive", **shared
-        ),
-        TrainRequest(
-            dataset="digits", subset=PRIVATE, ticket=tickets, filter="tanh", epsilon=options.epsilon,
-            out=str(out / "run"), **shared,
-        ),
-    )  # type: ignore[arg-type]  # fmt: skip
     torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a machine that is busy
-    progress.say("digits: records 0:719 are the public source of tickets, records 719:1438 are the private data")
-    return run(RunRequest(options.epsilon, options.delta, out=str(out)), pipeline, progress)
+    progress.say("digits: half of the records are the public source of tickets, the other half are the private data")
+    asked = RunRequest(options.epsilon, options.delta, seed=options.seed, out=str(out), ledger=str(out / BESIDE))
+    return run(asked, read_pipeline(DEMO, out, asked), progress)
 
 
 def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
