@@ -26,6 +26,7 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.privacy.accountants import FINE, Resolution
 from dpltm.privacy.entry import RECORD, UNKNOWN_RECORDS, Entry, Id, Lineage, Part, union
 from dpltm.privacy.figures import figure
+from dpltm.privacy.guards import share
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, Mechanism, Selection, Unprotected
 from dpltm.privacy.two_steps import over_two_steps
 from dpltm.registry import Deferred
@@ -377,8 +378,10 @@ def check_declared(account: Account, part: Part, kind: str) -> None:
 
 
 def _meets(one: Part, other: Part) -> bool:
-    """Whether two parts share records, as far as that is known: of one snapshot; or cuts of one file that has changed."""
+    """Whether two parts share records, as far as that is known: of one snapshot; by their rows; or of a file that changed."""
     if one.snapshot is not None and one.snapshot == other.snapshot:
         return one.overlaps(other)
+    if share(one, other):
+        return True
     changed = one.name == other.name and one.snapshot is not None and other.snapshot is not None
     return changed and (one.cut != "whole" or other.cut != "whole")

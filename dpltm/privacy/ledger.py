@@ -20,6 +20,7 @@ from typing import NoReturn, Protocol
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account, check_declared
 from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, Part, entry_from_json, to_json
+from dpltm.privacy.guards import Marks, remember
 
 
 def canonical(body: object) -> str:
@@ -260,7 +261,10 @@ class Ledger:
         """
         published = dataset.published_id()
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
-        return replace(dataset.part, name=dataset.name, snapshot=snapshot)
+        part = replace(dataset.part, name=dataset.name, snapshot=snapshot)
+        if published is None:
+            remember(part, dataset.marks())
+        return part
 
     def exclude(self, dataset: Dataset) -> None:
         """Declare that the test split of a dataset is not of the population, before something is measured on it exactly.
@@ -368,6 +372,7 @@ class Dataset(Protocol):
     def content_digest(self) -> bytes: ...
     def tested(self) -> Dataset: ...
     def published_id(self) -> Id | None: ...
+    def marks(self) -> Marks | None: ...
 
 
 _of_process: list[Ledger] = []

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from dpltm.privacy.entry import HASHES, RECORD, UNKNOWN_RECORDS, Cut, Id, Lineage, Part
+from dpltm.privacy.guards import MOST, Marks, digests
 from dpltm.records.mapped import gathered, pieces
 from dpltm.records.tokens import texts_of
 
@@ -186,6 +187,10 @@ class Dataset:
         assert self.test_rows is not None
         return self.test_rows.digest
 
+    def marks(self) -> Marks | None:
+        """What these records are known again by in this process (``dpltm.privacy.guards``)."""
+        return self.rows.marks
+
     def published_id(self) -> Id | None:
         """Return what a published dataset is known by in every ledger; None of all others, whose content is private.
 
@@ -240,6 +245,7 @@ class Rows:
         units: whose each record is, ``(n,)`` texts, where something says so; and
         units_name: the noun.
         places: at which these records stand, where others are empty.
+        coincide: whether records of different people may well be equal, so that no row is recognised.
     """
 
     x: np.ndarray = field(repr=False)
@@ -250,6 +256,7 @@ class Rows:
     units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
     places: np.ndarray | None = field(default=None, repr=False)
+    coincide: bool = False
 
     def __len__(self) -> int:
         return len(self.y)
@@ -281,6 +288,18 @@ class Rows:
         if self.units is not None and self.units_name not in (self.columns or ()):
             content.update(repr((self.units_name, self.units.tolist())).encode())
         return content.digest()
+
+    @cached_property
+    def marks(self) -> Marks | None:
+        """What they are known again by in this process; None where they coincide by nature, or are too many."""
+        if self.coincide or len(self) > MOST:
+            return None
+        shape = sorted(self.columns) if self.columns is not None else "rows"
+        rows = digests(self._features(by_name=True), shape)
+        if self.units is None:
+            return Marks(rows)
+        names = (name.encode() for name in np.unique(self.units).tolist())
+        return Marks(rows, digests(names, self.units_name), self.units_name)
 
     def public_hashes(self) -> np.ndarray:
         """A number from 0 to ``HASHES`` - 1 for each record, ``(n,)`` int64, from what it holds alone.

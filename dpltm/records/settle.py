@@ -120,8 +120,10 @@ def settle(
     test_units = None if part is None or part.units is None else checked_units(part)
     if units is not None and test_units is not None and part is not None:
         check_apart(units, test_units, part)
-    rows = _rows(train, x, y, units)
-    test_rows = None if test is None or part is None else _rows(part, test.x, test.y, test_units)
+    rows = replace(_rows(train, x, y, units), coincide=rows_coincide)
+    test_rows = None
+    if test is not None and part is not None:
+        test_rows = replace(_rows(part, test.x, test.y, test_units), coincide=rows_coincide)
     if test_rows is not None and part is not None:
         said = published and part.source == train.source  # a publication says that its splits are separate
         if not (said or rows_coincide or (units is not None and test_units is not None)):

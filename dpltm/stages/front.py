@@ -97,6 +97,7 @@ def with_feature_map(
     feature_map = FeatureMap(choice, dataset.row_shape, dataset.bounds)
     if options.public is not None:
         public = sources.public(options.public)
+        public = replace(public, rows=replace(public.rows, coincide=False))  # whose test split may be anybody's, not these
         lineage = public.lineage
         if sources.ledger is not None:
             lineage = declare_public(sources.ledger, public, f"statistics of {choice.text} features")

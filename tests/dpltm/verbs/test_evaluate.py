@@ -16,6 +16,7 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
+from dpltm.privacy import guards
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
@@ -94,23 +95,33 @@ def test_bounds_that_nobody_gave(run: Run) -> None:
 PROTECTED = "`dataset`: {} is protected by a release on record ({},"
 
 
-def test_records_that_were_trained_on_are_refused(run: Run) -> None:
-    """As a file's split, as another file's, and as arrays."""
+@pytest.mark.parametrize(("start", "stop"), [(0, 600), (590, 690), (599, 600)])
+def test_records_that_were_trained_on_are_refused(run: Run, start: int, stop: int) -> None:
+    """All of them, or one: as a file's split and as arrays."""
     told = PROTECTED.format("mine", "weights")
-    assert refused(evaluate, run, digits(700, 900, (0, 600), "other")).startswith(told)
-    assert refused(dpltm.evaluate, run, X[:600], Y[:600]).startswith(told.replace("dataset", "x"))
+    assert refused(evaluate, run, digits(700, 900, (start, stop), "other")).startswith(told)
+    assert refused(dpltm.evaluate, run, X[start:stop], Y[start:stop]).startswith(told.replace("dataset", "x"))
 
 
-def test_a_copy_of_the_run_elsewhere_says_that_it_cannot_tell(run: Run) -> None:
-    """Snapshots have other names under the key of another ledger."""
-    assert evaluate(replace(run, ledger=None), TRAINED, Ledger()).notes == (UNKNOWN,)
+def test_records_that_coincide_by_nature_are_tested_on_where_that_is_said(run: Run) -> None:
+    assert evaluate(run, digits(700, 900, (599, 650), "other", rows_coincide=True)).records == 51
 
 
-def test_so_are_records_of_any_other_release_in_its_ledger(run: Run, ledger: Ledger) -> None:
-    """A draw, or a network in front, may have been made from them."""
+def test_a_copy_of_the_run_elsewhere_says_that_it_cannot_tell(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots have other names under the key of another ledger; rows are recognised in one process alone."""
+    tested = digits(700, 900, (0, 100), "other")
+    copied = replace(run, ledger=None)
+    assert refused(evaluate, copied, tested, Ledger()).startswith(PROTECTED.format("mine", "weights"))
+    monkeypatch.setattr(guards, "_met", {})
+    assert evaluate(copied, tested, Ledger()).notes == (UNKNOWN,)
+
+
+@pytest.mark.parametrize("stop", [1010, 1200])
+def test_so_are_records_of_any_other_release_in_its_ledger(run: Run, ledger: Ledger, stop: int) -> None:
+    """A draw, or a network in front, may have been made from them; also where they are all that it was made from."""
     release(ledger, digits(1000, 1200, None, "drawn on"), "a winner")
     told = PROTECTED.format("drawn on", "a winner")
-    assert refused(evaluate, run, digits(700, 900, (1000, 1200), "other")).startswith(told)
+    assert refused(evaluate, run, digits(700, 900, (1000, stop), "other")).startswith(told)
 
 
 def test_what_costs_nothing_may_be_tested_on(run: Run, ledger: Ledger) -> None:
@@ -122,7 +133,7 @@ def test_what_costs_nothing_may_be_tested_on(run: Run, ledger: Ledger) -> None:
 def test_what_was_tested_on_is_refused_as_private_records(run: Run, ledger: Ledger) -> None:
     """Its accuracy was told without a price."""
     evaluate(run, digits(700, 900, (1000, 1200), "other"))
-    later = digits(1000, 1200, None, "later")
+    later = digits(1199, 1400, None, "later")
     options = TrainOptions(noise_multiplier=3.0, steps=1)
     message = refused(train_start, fresh(run.spec, 0), later, options, ledger)
     assert "other (test)" in message

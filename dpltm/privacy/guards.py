@@ -1,0 +1,66 @@
+"""Rows, and persons, that this process knows again: for refusals alone, and never for what counts.
+
+Whether private records were declared public, or tested on for nothing, is told by their parts where both are of one
+snapshot. A copy, a fold or an array has another snapshot; its rows are recognised by keyed digests, which lie in the memory
+of this process and nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpltm.privacy.entry import Part
+
+MOST = 2**22
+"""Rows of which digests are kept; of more, snapshots alone tell."""
+
+_KEY = secrets.token_bytes(32)
+_met: dict[Part, Marks] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """What records are known again by.
+
+    Attributes:
+        rows: digests of records without their labels, sorted, each once.
+        persons: digests of those whose they are; None where nothing says.
+        unit: the noun of those.
+    """
+
+    rows: np.ndarray
+    persons: np.ndarray | None = None
+    unit: str = ""
+
+
+def digests(values: Iterable[bytes], of: object) -> np.ndarray:
+    """Return 64-bit digests under a key that this process alone has, sorted, each once.
+
+    Args:
+        values: to digest.
+        of: what they are, such as names of columns: values of something else are not recognised.
+    """
+    key = hashlib.sha256(_KEY + repr(of).encode()).digest()
+    found = (int.from_bytes(hashlib.blake2b(value, key=key, digest_size=8).digest(), "little") for value in values)
+    return np.unique(np.fromiter(found, dtype=np.uint64))
+
+
+def remember(part: Part, marks: Marks | None) -> None:
+    """Keep what the records of a part are known again by; None where rows of different people may well be equal."""
+    if marks is not None and part.snapshot is not None:
+        _met[part] = marks
+
+
+def share(one: Part, other: Part) -> bool:
+    """Return whether two parts surely have records, or persons, in common, as far as this process met both."""
+    ours, theirs = _met.get(one), _met.get(other)
+    if ours is None or theirs is None:
+        return False
+    if ours.persons is not None and theirs.persons is not None and ours.unit == theirs.unit:
+        return bool(np.intersect1d(ours.persons, theirs.persons, assume_unique=True).size)
+    return bool(np.intersect1d(ours.rows, theirs.rows, assume_unique=True).size)
