@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.features.conventions import map_id
-from dpltm.features.drawings.feature_map import exact_encoder
-from dpltm.features.exact import EXACT_MAPS, ExactMap
 from dpltm.features.normalisation import (
     Centring,
     ChannelStatistics,
@@ -29,10 +27,7 @@ from dpltm.features.normalisation import (
     principal_axes,
 )
 from dpltm.features.registry import (
-    DRAWINGS_DIGEST,
-    DRAWINGS_FILE,
     Choice,
-    MapChoice,
     NetworkRun,
     Takes,
     Transform,
@@ -193,24 +188,6 @@ class FeatureMap:
         """
         parts = [self._projected(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
         return self.centred(torch.cat(parts) if parts else torch.zeros(0, self.features))
-
-    @cached_property
-    def exact(self) -> ExactMap | None:
-        """The map as owners of records compute it, in bits that are the same on every machine; None where there is none.
-
-        It differs by rounding: the cosine of its features of a record and of those of this map is above 0.9999.
-        """
-        base, plain = self.base, self.centre is None and self.projection is None
-        if not (isinstance(base, MapChoice) and base.kind.name in EXACT_MAPS and plain):
-            return None
-        encoder = None
-        if base.digest:
-            encoder = exact_encoder(DRAWINGS_FILE, DRAWINGS_DIGEST, self.features)
-        return ExactMap(base, self.shape, self.bounds, encoder)
-
-    def rows(self, x: np.ndarray) -> np.ndarray:
-        """Features as owners of records compute them, by ``exact`` where there is such a map; else as those of a call."""
-        return self(x).numpy() if self.exact is None else self.exact.rows(x)
 
     def centred(self, features: Tensor) -> Tensor:
         """Features of ``uncentred`` as features of this map, ``(n, features)``; again, row by row."""

@@ -32,7 +32,6 @@ from dpltm.local.channels import (
     log_distance,
     whole_numbers,
 )
-from dpltm.randomness.exact import bits_for, on_grid, whole_rows
 from dpltm.randomness.noise import FastSource, RandomSource, uniform
 
 Labels = Literal["one-hot", "signed"]
@@ -194,6 +193,29 @@ class Codebook:
         """Raises InputError if messages, ``(n, 6)``, hold an index that no candidate has."""
         if len(rows) and indices(rows).max() >= self.candidates:
             raise InputError(f"an index is {indices(rows).max()}, and there are {self.candidates} candidates")
+
+
+# Sums of whole numbers below 2^53 are not rounded by float64, so that any order, and any machine, gives the same.
+
+EXACT_BITS = 52
+"""Of a sum; one less than float64 has, for what rounding to a grid adds."""
+
+
+def bits_for(terms: int) -> int:
+    """Bits of two kinds of factors, so that so many products of one with the other add up exactly."""
+    return (EXACT_BITS - math.ceil(math.log2(max(terms, 1)))) // 2
+
+
+def on_grid(values: np.ndarray, bits: int) -> np.ndarray:
+    """Values in units of 2^-bits, rounded to whole numbers, float64."""
+    return np.rint(np.ldexp(np.asarray(values, dtype=np.float64), bits))
+
+
+def whole_rows(values: np.ndarray, bits: int) -> np.ndarray:
+    """Rows ``(n, d)``, each times the power of two that makes its largest entry nearly 2^bits; rounded to whole numbers."""
+    values = np.asarray(values, dtype=np.float64)
+    _, exponent = np.frexp(np.abs(values).max(axis=1, keepdims=True, initial=0.0))
+    return np.rint(np.ldexp(values, bits - exponent))
 
 
 def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -76,7 +76,7 @@ class Scheme:
 
     def scores(self, x: np.ndarray) -> np.ndarray:
         """z-scores of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, row by row."""
-        return (self.feature_map.rows(x) - self.mean) / self.deviation
+        return (self.feature_map(x).numpy() - self.mean) / self.deviation
 
     def messages(
         self, x: np.ndarray, y: np.ndarray, source: RandomSource, progress: Callable[[int], None] | None = None
@@ -100,7 +100,7 @@ def public_statistics(feature_map: FeatureMap, batches: Iterator[np.ndarray]) ->
     """Mean and deviation of each feature over public records; no deviation is left near zero."""
     count, total, squares = 0, np.zeros(feature_map.features), np.zeros(feature_map.features)
     for x in batches:
-        values = feature_map.rows(x).astype(np.float64)
+        values = feature_map(x).numpy().astype(np.float64)
         count, total, squares = count + len(values), total + values.sum(0), squares + np.square(values).sum(0)
     mean = total / count
     deviation = np.sqrt(np.maximum(squares / count - np.square(mean), 0.0))

@@ -11,9 +11,8 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from dpltm.local import codebook
-from dpltm.local.codebook import PAIRS, WHOLE, Codebook, codewords
+from dpltm.local.codebook import PAIRS, WHOLE, Codebook, bits_for, codewords, on_grid, whole_rows
 from dpltm.local.server import best_codebook, estimates, metric, nearest_mean
-from dpltm.randomness.exact import bits_for, on_grid, whole_rows
 from dpltm.randomness.noise import FastSource
 from refusals import refused
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dpltm.randomness.exact import EXACT_BITS, bits_for, fixed_norm, grid_bits, on_grid, whole_rows
+from dpltm.local.codebook import EXACT_BITS, bits_for, on_grid, whole_rows
 
 NUMBERS = st.floats(-1e30, 1e30, allow_subnormal=True) | st.sampled_from([0.0, -0.0, 5e-324, -1e-310, 1.0, 2.0**40])
 ROWS = arrays("f8", st.tuples(st.integers(1, 4), st.integers(1, 9)), elements=NUMBERS)
@@ -34,14 +34,6 @@ def test_so_many_products_of_numbers_of_so_many_bits_add_up_exactly(terms):
     assert terms * 4 ** bits_for(terms) <= 2**EXACT_BITS < terms * 4 ** (bits_for(terms) + 1)
 
 
-@given(st.floats(1e-3, 1e12), st.integers(1, 60))
-def test_a_grid_is_as_fine_as_there_is_room_for(bound, most):
-    bits = grid_bits(bound, most)
-    assert bits <= most
-    assert bound * 2.0**bits <= 2.0**EXACT_BITS
-    assert bits == most or bound * 2.0**bits >= 2.0 ** (EXACT_BITS - 1)
-
-
 def test_products_are_the_same_in_any_order():
     """By the library, by einsum, by whole numbers of 64 bits, in another order of terms, and one row at a time."""
     draw, terms = np.random.default_rng(0), 1152
@@ -52,18 +44,6 @@ def test_products_are_the_same_in_any_order():
     np.testing.assert_array_equal(product, np.einsum("it,jt->ij", one, other))
     np.testing.assert_array_equal(product, one[:, order] @ other[:, order].T)
     np.testing.assert_array_equal(product, np.concatenate([row[None] @ other.T for row in one]))
-
-
-@given(ROWS)
-def test_rows_of_a_fixed_norm(rows):
-    made = fixed_norm(rows, 8.0)
-    assert made.dtype == np.float32
-    for row, found in zip(rows, made.astype(np.float64), strict=True):
-        scaled = row / (np.abs(row).max() or 1.0)
-        size = np.linalg.norm(scaled)
-        np.testing.assert_allclose(found, 8 * scaled / (size or 1.0), atol=1e-5)
-    order = np.random.default_rng(0).permutation(rows.shape[1])
-    np.testing.assert_array_equal(fixed_norm(rows[:, order], 8.0), made[:, order])
 
 
 @pytest.mark.parametrize(("value", "whole"), [(0.5, 8), (-0.03, 0), (0.04, 1), (1.0, 16)])
