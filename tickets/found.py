@@ -46,7 +46,7 @@ class FoundRun:
         metrics: by step, accuracy (or RMSE) and certified epsilon so far.
         measure: of the metrics.
         lineage: everything that it depends on, its training among it; empty where that is not known.
-        part: the records that it was trained on; None if that is not known.
+        entry: that paid for it; None if that is not known.
     """
 
     path: Path
@@ -59,14 +59,19 @@ class FoundRun:
     metrics: Mapping[int, tuple[float, float]] | None = None
     measure: str = "accuracy"
     lineage: Lineage = NO_LINEAGE
-    part: Part | None = None
+    entry: Entry | None = None
+
+    @property
+    def part(self) -> Part | None:
+        """The records that it was trained on; None if that is not known."""
+        return None if self.entry is None else self.entry.part
 
     @property
     def account(self) -> Account:
         """What it comes to by itself, without its ledger; with no guarantee where its training is not known."""
         paid = self.lineage.paid
         account = Account.of((), self.lineage, unit=paid[0].unit if paid else RECORD)
-        if self.part is not None or (self.config and self.config.get("entry") is None and self.state == "finished"):
+        if self.entry is not None or (self.config and self.config.get("entry") is None and self.state == "finished"):
             return account
         unknown = (Entry("release", mechanisms=(Unprotected(),), words=UNKNOWN, unit=account.unit),)
         return account + unknown
@@ -121,8 +126,7 @@ def find_run(path: Path) -> FoundRun:
     entry = None if run is None else attempt(lambda: run.entry)
     state: State = "damaged" if problems else "finished"
     lineage = NO_LINEAGE if run is None else run.lineage
-    part = None if entry is None else entry.part
-    return FoundRun(path, state, tuple(problems), config, result, environment, run, metrics, measure, lineage, part)
+    return FoundRun(path, state, tuple(problems), config, result, environment, run, metrics, measure, lineage, entry)
 
 
 def _going(path: Path, going: str) -> FoundRun:

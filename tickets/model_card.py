@@ -93,7 +93,7 @@ def _section(body: Mapping[str, Any]) -> Iterator[str]:
     ):  # fmt: skip
         yield from _fields(title, rows)
     if ledger := fields.ledger_rows(body):
-        yield from ("", "## The ledger", "", *_table(("event", "records", "what was done"), ledger))
+        yield from ("", "## The entries", "", *_table(("entry", "records", "what was done"), ledger))
     if body["notes"]:
         yield from ("", "## Notes", "", *(f"- {_safe(note)}" for note in body["notes"]))
     if body["versions"]:
@@ -104,8 +104,8 @@ def _section(body: Mapping[str, Any]) -> Iterator[str]:
             ", ".join(f"{_safe(name)} {_safe(number)}" for name, number in body["versions"].items()),
         )
     yield from (
-        "", "## For programs", "", "`dpltm privacy check FILE` computes all figures again from the events below. It shows"
-        " edits, and no more: nothing here is signed, and the events are taken at their word.",
+        "", "## For programs", "", "`dpltm privacy check FILE` computes all figures again from the entries below. It shows"
+        " edits, and no more: nothing here is signed, and the entries are taken at their word.",
         "", FENCE, json.dumps(body, indent=1, allow_nan=False), "```",
     )  # fmt: skip
 

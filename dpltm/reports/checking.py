@@ -1,4 +1,4 @@
-"""Statements computed again: what in one does not follow from its own events."""
+"""Statements computed again: what in one does not follow from its own entries."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from importlib.metadata import version
 from typing import Any
 
 from dpltm.errors import ArtifactError, InputError, in_flags
+from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
-from dpltm.privacy.events import Event, ProvenanceEvent
-from dpltm.privacy.parts import parts
-from dpltm.privacy.report import called_for, if_overlapping, report
-from dpltm.privacy.statement import PrivacyReport, json_figure
+from dpltm.privacy.entry import UNKNOWN_RECORDS
+from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.statement import json_figure, statement
 from dpltm.reports.fields import PROVENANCE
 from dpltm.reports.intervals import interval
-from dpltm.reports.statement import LIBRARIES, events_of, odds_of, pieces_curves, pieces_of
+from dpltm.reports.statement import LIBRARIES, account_of, curves_of, odds_of
 from dpltm.reports.trainings import alike, rows_of
 
 SAME, NEAR = 1e-6, 1e-3
@@ -27,69 +27,58 @@ _OF_KIND = {"run": "sampling_rate", "tickets": "rounds", "sweep": "members"}
 
 
 def differences(body: Mapping[str, Any]) -> list[str]:
-    """What in a statement does not follow from its own events; nothing where all of it does.
+    """Return what in a statement does not follow from its own entries; nothing where all of it does.
 
     Args:
         body: a statement whose shape was checked (:func:`check_shape`).
 
     Raises:
-        ArtifactError: events that cannot be read, or whose parts make no sense.
+        ArtifactError: entries that cannot be read.
     """
-    events = events_of(body)
-    pieces = pieces_of(body, events)
-    certified = body["certified"]
+    account, certified = account_of(body), body["certified"]
     try:
-        again = [
-            report(part, certified["delta"], certified["adjacency"], (), body["accountant"], certified["unit"])
-            for part in pieces or [()]
-        ]
+        due = statement(account, certified["delta"], body["accountant"], certified["adjacency"])
     except InputError as error:
-        raise ArtifactError(f"its events have no figure: {error}") from None
+        raise ArtifactError(f"its entries have no figure: {error}") from None
+    again = due.to_json()
     tolerance = SAME if body["computed_with"] == {name: version(name) for name in LIBRARIES} else NEAR
-    found = _compared("certified", certified, _costliest(again).to_json()["certified"], tolerance)
-    claims = [one.nominal for one in again if one.nominal is not None]
-    nominal = None if not claims else max(claims, key=lambda claim: claim.epsilon)
-    expected = None if nominal is None else {**nominal.__dict__, "epsilon": json_figure(nominal.epsilon)}
-    found += _compared("nominal", body["nominal"], expected, tolerance)
-    found += _compared("odds", body["odds"], odds_of(pieces_curves(pieces, certified["unit"])), tolerance)
+    found = _compared("certified", certified, again["certified"], tolerance)
+    found += _compared("nominal", body["nominal"], again["nominal"], tolerance)
+    found += _compared("odds", body["odds"], odds_of(curves_of(account)), tolerance)
     outcome = body["outcome"]
     ends = interval(outcome.get("accuracy"), outcome.get("test_records")) or {}
     for name in ("low", "high"):
         found += _compared(f"outcome.{name}", outcome.get(name), ends.get(name), SAME)
     if body["state"] == "finished":
-        found += _unlike_settings(body, events)
+        found += _unlike_settings(body, account)
     else:
         found.append(f"state: {body['state']}: what it tells of is not complete, so its settings cannot be compared")
-    return [*found, *_split(body, events), *_missing_notes(body, events)]
+    return [*found, *_missing_notes(body, due.notes)]
 
 
-def _costliest(reports: Sequence[PrivacyReport]) -> PrivacyReport:
-    return max(reports, key=lambda one: one.certified.epsilon)
-
-
-def _unlike_settings(body: Mapping[str, Any], events: Sequence[Event]) -> list[str]:
-    """Settings of a training that no event in the statement has, that are missing, or that do not fit each other."""
+def _unlike_settings(body: Mapping[str, Any], account: Account) -> list[str]:
+    """Settings of a training that no entry in the statement has, that are missing, or that do not fit each other."""
     settings, kind = body["settings"], body["kind"]
     found = [
         f"kind: {kind}, but its settings are those of a {other}"
         for other, name in _OF_KIND.items() if other != kind and settings.get(name) is not None
     ]  # fmt: skip
-    rows = [row for event in events for row in rows_of(event)]
+    rows = [row for entry in account.paid for row in rows_of(entry)]
     if kind == "run" or settings.get(_OF_KIND["run"]) is not None:
         found += _of_run(settings, rows)
-    return found + _unlike_provenance(settings, events)
+    return found + _unlike_provenance(settings, account)
 
 
 def _of_run(settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not rows:
-        return ["events: none is that of a training, and the statement is of one"]
+        return ["entries: none is that of a training, and the statement is of one"]
     unlike = [
         [name for name, value in row.items() if name not in settings or not alike(settings[name], value, SAME)]
         for row in rows
     ]
     place = min(range(len(rows)), key=lambda at: len(unlike[at]))  # the training that fits best
     found = [
-        f"settings.{name}: {_text(settings[name]) if name in settings else 'missing'}, but its event says"
+        f"settings.{name}: {_text(settings[name]) if name in settings else 'missing'}, but its entry says"
         f" {_text(rows[place][name])}"
         for name in unlike[place]
     ]
@@ -119,74 +108,48 @@ def _number(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _unlike_provenance(settings: Mapping[str, Any], events: Sequence[Event]) -> list[str]:
-    """Where the statement says that its tickets come from elsewhere than its events say."""
+def _unlike_provenance(settings: Mapping[str, Any], account: Account) -> list[str]:
+    """Where the statement says that its tickets come from elsewhere than its entries say."""
     kind, ticket_set = settings.get("provenance"), settings.get("ticket_set")
     if kind is not None and kind not in PROVENANCE:
         return [f"settings.provenance: {_text(kind)} is not one of {', '.join(PROVENANCE)}"]
     if kind is not None and ticket_set is None:
         return [f"settings.provenance: {_text(kind)}, but no ticket set is named"]
-    told = [
-        event.provenance for event in events if isinstance(event, ProvenanceEvent) and event.ticket_set == ticket_set
-    ]
-    if not told or (kind in told and (kind == "private" or "private" not in told)):
-        return []
-    says = "private" if "private" in told else told[0]
-    return [f"settings.provenance: {_text(kind)}, but its event says {says}"]
+    if kind == "private" and not any(entry.of(Unprotected) for entry in account.paid):
+        return ["settings.provenance: private, but no entry says that anything was released without protection"]
+    return []
 
 
-def _split(body: Mapping[str, Any], events: Sequence[Event]) -> list[str]:
-    """Events that the parts keep apart, though their ids show that they touched the same records."""
-    place = {id(event): number for number, event in enumerate(events)}
-    alike_ids: dict[tuple[str, str], list[Event]] = {}
-    for event in events:
-        alike_ids.setdefault((event.dataset.key_id, event.dataset.id), []).append(event)
-    stated = [set(part["events"]) for part in body["parts"]]
-    found = []
-    for group in alike_ids.values():
-        for _, piece in parts(group):
-            together = {place[id(event)] for event in piece}
-            if not any(together <= part for part in stated):
-                numbers = ", ".join(str(number + 1) for number in sorted(together))
-                found.append(
-                    f"parts: events {numbers} touched the same records by their ids, and no part holds them all"
-                )
-    return list(dict.fromkeys(found))
+def kept_apart(body: Mapping[str, Any]) -> str | None:
+    """Return what a statement would cost if the parts that it keeps apart were the same; None if it keeps none.
 
-
-def kept_apart(body: Mapping[str, Any], events: Sequence[Event]) -> str | None:
-    """What the statement would cost if the records that it keeps apart were the same, in a sentence; None if it keeps none.
-
-    Only the machine that events were made on can tell their records apart.
+    Raises:
+        ArtifactError: entries that cannot be read.
     """
-    if len(body["parts"]) < 2:
+    account = account_of(body)
+    if len(account.pieces) < 2:
         return None
-    certified = body["certified"]
+    together = replace(account, entries=tuple(replace(one, part=UNKNOWN_RECORDS) for one in account.entries))
     try:
-        total = json_figure(if_overlapping(events, certified["delta"], certified_by(body["accountant"])))
+        total = json_figure(together.epsilon(body["certified"]["delta"], certified_by(body["accountant"])))
     except InputError:
         total = "inf"
     return (
-        f"the events are counted in {len(body['parts'])} parts of records that the statement keeps apart, by its own word:"
-        " only the machine they were made on can tell; were datasets of other ids the same records: epsilon"
-        f" {total if isinstance(total, str) else format(total, '.4g')}"
+        f"the entries are counted in {len(account.pieces)} parts of records that the statement keeps apart, by its own word;"
+        f" were they the same records: epsilon {total if isinstance(total, str) else format(total, '.4g')}"
     )
 
 
 _FIGURES = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?|\binf\b")
 
 
-def _missing_notes(body: Mapping[str, Any], events: Sequence[Event]) -> list[str]:
-    """Notes that the events call for and the statement lacks; figures in them may be those of another version."""
-    certified = body["certified"]
-    told = [replace(event, dataset=replace(event.dataset, content=None)) for event in events]  # as if known by its id
-    due = called_for(told, certified["delta"], certified["unit"], certified_by(body["accountant"]))
+def _missing_notes(body: Mapping[str, Any], due: Sequence[str]) -> list[str]:
+    """Notes that the entries call for and the statement lacks; figures in them may be those of another version."""
     stated = {_FIGURES.sub("#", note) for note in body["notes"]}
-    several = any(note.startswith("releases protect users of several kinds") for note in body["notes"])
     return [
-        f"notes: its events call for one that is missing: {note:.120}"
+        f"notes: its entries call for one that is missing: {note:.120}"
         for note in map(in_flags, due)
-        if _FIGURES.sub("#", note) not in stated and not (several and note.startswith("there are releases for"))
+        if _FIGURES.sub("#", note) not in stated
     ]
 
 
@@ -199,7 +162,7 @@ def _compared(name: str, stated: Any, again: Any, tolerance: float) -> list[str]
         return [line for at, (one, two) in pairs for line in _compared(f"{name}.{at}", one, two, tolerance)]
     if alike(stated, again, tolerance):
         return []
-    return [f"{name}: {_text(stated)}, but its events give {_text(again)}"]
+    return [f"{name}: {_text(stated)}, but its entries give {_text(again)}"]
 
 
 def _text(value: Any) -> str:

@@ -171,8 +171,8 @@ def _notes(
     if len(terms) > 1:
         notes.append("certified epsilons are stated at different delta, relations or units: read each with its own")
     notes += [f"{row['run']}: its epsilons are for {row['other_terms']}" for row in rows if row["other_terms"]]
-    if any(one.part is not None and one.records.content == UNKNOWN for one in alike):
-        notes.append("records are taken for the same by their name: this machine cannot tell them apart")
+    if len({one.part.snapshot for one in alike if one.part is not None}) > 1:
+        notes.append("records are taken for the same by their name: their ledgers cannot tell whether they are")
     if any(row["low"] is not None for row in rows):
         notes.append(INTERVALS)
     if any(row["accuracy"] is not None and row["low"] is None for row in rows):

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.describe import describe
-from dpltm.privacy.event_json import from_json
+from dpltm.privacy.entry import RECORD, entry_from_json
 from dpltm.privacy.figures import figure
 from dpltm.reports.attacker import precision
 
@@ -36,16 +36,20 @@ ADJACENCY = {
     "add-remove": "Neighbouring datasets differ by one {unit} more or less.",
     "replace-one": "Neighbouring datasets differ by one {unit} replaced by another. Sensitivities are doubled for it.",
 }
-UNIT = {
-    "record": "One record. Whoever has several records is protected for each of them alone.",
-    "user": "All records of one user together.",
-}
+
+
+def unit_of(body: Mapping[str, Any]) -> str:
+    """Return whom the guarantee protects, in a sentence."""
+    unit = body["certified"]["unit"]
+    if unit == RECORD:
+        return "One record. Whoever has several records is protected for each of them alone."
+    return f"All records of one {unit} together."
 
 
 PROVENANCE = {
     "data-free": "They depend on no records: they cost nothing.",
     "public": "They were made from records declared public: they cost nothing.",
-    "dp": "They were made by a private mechanism, which stands in the ledger.",
+    "dp": "They were made by a private mechanism, which is among the entries.",
     "private": "They were made from private records with no mechanism: nothing can be certified.",
 }
 UNKNOWN_PROVENANCE = "Where they come from is not on record here."
@@ -61,7 +65,7 @@ def provenance_of(said: Mapping[str, Any]) -> str:
 
 def people(body: Mapping[str, Any]) -> str:
     """What a record is called where whole users are protected."""
-    return "persons" if body["certified"]["unit"] == "user" else "records"
+    return "records" if body["certified"]["unit"] == RECORD else "persons"
 
 
 FOR_SCHEMA = " for a schema"
@@ -82,7 +86,7 @@ def headline(body: Mapping[str, Any]) -> str:
     """The guarantee in one sentence."""
     certified = body["certified"]
     if certified["epsilon"] == "inf":
-        return "Nothing is certified: the events in the ledger bound no epsilon."
+        return "Nothing is certified: the entries bound no epsilon."
     if certified["epsilon"] == 0:
         return "No privacy is spent: nothing here was computed from private records."
     return (
@@ -93,15 +97,15 @@ def headline(body: Mapping[str, Any]) -> str:
 
 def meaning(body: Mapping[str, Any]) -> list[str]:
     """What the guarantee means for an attacker, in sentences."""
-    certified = body["certified"]
+    certified, unit = body["certified"], body["certified"]["unit"]
     if certified["adjacency"] == "replace-one":
         asks, thinks = (
-            ("which of two records was used", "that the one of two records was used, and not the other")
-            if certified["unit"] == "record"
-            else ("which of two users was among them", "that the one of two users was among them, and not the other")
+            (f"which of two {unit}s was among them", f"that the one of two {unit}s was among them, and not the other")
+            if unit != RECORD
+            else ("which of two records was used", "that the one of two records was used, and not the other")
         )
     else:
-        whose = "one record was" if certified["unit"] == "record" else "the records of one user were"
+        whose = "one record was" if unit == RECORD else f"the records of one {unit} were"
         asks, thinks = f"whether {whose} used", f"that {whose} used"
     if body["odds"] is None:
         return [f"No bound holds for an attacker who asks {asks}: he may always be right."]
@@ -115,7 +119,7 @@ def meaning(body: Mapping[str, Any]) -> list[str]:
         )
     if certified["epsilon"] != "inf" and certified["epsilon"] >= HARDLY:
         sentences.append(f"An epsilon of {figure(certified['epsilon'])} is hardly a guarantee.")
-    seen = ", the code and every intermediate network" if _kinds(body) & {"training"} else " and the code"
+    seen = ", the code and every intermediate network" if _mechanisms(body) & {"sgd"} else " and the code"
     sentences.append(f"These are bounds for the strongest attacker, who knows all other records{seen}.")
     return sentences
 
@@ -141,13 +145,13 @@ def guarantee_fields(body: Mapping[str, Any]) -> Iterator[Field]:
     if nominal is not None:
         claim = f"Claimed by {nominal['source']} and not proven. Shown beside the certified one, never instead of it."
         yield Field("nominal epsilon", figure(nominal["epsilon"]), claim)
-    whole = "number of persons" if certified["unit"] == "user" else "number of records"
+    whole = f"number of {people(body)}"
     yield Field(
         "delta", f"{certified['delta']:g}",
         "What is added beside e^epsilon in the bound on the chance of every set of outcomes. It should be far below 1/n,"
         f" where n is the {whole}.",
     )  # fmt: skip
-    yield Field("unit of privacy", certified["unit"], UNIT[certified["unit"]])
+    yield Field("unit of privacy", certified["unit"], unit_of(body))
     yield Field("neighbouring relation", certified["adjacency"], ADJACENCY[certified["adjacency"]].format(**certified))
     with_versions = ", ".join(f"{name} {number}" for name, number in body["computed_with"].items())
     method = ACCOUNTANTS[certified["accountant"]].help if certified["accountant"] in ACCOUNTANTS else ""
@@ -158,7 +162,8 @@ def guarantee_fields(body: Mapping[str, Any]) -> Iterator[Field]:
         "Whoever trains sees the records. The guarantee is about what is released afterwards.",
     )
     yield from (Field("what may be released", *said) for said in _covered(body))
-    yield Field("releases counted", str(len(body["events"])), "Each stands in the ledger below.")
+    paid = sum(entry["kind"] in ("release", "local") for entry in body["entries"])
+    yield Field("releases counted", str(paid), "Each stands in the list below.")
     if body["kind"] == "run":
         yield Field("cost of tuning", *_tuning(body))
     if (budget := settings.get("budget")) is not None:
@@ -168,17 +173,17 @@ def guarantee_fields(body: Mapping[str, Any]) -> Iterator[Field]:
         )
 
 
-def _kinds(body: Mapping[str, Any]) -> set[str]:
-    return {event["kind"] for event in body["events"]}
+def _mechanisms(body: Mapping[str, Any]) -> set[str]:
+    return {mechanism["mechanism"] for entry in body["entries"] for mechanism in entry["mechanisms"]}
 
 
 def _covered(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What may be published, by what was paid for; nothing where the figure covers no more than its ledger names."""
-    kinds = _kinds(body)
+    """What may be published, by what was paid for; nothing where the figure covers no more than its entries name."""
+    kinds = _mechanisms(body)
     if "search" in kinds:
         # privacy-model.md 5.7: the price rests on nobody seeing the other tries, nor how many there were
         yield "the best try alone", "The other tries, their scores and how many there were must stay secret."
-    elif "training" in kinds:
+    elif "sgd" in kinds:
         yield (
             "all noisy steps",
             "The figure counts every step, so intermediate networks are covered as well as the last one.",
@@ -186,10 +191,8 @@ def _covered(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _tuning(body: Mapping[str, Any]) -> tuple[str, str]:
-    if "search" in _kinds(body):
-        return "paid for", "A private search stands in the ledger, and the certified epsilon includes it."
-    if (source := body["settings"].get("tuned_on")) is not None:
-        return "0", f"Settings were searched on {source}, declared public."
+    if "search" in _mechanisms(body):
+        return "paid for", "A private search is among the entries, and the certified epsilon includes it."
     return (
         "not counted",
         "No search is on record. If settings, seeds or stopping were chosen by private scores, that is not covered.",
@@ -216,7 +219,7 @@ def mechanism_fields(body: Mapping[str, Any]) -> Iterator[Field]:
     said = body["settings"]
     if said.get("sampling_rate") is None:
         return
-    one = "person" if body["certified"]["unit"] == "user" else "record"
+    one = "record" if body["certified"]["unit"] == RECORD else "person"
     if said["sampling_rate"] == 1:
         yield Field(
             "sampling", f"none: all {one}s, each step", "Nothing is gained by sampling: every step sees everybody."
@@ -297,12 +300,12 @@ def record_fields(body: Mapping[str, Any]) -> Iterator[Field]:
 def _bounds(body: Mapping[str, Any]) -> str:
     """Where the bounds of features come from: of a schema that was found in private records, its release."""
     found = [
-        str(number) for number, event in enumerate(body["events"], start=1)
-        if str(event.get("what", "")).endswith(FOR_SCHEMA)
+        str(number) for number, entry in enumerate(body["entries"], start=1)
+        if str(entry.get("words", "")).endswith(FOR_SCHEMA)
     ]  # fmt: skip
     if found:
-        numbers = f"{'events' if len(found) > 1 else 'event'} {', '.join(found)}"
-        return f"Of columns found under differential privacy ({numbers} of the ledger). Values outside saturate."
+        numbers = f"{'entries' if len(found) > 1 else 'entry'} {', '.join(found)}"
+        return f"Of columns found under differential privacy ({numbers}). Values outside saturate."
     origin = body["settings"].get("bounds_origin")
     return "Public; values outside saturate." + (f" Where they come from: {origin}." if origin else "")
 
@@ -345,9 +348,9 @@ def outcome_fields(body: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def ledger_rows(body: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The events: number, records, and what they say."""
-    events = [from_json(event) for event in body["events"]]
-    return [(str(number), str(event.dataset), describe(event)) for number, event in enumerate(events, start=1)]
+    """Return the entries: number, records, and what they say."""
+    entries = [entry_from_json(entry) for entry in body["entries"]]
+    return [(str(number), str(entry.part), describe(entry)) for number, entry in enumerate(entries, start=1)]
 
 
 def _plain(value: Any) -> str:

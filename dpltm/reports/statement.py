@@ -1,34 +1,32 @@
 """A statement: what was done to which records, what that guarantees, and what came of it, as one JSON object.
 
-It is what cards carry and reports show (docs/formats.md, *Statements*). The guarantee follows from the events in it, so
+It is what cards carry and reports show (docs/formats.md, *Statements*). The guarantee follows from the entries in it, so
 whoever has it can compute it again (``dpltm.reports.checking``), without the records and without torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, get_args
 
-from dpltm.errors import ArtifactError, DpltmError, InputError, in_flags
-from dpltm.privacy.accountant import profile
+from dpltm.errors import ArtifactError, InputError, in_flags
+from dpltm.privacy import statement as privacy
+from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import ACCOUNTANTS
-from dpltm.privacy.event_json import from_json, to_json
-from dpltm.privacy.events import Event
-from dpltm.privacy.mechanisms import Adjacency, Sampling, Unit
-from dpltm.privacy.parts import mechanisms_of, parts
-from dpltm.privacy.report import report
+from dpltm.privacy.entry import entry_from_json, to_json
+from dpltm.privacy.mechanisms import Adjacency, Sampling
 from dpltm.privacy.trade_off import Curves, curves_of_profiles
 from dpltm.reports.attacker import odds
 
-FORMAT, SCHEMA = "dpltm-statement", 1
+FORMAT, SCHEMA = "dpltm-statement", 2
 
 LIBRARIES = ("dpltm", "numpy", "scipy", "dp-accounting")
 """Those that figures are computed with."""
 
-MAX_EVENTS = 2000
+MAX_ENTRIES = 2000
 """Of a statement; more are too many to read."""
 
 
@@ -39,14 +37,12 @@ class Terms:
     Attributes:
         delta: in (0, 1).
         accountant: that was asked for.
-        adjacency: where no event fixes one.
-        unit: whom it protects; None for that of the events.
+        adjacency: where no entry fixes one.
     """
 
     delta: float = 1e-5
     accountant: str = "pld"
     adjacency: Adjacency = "add-remove"
-    unit: Unit | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class Subject:
         name: of its folder.
         settings: public settings, by name: texts, numbers, truth values or None.
         outcome: what came of it, likewise.
-        notes: sentences, beside those that the events call for.
+        notes: sentences, beside those that the entries call for.
         versions: of the libraries that made it.
         state: ``finished``, ``unfinished`` or ``damaged``.
     """
@@ -72,24 +68,22 @@ class Subject:
     state: str = "finished"
 
 
-def statement(subject: Subject, events: Sequence[Event], terms: Terms, held: Iterable[Event] = ()) -> dict[str, Any]:
-    """The statement on ``events``, which touched records that may overlap.
+def statement(subject: Subject, account: Account, terms: Terms) -> dict[str, Any]:
+    """Return the statement on everything in an account.
 
     Args:
         subject: what it is about.
-        events: that the guarantee covers.
+        account: of what it depends on; without a ledger, so that it can be computed again from its entries.
         terms: what the guarantee is stated at.
-        held: all that the ledger holds, on whatever records.
 
     Raises:
-        InputError: more events than a statement may hold.
+        InputError: more entries than a statement may hold.
     """
-    events = tuple(events)
-    if len(events) > MAX_EVENTS:
-        raise InputError(f"{subject.name}: {len(events):,} events, more than the {MAX_EVENTS:,} of a statement")
-    said = report(events, terms.delta, terms.adjacency, subject.notes, terms.accountant, terms.unit, held)
-    pieces = parts(events)
-    place = {id(event): number for number, event in enumerate(events)}
+    if len(account.entries) > MAX_ENTRIES:
+        raise InputError(
+            f"{subject.name}: {len(account.entries):,} entries, more than the {MAX_ENTRIES:,} of a statement"
+        )
+    said = privacy.statement(account, terms.delta, terms.accountant, terms.adjacency, subject.notes)
     return {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -97,13 +91,10 @@ def statement(subject: Subject, events: Sequence[Event], terms: Terms, held: Ite
         "name": subject.name,
         "state": subject.state,
         **said.to_json(),
-        "notes": list(
-            dict.fromkeys(in_flags(note) for note in said.notes)
-        ),  # those of a training are in flags already
+        "notes": list(dict.fromkeys(in_flags(note) for note in said.notes)),  # of a training they are in flags already
         "accountant": terms.accountant,
-        "odds": odds_of(pieces_curves([part for _, part in pieces], said.certified.unit)),
-        "events": [to_json(event) for event in events],
-        "parts": [{"records": str(ref), "events": [place[id(each)] for each in part]} for ref, part in pieces],
+        "odds": odds_of(curves_of(account)),
+        "entries": [to_json(entry) for entry in account.entries],
         "settings": dict(subject.settings),
         "outcome": dict(subject.outcome),
         "computed_with": {name: version(name) for name in LIBRARIES},
@@ -111,51 +102,35 @@ def statement(subject: Subject, events: Sequence[Event], terms: Terms, held: Ite
     }
 
 
-def pieces_curves(pieces: Sequence[Sequence[Event]], unit: Unit) -> Curves | None:
-    """The certified curves over parts of the records; None where nothing, or no curve, can be certified."""
+def curves_of(account: Account) -> Curves | None:
+    """Return the certified curves of an account; None where it holds nothing paid, or nothing can be certified."""
     try:
-        return curves_of_profiles([profile(mechanisms_of(part), unit=unit) for part in pieces])
+        return curves_of_profiles(account.profiles()) if account.paid else None
     except InputError:
         return None
 
 
 def odds_of(curves: Curves | None) -> dict[str, Any] | None:
-    """The best attacker against certified curves, as JSON; None where there are none."""
+    """Return the best attacker against certified curves, as JSON; None where there are none."""
     return None if curves is None else odds(curves).to_json()
 
 
-def events_of(body: Mapping[str, Any]) -> tuple[Event, ...]:
-    """The events in a statement, in their order.
+def account_of(body: Mapping[str, Any]) -> Account:
+    """Return the account of the entries in a statement.
 
     Raises:
-        ArtifactError: one that cannot be read.
+        ArtifactError: one that cannot be read, or that protects another unit than the statement says.
     """
-    events = []
-    for number, one in enumerate(body["events"], start=1):
+    entries = []
+    for number, one in enumerate(body["entries"], start=1):
         try:
-            events.append(from_json(one))
-        except DpltmError as error:
-            raise ArtifactError(f"event {number}: {error}") from None
-    return tuple(events)
-
-
-def pieces_of(body: Mapping[str, Any], events: Sequence[Event]) -> list[tuple[Event, ...]]:
-    """The events by part of the records, as the statement divides them.
-
-    Raises:
-        ArtifactError: a part names an event that is not there, or an event is in no part.
-    """
-    known = range(len(events))
-    pieces = [part["events"] for part in body["parts"]]
-    if any(
-        isinstance(place, bool) or not isinstance(place, int) or place not in known
-        for part in pieces
-        for place in part
-    ):
-        raise ArtifactError("parts: one names an event that is not there")
-    if missing := set(known) - {place for part in pieces for place in part}:
-        raise ArtifactError(f"parts: event {min(missing) + 1} is in none of them, so it would count for nothing")
-    return [tuple(events[place] for place in part) for part in pieces]
+            entries.append(entry_from_json(one))
+        except ArtifactError as error:
+            raise ArtifactError(f"entry {number}: {error}") from None
+    try:
+        return Account(tuple(entries), unit=body["certified"]["unit"])
+    except InputError as error:
+        raise ArtifactError(f"entries: {error}") from None
 
 
 _SCALAR = (str, int, float, bool, type(None))
@@ -165,10 +140,10 @@ _NOMINAL = {"epsilon": (int, float, str), "delta": (int, float), "source": str}
 _SHAPE: dict[str, Any] = {
     "format": str, "schema": int, "kind": str, "name": str, "state": str, "certified": dict,
     "nominal": (dict, type(None)), "notes": list,
-    "accountant": str, "odds": (dict, type(None)), "events": list, "parts": list, "settings": dict, "outcome": dict,
+    "accountant": str, "odds": (dict, type(None)), "entries": list, "settings": dict, "outcome": dict,
     "computed_with": dict, "versions": dict,
 }  # fmt: skip
-_CHOICES = {name: get_args(kind) for name, kind in (("adjacency", Adjacency), ("unit", Unit), ("sampling", Sampling))}
+_CHOICES = {name: get_args(kind) for name, kind in (("adjacency", Adjacency), ("sampling", Sampling))}
 
 
 def check_shape(body: Mapping[str, Any]) -> None:
@@ -194,10 +169,8 @@ def check_shape(body: Mapping[str, Any]) -> None:
         raise ArtifactError(f"kind: {body['kind']!r:.40} is not one of run, tickets, sweep")
     if body["state"] not in ("finished", "unfinished", "damaged"):
         raise ArtifactError(f"state: {body['state']!r:.40} is not one of finished, unfinished, damaged")
-    if not 0 <= len(body["events"]) <= MAX_EVENTS:
-        raise ArtifactError(f"events: {len(body['events']):,}, more than the {MAX_EVENTS:,} of a statement")
-    for part in body["parts"]:
-        _keys("parts", part, {"records": str, "events": list})
+    if len(body["entries"]) > MAX_ENTRIES:
+        raise ArtifactError(f"entries: {len(body['entries']):,}, more than the {MAX_ENTRIES:,} of a statement")
     if not all(isinstance(note, str) for note in body["notes"]):
         raise ArtifactError("notes: one is no text")
     if body["odds"] is not None:

@@ -5,19 +5,16 @@ The folder may be somebody else's, or damaged: whatever is not of the type it sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpltm.errors import InputError
 from dpltm.options.train import PER_UNIT
-from dpltm.privacy.event_json import ref_from_text
-from dpltm.privacy.events import UNKNOWN_RECORDS, Event, NonPrivateEvent, ProvenanceEvent
-from dpltm.privacy.mechanisms import Adjacency, Unprotected
-from dpltm.privacy.own_event import other_event
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.mechanisms import Adjacency, Selection
 from dpltm.reports.fields import PROVENANCE
 from dpltm.reports.intervals import interval
 from dpltm.reports.statement import Subject, Terms
-from dpltm.reports.trainings import matching, rows_of
+from dpltm.reports.trainings import clip_norm_in, rows_of
 
 if TYPE_CHECKING:
     from dpltm.pruning.ticket_set import TicketSet
@@ -60,12 +57,10 @@ def terms_of_run(config: Mapping[str, Any]) -> Terms:
     options = section(config, "options")
     delta = number(options.get("delta"))
     adjacency: Adjacency = "replace-one" if options.get("adjacency") == "replace-one" else "add-remove"
-    unit = config.get("unit")
     return Terms(
         delta if delta is not None and 0 < delta < 1 else 1e-5,
         options["accountant"] if text(options.get("accountant")) in ("pld", "rdp", "ma", "clt") else "pld",
         adjacency,
-        unit if unit in ("record", "user") else "record",
     )
 
 
@@ -73,19 +68,17 @@ def run_subject(
     name: str,
     config: Mapping[str, Any],
     result: Mapping[str, Any],
-    events: Sequence[Event],
+    entry: Entry | None,
     *,
-    held: Sequence[Event] = (),
     parameters: int | None = None,
     versions: Mapping[str, Any] | None = None,
 ) -> Subject:
-    """A run, from its ``config.json``, ``result.json`` and ledger.
+    """Return what a run is, from its ``config.json``, ``result.json`` and lineage.
 
     Args:
         name: of its folder.
         config, result: what these files hold; empty where they are missing.
-        events: of its ledger, on the records that it was trained on.
-        held: all events of its ledger.
+        entry: that paid for it; None where that is not known.
         parameters: of its network, if that could be read.
         versions: what ``environment.json`` holds.
     """
@@ -95,8 +88,8 @@ def run_subject(
     bounds = config.get("bounds")
     low, high = map(number, bounds) if isinstance(bounds, list) and len(bounds) == 2 else (None, None)
     settings: dict[str, Any] = {
-        "dataset": text(section(config, "records").get("name")),
-        "records": records_of(config, events),
+        "dataset": text(section(config, "part").get("name")),
+        "records": text(section(config, "part").get("name")),
         "model": text(config.get("model")),
         "features": count(config.get("features")),
         "classes": count(config.get("classes")),
@@ -107,43 +100,26 @@ def run_subject(
         "bounds_origin": text(config.get("bounds_origin")),
         "expected_batch": batch,
         "groups": groups,
-        "divisor": number(config.get("divisor", batch if groups is None else groups)),  # not in older runs
-        "per_unit": (count(options.get("per_unit")) or PER_UNIT) if config.get("unit") == "user" else None,
+        "divisor": number(config.get("divisor")),
+        "per_unit": (count(options.get("per_unit")) or PER_UNIT) if config.get("of_persons") else None,
         "public_records": None if not rate or batch is None else round(batch / rate),
         **{key: number(facts.get(key)) for key in _FACTS},
         **{key: text(facts.get(key)) for key in _WORDS},
         "precision": text(options.get("precision")),
         "budget": number(options.get("epsilon")),
-        "tuned_on": _searched_on(options.get("tuned_on")),
+        "clip_norm": clip_norm_in(text(facts.get("filter"))),
         "sums": _sums(options, facts, text(config.get("model"))) if facts else None,
         "tries": number(facts.get("mean_tries")),
         "tried": count(facts.get("settings")),
-        **(matching(facts, events) or {}),
-        **_of_tickets(config, (*held, *events)),
+        **next(iter([] if entry is None else _fitting(entry, facts)), {}),
+        **_of_tickets(config),
     }
     return Subject("run", name, settings, outcome_of(config, result), _notes(result), _texts(versions or {}))
 
 
-def of_unknown_cost(what: str) -> Event:
-    """Stands for releases of which no event can be read: nothing is certified then, rather than nothing spent.
-
-    Args:
-        what: why, in a few words.
-    """
-    return NonPrivateEvent(UNKNOWN_RECORDS, Unprotected(), what, time="")
-
-
-def holds_training(config: Mapping[str, Any], events: Sequence[Event]) -> bool:
-    """Whether the training that a run tells of is among the events of its ledger."""
-    facts = section(config, "resolved")
-    return bool(facts) and matching(facts, events) is not None and other_event(config, events) is None
-
-
-def records_of(config: Mapping[str, Any], events: Sequence[Event]) -> str | None:
-    """The records that were trained on, as people name them."""
-    name = text(section(config, "records").get("name"))
-    refs = [event.dataset for event in events if rows_of(event)]
-    return str(refs[-1]) if refs else name
+def _fitting(entry: Entry, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The trainings of an entry, the one that a run took first."""
+    return sorted(rows_of(entry), key=lambda row: row["noise_multiplier"] != facts.get("noise_multiplier"))
 
 
 def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,11 +140,12 @@ def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str
 
 def set_subject(tickets: TicketSet) -> Subject:
     """A ticket set."""
-    config = tickets.config
-    spec = tickets.body.spec
+    config, spec = tickets.config, tickets.body.spec
+    made = [entry for entry in tickets.lineage.entries if entry.kind in ("public", "release")]
+    sources = [entry.part for entry in made if not entry.of(Selection)]
     settings: dict[str, Any] = {
-        "dataset": None if tickets.source is None else tickets.source.name,
-        "records": None if tickets.source is None else str(tickets.source),
+        "dataset": None if not sources else sources[0].name,
+        "records": ", ".join(dict.fromkeys(map(str, sources))) or None,
         "model": spec.text,
         "features": spec.features,
         "classes": spec.classes,
@@ -183,39 +160,12 @@ def set_subject(tickets: TicketSet) -> Subject:
     return Subject("tickets", tickets.path.name if tickets.path else tickets.name, settings)
 
 
-def events_of_set(tickets: TicketSet) -> tuple[Event, ...]:
-    """What a set says of the records that it was made from: what that spent, or that there was no mechanism."""
-    if tickets.source is None:
-        return ()
-    said = ProvenanceEvent(tickets.source, tickets.provenance, tickets.id, time="")
-    return (*((said,) if tickets.provenance == "private" else ()), *tickets.events)
-
-
-def _of_tickets(config: Mapping[str, Any], events: Sequence[Event]) -> dict[str, Any]:
-    """The ticket set that a run started from, and where its masks come from; None where that is not on record.
-
-    An event that calls them private outweighs what the configuration says.
-    """
-    ticket_set = text(config.get("ticket_set_id"))
+def _of_tickets(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The ticket set that a run started from, and where its masks come from; None where that is not on record."""
+    ticket_set, written = text(config.get("ticket_set_id")), config.get("provenance")
     if ticket_set is None:
         return {}
-    kinds = [
-        event.provenance for event in events if isinstance(event, ProvenanceEvent) and event.ticket_set == ticket_set
-    ]
-    written = config.get("provenance")
-    if written in PROVENANCE:
-        kinds.append(written)
-    kind = "private" if "private" in kinds else next(iter(kinds), None)
-    return {"ticket_set": ticket_set, "provenance": kind}
-
-
-def _searched_on(value: object) -> str | None:
-    if not isinstance(value, str) or (written := text(value.partition("\n")[0])) is None:
-        return None
-    try:
-        return ref_from_text("tuned_on", written).name
-    except InputError:
-        return None
+    return {"ticket_set": ticket_set, "provenance": written if written in PROVENANCE else None}
 
 
 def _sums(options: Mapping[str, Any], facts: Mapping[str, Any], model: str | None) -> str:

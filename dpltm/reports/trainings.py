@@ -1,71 +1,43 @@
-"""What events say of trainings, as rows that the settings of a run are compared with."""
+"""What entries say of trainings, as rows that the settings of a run are compared with."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dpltm.privacy.events import Event, SearchEvent, TrainingEvent
-from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 
 SHARED = ("sampling_rate", "steps", "noise_multiplier", "sensitivity", "nominal_sensitivity")
-"""Settings of a training that the mechanism of its event holds as well."""
-
-TOLERANCE = 1e-6
-"""By how much two settings may differ, in parts of themselves, and be the same."""
+"""Settings of a training that the mechanism of its entry holds as well."""
 
 _CLIP_NORM = re.compile(r"\bC=([0-9][0-9.e+-]*)")
 
 
-def clip_norm_in(filter: str) -> float | None:
-    """The norm that gradients are clipped to, from the text of a filter; None for one that does not clip."""
-    found = _CLIP_NORM.search(filter)
+def clip_norm_in(filter: str | None) -> float | None:
+    """Return the norm that gradients are clipped to, from the text of a filter; None for one that does not clip."""
+    found = _CLIP_NORM.search(filter or "")
     try:
         return float(found[1]) if found else None
     except ValueError:
         return None
 
 
-def rows_of(event: Event) -> list[dict[str, Any]]:
-    """The trainings that an event stands for: one, or each that a search may have taken; none of any other event."""
-    if isinstance(event, TrainingEvent):
-        return [{**_row(event, event.mechanism, event.filter, event.noise), "live": event.live}]
-    if isinstance(event, SearchEvent):  # whose live coordinates are those of the largest of its trainings
-        return [
-            _row(event, training, filter, "secure")
-            for training in dict.fromkeys(event.mechanism.trainings)
-            for filter in event.filter.split(" or ")
-        ]
-    return []
+def rows_of(entry: Entry) -> list[dict[str, Any]]:
+    """Return the trainings that an entry stands for: one, or each that a search may have taken; none of any other."""
+    tried = [sgd for search in entry.of(PrivateSearch) for sgd in search.trainings]
+    return [_row(entry, sgd) for sgd in dict.fromkeys([*entry.of(NoisySgd), *tried])]
 
 
-def _row(event: Event, mechanism: NoisySgd, filter: str, noise: str) -> dict[str, Any]:
+def _row(entry: Entry, mechanism: NoisySgd) -> dict[str, Any]:
     return {
         **{name: getattr(mechanism, name) for name in SHARED},
         "noise_std": mechanism.noise_std,
-        "filter": filter,
-        "clip_norm": clip_norm_in(filter),
-        "noise_bits": noise,
-        "dataset": event.dataset.name,
-        "records": str(event.dataset),
+        "noise_bits": mechanism.bits,
+        "dataset": entry.part.name,
+        "records": str(entry.part),
     }
-
-
-def matching(facts: Mapping[str, Any], events: Iterable[Event]) -> dict[str, Any] | None:
-    """The row of the last event that agrees with all that ``facts`` say of it; None where none does.
-
-    Args:
-        facts: of a run, as its ``config.json`` has them; further keys are left alone.
-        events: of its ledger.
-    """
-    keys = [name for name in (*SHARED, "filter", "live") if name in facts]
-    for event in reversed(tuple(events)):
-        for row in rows_of(event):
-            if all(name not in row or alike(facts[name], row[name], TOLERANCE) for name in keys):
-                return row
-    return None
 
 
 def alike(one: Any, other: Any, tolerance: float) -> bool:

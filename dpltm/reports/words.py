@@ -9,7 +9,7 @@ from dpltm.privacy.figures import figure
 from dpltm.reports.fields import HARDLY, people, percent, provenance_of
 
 TICKETS = "A lottery ticket is a small part of a network, found by training, pruning and going back to the start."
-LEDGER = "Whatever touched private records stands in the ledger, and the figure covers all of it."
+ENTRIES = "Whatever touched private records is among the entries, and the figure covers all of it."
 
 
 def in_plain_words(body: Mapping[str, Any]) -> list[str]:
@@ -34,14 +34,17 @@ def _run(said: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
         lines.append(f"A person may have several records; {said['per_unit']:,} of each person were used at most.")
     if said.get("ticket_set") is not None:
         lines.append(f"It started from a ticket, round {said.get('round')} of a set. {TICKETS} {provenance_of(said)}")
-    kinds = [event["kind"] for event in body["events"]]
+    kinds = {mechanism["mechanism"] for entry in body["entries"] for mechanism in entry["mechanisms"]}
     if "search" in kinds and said.get("tries") is not None:
         lines.append(
             f"It is the best of a secret number of trainings, {said['tries']:.3g} in the mean, each at one of"
             f" {said.get('tried')} settings drawn at random. The figure pays for all of them."
         )
     released = dict.fromkeys(
-        str(event["what"]) for event in body["events"] if event["kind"] in ("gaussian", "laplace")
+        str(entry["words"])
+        for entry in body["entries"]
+        if {mechanism["mechanism"] for mechanism in entry["mechanisms"]} & {"gaussian", "laplace"}
+        and not any(mechanism["mechanism"] == "sgd" for mechanism in entry["mechanisms"])
     )
     if released:
         lines.append(f"Released with noise of their own, and counted as well: {', '.join(released)}.")
@@ -76,6 +79,4 @@ def _cost(body: Mapping[str, Any]) -> str:
     if certified["epsilon"] == 0:
         return "No private record was touched, so it may be released without a thought for privacy."
     little = " So large an epsilon is hardly a guarantee." if certified["epsilon"] >= HARDLY else ""
-    return (
-        f"Together this costs epsilon {figure(certified['epsilon'])} at delta {certified['delta']:g}. {LEDGER}{little}"
-    )
+    return f"Together this costs epsilon {figure(certified['epsilon'])} at delta {certified['delta']:g}. {ENTRIES}{little}"

@@ -1,4 +1,4 @@
-"""``dpltm privacy check``: the figures of a card are computed again from the events in it. No torch, and no records."""
+"""``dpltm privacy check``: the figures of a card are computed again from the entries in it. No torch, and no records."""
 
 from __future__ import annotations
 
@@ -9,32 +9,27 @@ from typing import Any
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.privacy import CheckOptions
 from dpltm.reports.checking import differences, kept_apart
-from dpltm.reports.statement import events_of
 from dpltm.stages.progress import Progress
 from dpltm.tickets.files import digest_of, read_bytes
 from dpltm.tickets.model_card import BEGIN, END, MOST, edits, read_statement
 
 COMPARED = (
-    "compared with the events: both epsilons, the attacker's figures, sampling, steps, noise, sensitivity, filter, clip"
-    " norm, live coordinates, records, batch and divisor, parts as far as ids tell, notes that are due"
+    "compared with the entries: both epsilons, the attacker's figures, sampling, steps, noise, sensitivity, records, batch"
+    " and divisor, notes that are due"
 )
 FIGURES = (
-    "compared with the events: both epsilons, the attacker's figures, provenance, parts as far as ids tell, notes that are"
-    " due; no settings of a training"
+    "compared with the entries: both epsilons, the attacker's figures, notes that are due; no settings of a training"
 )
 WORD = (
-    "the writer's word: the events themselves, accuracy, audit, budget asked for, names of datasets, bounds, how sums were"
-    " rounded, tuning on other records, where tickets come from if no event says, the network, figures inside notes, further"
+    "the writer's word: the entries themselves, accuracy, audit, budget asked for, names of datasets, filter, clip norm,"
+    " live coordinates, bounds, how sums were rounded, where tickets come from, the network, figures inside notes, further"
     " notes"
 )
 UNSIGNED = (
-    "nothing here is signed: whoever writes other events, and all figures that follow from them, is not found out; compare"
-    " the events with the ledger of whoever trained"
+    "nothing here is signed: whoever writes other entries, and all figures that follow from them, is not found out; compare"
+    " the entries with the ledger of whoever trained"
 )
 PAGE = "only the statement inside the page was compared, not its words and pictures; a card is compared line by line"
-ALONE = (
-    "which events touched the same records is the statement's own word: only the machine they were made on can tell"
-)
 
 
 def check(options: CheckOptions, progress: Progress) -> dict[str, Any]:
@@ -73,17 +68,14 @@ def check(options: CheckOptions, progress: Progress) -> dict[str, Any]:
         found = [str(error), *found]
     apart = None
     with contextlib.suppress(ArtifactError):  # which is among the problems
-        apart = kept_apart(body, events_of(body))
-    if apart is not None:
-        notes.append(apart)
-    elif len({event["dataset"]["name"] for event in body["events"]}) > 1:
-        notes.append(ALONE)
+        apart = kept_apart(body)
+    notes += [] if apart is None else [apart]
     notes += [COMPARED if body["kind"] == "run" and body["state"] == "finished" else FIGURES, WORD]
     return {
         "card": str(path),
         "ok": not found,
         "problems": found,
-        "events": len(body["events"]),
+        "entries": len(body["entries"]),
         "privacy": {key: body[key] for key in ("certified", "nominal", "notes")},
         "notes": notes,
     }

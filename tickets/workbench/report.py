@@ -11,17 +11,16 @@ from typing import Any
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
 from dpltm.networks.masks import Mask
 from dpltm.options.report import ReportRequest
+from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
-from dpltm.privacy.events import Event
+from dpltm.privacy.entry import RECORD
 from dpltm.privacy.figures import figure
-from dpltm.privacy.report import costs_alone
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records.catalogue import catalogue
 from dpltm.reports import fields
 from dpltm.reports.fields import Field
-from dpltm.reports.statement import Subject, Terms, pieces_curves, pieces_of, statement
+from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import (
-    events_of_set,
     number,
     run_subject,
     section,
@@ -30,7 +29,6 @@ from dpltm.reports.subjects import (
     text,
 )
 from dpltm.reports.words import in_plain_words
-from dpltm.stages.audit import audit
 from dpltm.stages.progress import Progress
 from dpltm.tickets import report_charts as charts
 from dpltm.tickets.curve_files import check_plot
@@ -43,6 +41,7 @@ from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.svg import Chart
 from dpltm.tickets.sweep_report import find_sweep, is_sweep
 from dpltm.tickets.workbench.opening import free_name
+from dpltm.verbs.audit import audit
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Reported:
 
     Attributes:
         statement: signed.
-        events: of the statement.
+        account: of the statement.
         terms: of its guarantee.
         sections: beside those that every report has.
         problems: what is missing or wrong.
@@ -59,7 +58,7 @@ class Reported:
     """
 
     statement: dict[str, Any]
-    events: tuple[Event, ...]
+    account: Account
     terms: Terms
     sections: Sequence[Section] = ()
     problems: Sequence[str] = ()
@@ -134,9 +133,9 @@ def reported(target: str, progress: Progress) -> Reported:
 
 
 def _charts(made: Reported) -> list[Chart]:
-    curves = pieces_curves(pieces_of(made.statement, made.events), made.statement["certified"]["unit"])
+    curves = curves_of(made.account)
     drawn = [chart for part in made.sections for chart in part.charts]
-    return [*drawn, *([] if curves is None or not made.events else [charts.trade_off(curves)])]
+    return [*drawn, *([] if curves is None else [charts.trade_off(curves)])]
 
 
 # a run
@@ -146,35 +145,32 @@ def _of_run(found: FoundRun, progress: Progress) -> Reported:
     config, result, problems = found.config or {}, found.result or {}, list(found.problems)
     terms = terms_of_run(config)
     if found.state == "unfinished":
-        notes = ("the run has not ended; what its events cost is spent already",)
+        notes = ("the run has not ended; what it costs is spent already",)
         subject = Subject("run", found.path.name, notes=notes, state="unfinished")
-        return Reported(
-            signed(statement(subject, found.events, terms)), found.events, terms, (), problems, found.state
-        )
+        body = statement(subject, found.account, terms)
+        return Reported(signed(body), found.account, terms, (), problems, found.state)
     parameters = None if found.run is None else found.run.spec.parameters
     subject = run_subject(
-        found.path.resolve().name, config, result, found.events, held=found.held, parameters=parameters,
-        versions=found.environment,
+        found.path.resolve().name, config, result, found.entry, parameters=parameters, versions=found.environment,
     )  # fmt: skip
     attacked = _audit(found, progress)
     subject = replace(subject, outcome={**subject.outcome, **attacked})
-    body = statement(subject, found.events, terms, found.held)
+    body = statement(subject, found.account, terms)
     problems += _unlike_result(body, result)
     state = "damaged" if problems else found.state
     sections = list(_run_sections(found, body["settings"].get("provenance"), bool(attacked)))
-    return Reported(signed({**body, "state": state}), found.events, terms, sections, problems, state)
+    return Reported(signed({**body, "state": state}), found.account, terms, sections, problems, state)
 
 
 def _unlike_result(body: dict[str, Any], result: Any) -> list[str]:
-    """Where a run's own result says another epsilon than its ledger gives."""
+    """Where a run's own result says a smaller epsilon than its lineage gives; what its ledger holds beside may add to it."""
     stated = section(section(result, "privacy"), "certified").get("epsilon")
-    again = body["certified"]["epsilon"]
+    again = float(body["certified"]["epsilon"])
     value = math.inf if stated == "inf" else number(stated)
-    if value is None or math.isclose(value, float(again), rel_tol=1e-3):
+    if value is None or value >= again * (1 - 1e-3):
         return []
     return [
-        f"result.json says certified epsilon {figure(value)}, but the ledger gives {figure(again)}: one of them was changed,"
-        " or its records cannot be told from others on this machine"
+        f"result.json says certified epsilon {figure(value)}, but its lineage gives {figure(again)}: one of them was changed"
     ]
 
 
@@ -184,7 +180,7 @@ def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
         return {}
     progress.say("looking for the canaries")
     try:
-        findings = audit(replace(found.run, events=found.held))
+        findings = audit(found.run)
     except DpltmError:
         return {}
     return {
@@ -236,7 +232,7 @@ def _tickets_of(found: FoundRun) -> TicketSet | None:
 def _image_of(found: FoundRun) -> tuple[int, ...] | None:
     """The shape of an image, where the records of a run are known to be some."""
     config = found.config or {}
-    name = text(section(config, "records").get("name"))
+    name = text(section(config, "part").get("name"))
     if config.get("feature_map") is not None or name is None:
         return None
     described = catalogue().get(name)
@@ -247,29 +243,31 @@ def _image_of(found: FoundRun) -> tuple[int, ...] | None:
 
 
 def _of_set(tickets: TicketSet) -> Reported:
-    events = events_of_set(tickets)
     delta = number(tickets.config.get("delta"))
     terms = Terms(delta if delta is not None and 0 < delta < 1 else 1e-5)
-    body = statement(set_subject(tickets), events, terms)
-    source = None if tickets.source is None else catalogue().get(tickets.source.name)
+    paid = tickets.lineage.paid
+    account = Account.of((), tickets.lineage, unit=paid[0].unit if paid else RECORD)
+    subject = set_subject(tickets)
+    body = statement(subject, account, terms)
+    source = catalogue().get(str(subject.settings["dataset"]))
     image = source.shape if source is not None and source.kind == "image" and tickets.feature_map is None else None
     last = tickets.body.tickets[-1]
     sections = [
         _ticket_section(tickets, None),
         _mask_section(last.mask, image, tickets.provenance, f" of round {last.round}"),
     ]
-    return Reported(signed(body), events, terms, sections)
+    return Reported(signed(body), account, terms, sections)
 
 
 def _of_sweep(path: Path) -> Reported:
     found = find_sweep(path)
-    body = statement(replace(found.subject, state=found.state), found.events, found.terms)
+    body = statement(replace(found.subject, state=found.state), found.account, found.terms)
     rows = Section(
         "The rows",
         tables=[Table("All rows of the recipe", *found.rows)],
         charts=charts.against_epsilon(found.points, found.measure),
     )
-    return Reported(signed(body), found.events, found.terms, [rows], found.problems, found.state)
+    return Reported(signed(body), found.account, found.terms, [rows], found.problems, found.state)
 
 
 def _ticket_section(tickets: TicketSet, chosen: object) -> Section:
@@ -323,15 +321,15 @@ def page_of(made: Reported) -> Page:
 def _page(made: Reported) -> Page:
     body = made.statement
     what = {"run": "a private training", "tickets": "a set of lottery tickets", "sweep": "a sweep"}[body["kind"]]
-    curves = pieces_curves(pieces_of(body, made.events), body["certified"]["unit"])
+    curves = curves_of(made.account)
     odds = fields.odds_rows(body)
     head = ("false alarms", "records found, at most", "a yes is right, at most (prior 50 %)", "the same (prior 10 %)")
     sections = [
         Section("In plain words", words=in_plain_words(body)),
         Section(
             "What an attacker can do", words=fields.meaning(body),
-            tables=[Table("The best attacker", head, odds)] if odds and made.events else (),
-            charts=[charts.trade_off(curves)] if curves is not None and made.events else (),
+            tables=[Table("The best attacker", head, odds)] if odds and made.account.paid else (),
+            charts=[charts.trade_off(curves)] if curves is not None else (),
         ),
         Section("The guarantee", fields=list(fields.guarantee_fields(body))),
         Section("How it was made private", fields=list(fields.mechanism_fields(body))),
@@ -374,14 +372,18 @@ def _boxes(body: dict[str, Any]) -> list[Field]:
 
 
 def _ledger_section(made: Reported) -> Section:
-    """The ledger, line by line."""
+    """What was entered, line by line."""
     rows = fields.ledger_rows(made.statement)
     if not rows:
-        return Section("The ledger, line by line", words=["No event on private records."])
-    costs = costs_alone(made.events, made.terms.delta, certified_by(made.terms.accountant))
-    table = [(*row, "" if cost is None else figure(cost)) for row, cost in zip(rows, costs, strict=True)]
-    head = ("event", "records", "what was done", "epsilon alone")
+        return Section("The entries, line by line", words=["No entry on private records."])
+    method, unit = certified_by(made.terms.accountant), made.account.unit
+    costs = [
+        figure(Account((entry,), unit=unit).epsilon(made.terms.delta, method)) if entry.paid else ""
+        for entry in made.account.entries
+    ]
+    table = [(*row, cost) for row, cost in zip(rows, costs, strict=True)]
+    head = ("entry", "records", "what was done", "epsilon alone")
     return Section(
-        "The ledger, line by line",
-        tables=[Table("Events on these records, in their order", head, table, stacked=True)],
+        "The entries, line by line",
+        tables=[Table("Entries behind this, in their order", head, table, stacked=True)],
     )

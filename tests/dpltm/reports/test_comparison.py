@@ -98,7 +98,7 @@ def test_runs_that_go_on_or_are_broken_are_rows() -> None:
 
 def test_terms_that_differ_are_said() -> None:
     one, two = run("one"), run("two")
-    other = replace(two, privacy=report(two.events, 1e-6, "add-remove").to_json())
+    other = replace(two, privacy=statement(Account(two.lineage.entries), 1e-6).to_json())
     said = "certified epsilons are stated at different delta, relations or units: read each with its own"
     assert said in compare([one, other])["notes"]
     assert said not in compare([one, two])["notes"]
@@ -106,8 +106,8 @@ def test_terms_that_differ_are_said() -> None:
 
 def test_another_relation_or_unit_is_named_in_its_row() -> None:
     one, two, three = run("one"), run("two"), run("three")
-    user = TrainingEvent(REF, NoisySgd(0.1, 5, 2.0, unit="user"), "clip", 7, time="three")
-    body = compare([one, two, replace(three, privacy=report([user], 1e-5, "add-remove").to_json())])
+    theirs = tuple(replace(entry, unit="user") for entry in three.lineage.entries)
+    body = compare([one, two, replace(three, privacy=statement(Account(theirs, unit="user"), 1e-5).to_json())])
     assert [row["other_terms"] for row in body["rows"]] == [None, None, "add-remove, unit user"]
     assert "three: its epsilons are for add-remove, unit user" in body["notes"]
     assert [" (add-remove, unit user)" in cells(row)[3] for row in body["rows"]] == [False, False, True]
