@@ -503,14 +503,13 @@ class Training:
         return self.entry.of(Guarantee)
 
     def check(self) -> None:
-        """Refuse what cannot be trained, on all ranks, before anything is spent."""
-        check_private(self.account, self.entry.part)
+        """Refuse what cannot be trained, on all ranks, before anything is spent; the rest was refused by :func:`plan`."""
         if self.ranks is not None:
             _call(self.ranks, self)
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
         """Train, and yield where it came to. Arguments as :meth:`Release.draw`."""
-        return _drawn(self, secret, at)
+        return _drawn(replace(self, entry=secret.entry), secret, at)  # which checkpoints name
 
 
 @dataclass
@@ -563,6 +562,7 @@ def plan(
     """
     check_options(options)
     drafted = draft(start, dataset, options, ledger)
+    check_private(book.account(drafted.lineage), drafted.part)
     start, dataset, notes = drafted.start, drafted.dataset, list(drafted.notes)
     account = book.own_account(drafted.lineage) if own else book.account(drafted.lineage)
     facts = _facts(drafted, ledger, options)
