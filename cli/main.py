@@ -164,7 +164,7 @@ COMMANDS = [
             ),
             Later(
                 "check",
-                "Compute the figures of a card or a page again, from the events in it, and say what differs.",
+                "Compute the figures of a card or a page again, from the entries in it, and say what differs.",
                 "privacy:CheckOptions",
             ),
             Later("budget", "Show the budget that a ledger sets on its population, or set one.", "privacy:BudgetOptions"),

@@ -115,7 +115,7 @@ def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
     for problem in body["problems"]:
         rich.print(problem, style="bold")
     if body["ok"]:
-        rich.print(f"{body['card']}: what was compared agrees with its events ({body['events']})", style="bold")
+        rich.print(f"{body['card']}: what was compared agrees with its entries ({body['entries']})", style="bold")
     show_privacy(rich, body["privacy"])
     show_notes(rich, body)
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.events import DatasetRef, TrainingEvent
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.reports.checking import differences
 from dpltm.reports.statement import Subject, Terms, statement
@@ -27,10 +28,11 @@ SETTINGS = {"sampling_rate": 0.1, "steps": 20, "noise_multiplier": 2.0, "noise_s
 
 
 def body_of(name: str = "run", dataset: str = "d") -> dict[str, Any]:
-    event = TrainingEvent(DatasetRef(dataset, "1" * 32, "k"), SGD, "clip(C=0.5)", 100, time="1")
+    paid = {"id": "1" * 64, "home": "f" * 64, "sequence": 1, "day": "2026-01-01"}
+    entry = Entry("release", Part(dataset, "2" * 64), (SGD,), "a training", **paid)  # type: ignore[arg-type]
     settings = {**SETTINGS, "dataset": dataset, "records": dataset}
     subject = Subject("run", name, settings, {"accuracy": 0.9}, ("a note",), {"dpltm": "1"})
-    return signed(statement(subject, (event,), Terms()))
+    return signed(statement(subject, Account((entry,)), Terms()))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def test_figures_that_are_changed_with_a_new_digest_are_found() -> None:
     for path, to in (
         (("certified", "epsilon"), 0.01),
         (("settings", "noise_multiplier"), 9.0),
-        (("events", 0, "steps"), 2),
+        (("entries", 0, "mechanisms", 0, "steps"), 2),
     ):
         body: Any = body_of()
         place = body
@@ -135,10 +137,10 @@ def test_nothing_in_a_statement_ends_the_element_of_a_page() -> None:
         (f"{FENCE}\n{{\n```", "c.md: not valid JSON"),
         (f'{FENCE}\n{{"a": 1, "a": 2}}\n```', "c.md: not valid JSON"),
         (f"{FENCE}\n{{}}\n```", "c.md: not a document of format 'dpltm-statement'"),
-        (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 2}}\n```',
-         "c.md: schema 2 is newer than this version of dpltm reads (1); upgrade dpltm"),
-        (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 1}}\n```', "c.md: the statement: field digest is missing"),
-        (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 1, "digest": ""}}\n```',
+        (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 3}}\n```',
+         "c.md: schema 3 is newer than this version of dpltm reads (2); upgrade dpltm"),
+        (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 2}}\n```', "c.md: the statement: field digest is missing"),
+        (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 2, "digest": ""}}\n```',
          "c.md: the statement: unknown or missing field 'accountant'"),
     ],
 )  # fmt: skip
