@@ -22,11 +22,10 @@ import torch
 from scipy import stats
 
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.local.bit_strings import BitStrings
-from dpltm.local.class_means import best_codebook
+from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.local.codebook import TOGETHER
-from dpltm.local.encoding import FixedPoint
 from dpltm.local.scheme import Scheme, public_statistics
+from dpltm.local.server import best_codebook
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import load
 

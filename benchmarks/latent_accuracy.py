@@ -27,14 +27,11 @@ import torch
 
 from dpltm.experiments.replicates import summary
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
-from dpltm.local.bit_strings import BitStrings
-from dpltm.local.class_means import Estimates, best_codebook, noise
+from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.local.codebook import Codebook
-from dpltm.local.encoding import FixedPoint
-from dpltm.local.server import Messages, nearest_mean, of_estimates
+from dpltm.local.server import Estimates, Messages, best_codebook, nearest_mean, noise, of_estimates
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.privacy.events import DatasetRef
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Dataset, load
 from dpltm.training.evaluation import accuracy
@@ -55,7 +52,7 @@ def projected(scale: int, public: Dataset, private: Dataset) -> list[np.ndarray]
     plain = make_feature_map(f"scatter:{scale}", public.train.x.shape[1:], public.bounds)
     x = public.train.x
     statistics = channel_statistics(plain, (x[start : start + 32] for start in range(0, len(x), 32)))
-    found = replace(plain, statistics=statistics, source=DatasetRef("public", "public", "public", 0, 1))
+    found = replace(plain, statistics=statistics)
     projection = principal_components(found(x), max(DIMENSIONS))
     assert private.test is not None
 
