@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from dpltm.cli.main import run
+from dpltm.tickets.checkpoint_files import CheckpointFolder
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
@@ -73,6 +75,25 @@ def cli(cwd: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Done]:
         return Done(code, out, err)
 
     return call
+
+
+@pytest.fixture
+def stopped_at(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Runs a command that ends at the nth offer of a checkpoint, by ``how``."""
+
+    def run(how: Callable[[], None], number: int, *command: object) -> Any:
+        inner, left = CheckpointFolder.offer, itertools.count(1)
+
+        def offer(self: Any, make: Any, **more: Any) -> bool:
+            if next(left) == number:
+                how()
+            return inner(self, make, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CheckpointFolder, "offer", offer)
+            return cli(*command)
+
+    return run
 
 
 @pytest.fixture

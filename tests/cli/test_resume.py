@@ -21,10 +21,8 @@ from sklearn.datasets import load_digits
 from dpltm.privacy.event_json import event_id, from_json
 from dpltm.randomness import keyed_source
 from dpltm.tickets import checkpoint_files
-from dpltm.tickets.journal import Journal, journal_path
-from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.trial import STAGES
 from dpltm.training.descent import NoisyGradients
+from interruptions import Killed, ctrl_c, die, often, signals
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 SMALL = ("--dense", *PRIVATE, "--model", "mlp:4", "--batch-size", "64", "--delta", "1e-4", "--out", "r")
@@ -32,23 +30,12 @@ TRAIN = ("train", *SMALL, "--steps", "20", "--epsilon", "2", "--optimizer", "mom
 HELD = Path(".r.checkpoint/checkpoint.safetensors")
 
 
-class Killed(BaseException):
-    """The process is gone: nothing of ours handles this."""
-
-
 @pytest.fixture(autouse=True)
-def _often(monkeypatch):
-    """A checkpoint after every step."""
-    monkeypatch.setattr(checkpoint_files, "EVERY", 0.0)
-    monkeypatch.setattr(checkpoint_files, "SHARE", 1e9)
-
-
-@pytest.fixture(autouse=True)
-def _signals():
-    """Ctrl-C interrupts, though a shell that starts a suite in the background has it ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+def _interruptible(monkeypatch):
+    """A checkpoint after every step; and Ctrl-C interrupts, whatever a shell says of it."""
+    often(monkeypatch)
+    with signals():
+        yield
 
 
 @pytest.fixture
@@ -79,14 +66,6 @@ def stopped(cli, monkeypatch):
             return cli(*command)
 
     return run
-
-
-def die():
-    raise Killed
-
-
-def ctrl_c():
-    os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.fixture
@@ -502,25 +481,6 @@ KINDS = {
 }
 
 
-@pytest.fixture
-def stopped_at(cli, monkeypatch):
-    """Runs a command that ends at the nth offer of a checkpoint, by ``how``."""
-
-    def run(how, number, *command):
-        inner, left = checkpoint_files.CheckpointFolder.offer, itertools.count(1)
-
-        def offer(self, make, **more):
-            if next(left) == number:
-                how()
-            return inner(self, make, **more)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(checkpoint_files.CheckpointFolder, "offer", offer)
-            return cli(*command)
-
-    return run
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, events, tree, kind):
     command, before = (*MAKE, *KINDS[kind]), tree()
@@ -628,282 +588,3 @@ def test_training_on_messages_goes_on_to_the_same_bits(cli, stopped_at, tree):
     assert cli(*command, "--quiet").code == 0
     assert Path("r/model.safetensors").read_bytes() == whole
     assert {name.partition("/")[0] for name in set(tree()) - set(before)} == {"r"}
-
-
-# --- several commands in one ---
-
-RUN = """
-[run]
-epsilon = 3.0
-delta = 1e-4
-[generate]
-dataset = "digits"
-subset = "0.0:0.5"
-provenance = "public"
-model = "mlp:4"
-rounds = 2
-iterations = 60
-batch-size = 32
-[select]
-score = "additive"
-[train]
-dataset = "digits"
-subset = "0.5:1.0"
-steps = 9
-"""
-
-
-@pytest.mark.parametrize("number", [3, 14])
-def test_a_run_goes_on_with_the_stage_that_was_interrupted(cli, stopped_at, refused, events, tree, number):
-    Path("c.toml").write_text(RUN)
-    before = tree()
-    done = stopped_at(ctrl_c, number, "run", "--config", "c.toml", "--out", "o")
-    assert done.code == 130
-    assert "o/.tickets.checkpoint" in done.err if number == 3 else "o/.run.checkpoint" in done.err
-    Path("c.toml").write_text(RUN.replace("steps = 9", "steps = 8"))
-    assert "begun otherwise: `[train] steps` was 9 and is 8" in refused("run", "--config", "c.toml", "--out", "o")
-    Path("c.toml").write_text(RUN)
-    body = cli("run", "--config", "c.toml", "--out", "o", "--json").json
-    assert set(body) == {"out", "generate", "select", "train", "privacy"}
-    assert body["privacy"]["certified"]["epsilon"] <= 3
-    assert [event["kind"] for event in events("o/ledger.jsonl")] == ["provenance", "selection", "training"]
-    hidden = {name for name in set(tree()) - set(before) if "/." in name or "unfinished" in name}
-    assert hidden == set()
-
-
-SWEEP = """
-[recipe]
-title = "T"
-source = "nobody"
-seeds = 2
-[train]
-dataset = "digits"
-subset = "0.5:1.0"
-model = "mlp:4"
-batch-size = 50
-steps = 4
-noise-multiplier = 1.0
-[tickets.public]
-dataset = "digits"
-subset = "0.0:0.5"
-provenance = "public"
-model = "mlp:4"
-rounds = 1
-iterations = 5
-batch-size = 30
-[[arm]]
-name = "dense"
-[[arm]]
-name = "drawn"
-tickets = "public"
-select = { eps1 = 0.5, score = "additive" }
-"""
-
-
-def test_a_sweep_pays_once_for_each_trial_whatever_interrupts_it(cli, stopped_at, events):
-    Path("s.toml").write_text(SWEEP)
-    command = ("run", "--config", "s.toml", "--jobs", "1")
-    for number in (2, 3, 3, 3, 3, 3, 3):
-        done = stopped_at(ctrl_c, number, *command)
-        if done.code == 0:
-            break
-        assert done.code == 130, done.err
-    assert cli(*command, "--quiet").code == 0
-    members = sorted(Path("s.sweep/members").iterdir())
-    assert len(members) == 4
-    for member in members:
-        assert [path.name for path in member.glob("ledger*")] == ["ledger.jsonl"], "no attempt that paid for nothing"
-        kinds = [event["kind"] for event in events(str(member / "ledger.jsonl"))]
-        assert kinds.count("training") == 1
-        assert kinds.count("selection") == member.name.startswith("drawn")
-        assert {path.name for path in member.iterdir()} == {"ledger.jsonl", "result.json", "run", "started.json"}
-
-
-def interrupt(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
-
-
-DRAWN = SWEEP.replace("seeds = 2", "seeds = 1").replace('[[arm]]\nname = "dense"\n', "")
-LATENT = """
-[recipe]
-title = "L"
-source = "nobody"
-seeds = 1
-[latent.scheme]
-public = "digits"
-features = "unit"
-epsilon = 4.0
-[latent.encode]
-dataset = "own.npz"
-bounds = "0,16"
-[latent.train]
-test = "digits"
-[[arm]]
-name = "codebook"
-latent = {}
-"""
-
-
-@pytest.mark.parametrize(
-    ("recipe", "stage", "paid"),
-    [
-        (DRAWN, "train", ["selection", "training"]),
-        (DRAWN, None, ["selection", "training"]),
-        (LATENT, "latent train", ["guarantee"]),
-        (LATENT, None, ["guarantee"]),
-    ],
-    ids=["draw", "run", "messages", "run of messages"],
-)
-def test_a_trial_that_dies_between_two_stages_pays_for_neither_again(cli, monkeypatch, events, recipe, stage, paid):
-    """Behind its draw or its messages, before a training begins; and behind its run, before its result is there."""
-    digits = load_digits()
-    images = (16 - digits.images[:300]).astype(np.uint8)  # other records than those that are public here
-    np.savez("own.npz", x_train=images, y_train=digits.target[:300])
-    Path("s.toml").write_text(recipe)
-    command = ("run", "--config", "s.toml", "--jobs", "1", "--quiet")
-    with monkeypatch.context() as patch:
-        if stage is None:
-            patch.setattr(SweepFolder, "finish", interrupt)
-        else:
-            patch.setitem(STAGES, stage, interrupt)
-        assert cli(*command).code == 130
-    (member,) = Path("s.sweep/members").iterdir()
-    run = {path.name: path.read_bytes() for path in member.glob("run/*")}
-    assert bool(run) == (stage is None)
-    done = cli(*command)
-    assert done.code == 0, done
-    assert [path.name for path in member.glob("ledger*")] == ["ledger.jsonl"]
-    assert [event["kind"] for event in events(str(member / "ledger.jsonl"))] == paid
-    there = {path.name for path in member.iterdir()}
-    assert there - {"scheme"} == {"ledger.jsonl", "result.json", "run", "started.json"}
-    if recipe == DRAWN and run:
-        assert {path.name: path.read_bytes() for path in member.glob("run/*")} == run
-
-
-@pytest.mark.parametrize(("number", "hidden"), [(3, "o/.tickets.checkpoint"), (14, "o/.run.checkpoint")])
-def test_a_refused_checkpoint_of_a_run_says_how_a_run_begins_again(cli, stopped_at, refused, number, hidden):
-    """`--fresh` is no option of ``dpltm run``. What is said is done here, and helps."""
-    Path("c.toml").write_text(RUN)
-    command = ("run", "--config", "c.toml", "--out", "o")
-    assert stopped_at(ctrl_c, number, *command).code == 130
-    (Path(hidden) / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
-    said = refused(*command)
-    assert said.endswith("damaged; move o away to begin again (what was spent stays spent)")
-    Path("c.toml").write_text(RUN.replace("steps = 9", "steps = 8"))
-    assert refused(*command).endswith(
-        "repeat the same command to go on, choose another --out, or move o away to begin again (what was spent stays spent)"
-    )
-    Path("o").rename("away")
-    assert cli(*command, "--quiet").code == 0
-
-
-def test_a_refused_checkpoint_in_a_sweep_says_how_its_trial_begins_again(cli, stopped_at, events):
-    Path("s.toml").write_text(SWEEP.replace("seeds = 2", "seeds = 1").partition('[[arm]]\nname = "drawn"')[0])
-    command = ("run", "--config", "s.toml", "--jobs", "1")
-    assert stopped_at(ctrl_c, 3, *command).code == 130
-    (held,) = Path("s.sweep/members").glob("*/.run.checkpoint")
-    (held / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
-    done = cli(*command, "--json")
-    assert done.code == 1
-    (hole,) = json.loads(done.out)["arms"][0]["missing"]
-    assert hole["why"].endswith(f"damaged; remove {held} to begin again (what was spent stays spent)")
-    shutil.rmtree(held)
-    assert cli(*command, "--quiet").code == 0
-    kinds = [[event["kind"] for event in events(str(path))] for path in sorted(held.parent.glob("ledger*.jsonl"))]
-    assert kinds == [["training"], ["training"]], "the first is on record still"
-
-
-@pytest.fixture
-def killed(stopped_at):
-    """A trial of a sweep with a draw that was killed in its training: its folder, and the command that goes on."""
-    Path("s.toml").write_text(DRAWN)
-    command = ("run", "--config", "s.toml", "--jobs", "1")
-    with pytest.raises(Killed):
-        stopped_at(die, 3, *command)
-    (member,) = Path("s.sweep/members").iterdir()
-    assert (member / ".run.checkpoint").is_dir()
-    return member, command
-
-
-def shortened(ledger):
-    ledger.write_text("".join(ledger.read_text().splitlines(keepends=True)[:2]))
-
-
-def older(ledger):
-    """A copy from before the training, put back with the whole name anew."""
-    copy = ledger.with_name("copy")
-    copy.write_text("".join(ledger.read_text().splitlines(keepends=True)[:2]))
-    copy.rename(ledger)
-
-
-ROLLED_BACK = {
-    "shortened": (shortened, "1 event (head "),
-    "older": (older, "1 event (head "),
-    "emptied": (lambda ledger: ledger.write_bytes(b""), "0 events (head none)"),
-    "deleted": (lambda ledger: ledger.unlink(), "0 events (head none)"),
-}
-
-
-@pytest.mark.parametrize("checkpoint", [True, False], ids=["goes on", "begins again"])
-@pytest.mark.parametrize("way", ROLLED_BACK)
-def test_a_trial_whose_ledger_was_rolled_back_is_refused(cli, killed, refused, events, way, checkpoint):
-    """With both heads, whether its training can go on or begins again; put back, the trial is paid for as it was."""
-    member, command = killed
-    ledger, (roll_back, holds) = member / "ledger.jsonl", ROLLED_BACK[way]
-    last = json.loads(ledger.read_text().splitlines()[-1])["digest"][:12]
-    if not checkpoint:
-        shutil.rmtree(member / ".run.checkpoint")
-    roll_back(ledger)
-    said = refused(*command)
-    assert said.startswith(f"{ledger}: holds {holds}")
-    assert f", and held 2 events (head {last}) when it was last used: deleted, shortened, replaced" in said
-    assert cli("privacy", "restore", ledger, "--quiet").code == 0
-    assert cli(*command, "--quiet").code == 0
-    kinds = [[event["kind"] for event in events(str(path))] for path in sorted(member.glob("ledger*.jsonl"))]
-    assert kinds == [["selection", "training"]] * (1 if checkpoint else 2)
-
-
-@pytest.mark.parametrize("died", [False, True], ids=["renamed", "died over the renaming"])
-def test_the_ledger_of_an_attempt_that_was_put_aside_is_missed(cli, killed, refused, monkeypatch, died):
-    member, command = killed
-    shutil.rmtree(member / ".run.checkpoint")
-    if died:
-        with monkeypatch.context() as patch:
-            patch.setattr(Journal, "mirror", lambda *_: die())
-            with pytest.raises(Killed):
-                cli(*command)
-        assert (member / "ledger-attempt-1.jsonl").exists()
-    total = cli(*command, "--json").json["privacy"]["certified"]["epsilon"]
-    aside = member / "ledger-attempt-1.jsonl"
-    data = aside.read_bytes()
-    aside.unlink()
-    assert refused(*command).startswith(f"{aside}: holds 0 events (head none), and held 2 events (head ")
-    assert refused("report", "s.sweep", "-o", "page.html").startswith(f"{aside}: holds 0 events (head none)")
-    aside.write_bytes(data)
-    assert cli(*command, "--json").json["privacy"]["certified"]["epsilon"] == total
-
-
-@pytest.mark.parametrize("known", [True, False], ids=["here", "on another machine"])
-def test_a_trial_with_a_run_and_no_ledger_does_not_end(cli, refused, monkeypatch, known):
-    """It died before its result was there; where no journal knows of the ledger, the trial itself remembers its head."""
-    Path("s.toml").write_text(DRAWN)
-    command = ("run", "--config", "s.toml", "--jobs", "1")
-    with monkeypatch.context() as patch:
-        patch.setattr(SweepFolder, "finish", interrupt)
-        assert cli(*command, "--quiet").code == 130
-    (member,) = Path("s.sweep/members").iterdir()
-    ledger = member / "ledger.jsonl"
-    last = json.loads(ledger.read_text().splitlines()[-1])["digest"][:12]
-    ledger.rename("ledger.jsonl")
-    if not known:
-        journal_path().unlink()
-        (hole,) = json.loads(cli(*command, "--json").out)["arms"][0]["missing"]
-        assert hole["why"] == (
-            f"{ledger}: holds 0 events (head none), and held 2 events (head {last}) when its training ended: deleted,"
-            " shortened, replaced or an older copy; put it back, or take another --out"
-        )
-    else:
-        assert f"held 2 events (head {last}) when it was last used" in refused(*command)
-    assert not (member / "result.json").exists()
-    Path("ledger.jsonl").rename(ledger)
-    assert cli(*command, "--quiet").code == 0
