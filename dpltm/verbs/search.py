@@ -108,7 +108,7 @@ class Search:
         spent = f"epsilon of the whole search {figure(planned_statement(self).certified.epsilon)}"
         while position.left:
             position = _try(self, position, spent)
-            self.checkpoints.keep(_checkpoint(self, position))
+            self.checkpoints.keep(_checkpoint(replace(self, entry=secret.entry), position))
         assert position.best is not None
         yield position.best
 
