@@ -215,7 +215,7 @@ def test_features_are_those_of_the_run(cli: Any) -> None:
 def prune_units(cli: Any) -> None:
     """A set of private records, ``units``, whose one round left half of the units."""
     settings = ("--model", "mlp:16", "--rounds", "1", "--prune", "0.5", "--iterations", "3", "--batch-size", "32")
-    made = ("--criterion", "structured", "--provenance", "private", "--out", "units", "--quiet")
+    made = ("--criterion", "structured", "--provenance", "private", "--ledger", "u.jsonl", "--out", "units", "--quiet")
     assert cli("generate", *PRIVATE, *settings, *made).code == 0
 
 
@@ -226,7 +226,7 @@ def test_masks_of_private_records(cli: Any, refused: Any) -> None:
     assert [row["certified"] == "inf" for row in body["rows"]] == [True, False, False]
     prune_units(cli)
     assert cli("tickets", "compact", "units@1", "--out", "small", "--quiet").code == 0
-    assert cli("train", "small@0", *PRIVATE, *STEPS, "--out", "s", "--quiet").code == 0
+    assert cli("train", "small@0", *PRIVATE, *STEPS, "--ledger", "s.jsonl", "--out", "s", "--quiet").code == 0
     said = refused("compare", "s", *BASELINES)
     assert said.startswith("RUN: s: has no baselines: its ticket may come from private records")
     shutil.rmtree("pri")

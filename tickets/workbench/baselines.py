@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from dpltm.options.report import BASELINES, CompareRequest
 from dpltm.options.sections import resolve, section_problems
 from dpltm.options.train import RunFolderOptions, TrainRequest
 from dpltm.privacy.account import Account
-from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Selection
 from dpltm.privacy.statement import json_figure
@@ -466,8 +466,12 @@ class _Work:
         self.draws = {
             arm: baseline.base.draws for baseline in self.wanted if (arm := baseline.trial.arm.tickets) is not None
         }
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """That of the records, or the one that is named."""
         asked = self._request(self.first.train, {"dense": True})
-        self.ledger: Ledger = opened_ledger(asked, open_dataset(asked, dataset_cache=self.cache))
+        return opened_ledger(asked, open_dataset(asked, dataset_cache=self.cache))
 
     def _request(self, section: Section, given: Mapping[str, Any]) -> TrainRequest:
         account = {"ledger": self.request.ledger, "population": self.request.population, "dry_run": True}
@@ -505,7 +509,7 @@ class _Work:
         try:
             plan = self._plan(baseline)
             row = self._planned(plan, self._label(baseline))
-            if (why := unlike(candidate, row)) is not None:
+            if (why := unlike(candidate, row) or self._changed(found, plan.entry.part)) is not None:
                 raise InputError(CHANGED.format(why))
             theirs = None if found.run is None else found.run.feature_map
             if _front(plan.dataset.feature_map) != _front(theirs):
@@ -514,6 +518,12 @@ class _Work:
             said = str(error).replace("; correct the path", WHERE)
             raise type(error)(f"RUN: {baseline.base.label}: no baseline {baseline.kind}: {said}") from None
         return Shown(baseline, path, "planned", row, plan.entry)
+
+    def _changed(self, found: FoundRun, part: Part) -> str | None:
+        """What is said where records at hand are not those of a run, as far as their ledger knows both."""
+        entry = None if found.run is None else found.run.entry
+        known = entry is not None and entry.home == self.ledger.book.home and entry.part.snapshot != part.snapshot
+        return f"other data: {part.name} was changed" if known else None
 
     def train(self, jobs: int | None, session: str, progress: Progress) -> tuple[list[Shown], dict[str, Any]]:
         """Train what is not finished.
