@@ -44,8 +44,6 @@ from dpltm.records.settle import check_name
 from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map
 from dpltm.stages.progress import Progress, watched_by
 from dpltm.stages.services import Services
-from dpltm.stages.synthesize import SyntheticRecords
-from dpltm.stages.synthesize import settle as settle_synthesis
 from dpltm.training.launcher import check_alone
 from dpltm.training.private_loop import PrivateLoop
 from dpltm.training.run import Run
@@ -58,6 +56,8 @@ from dpltm.verbs import select as select_verb
 from dpltm.verbs import train as train_verb
 from dpltm.verbs import transfer as transfer_verb
 from dpltm.verbs import tune as tune_verb
+from dpltm.verbs.synthesize import SyntheticRecords
+from dpltm.verbs.synthesize import settle as settle_synthesis
 from dpltm.verbs.tune import SearchResult, check_private, widest_front
 
 __all__ = [

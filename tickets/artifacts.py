@@ -10,7 +10,6 @@ from typing import overload
 
 from dpltm.errors import ArtifactError, InputError, in_python
 from dpltm.pruning.ticket_set import TicketSet, Winner
-from dpltm.stages.synthesize import SyntheticRecords
 from dpltm.tickets.files import as_path, new_folder
 from dpltm.tickets.run import load_run, save_run
 from dpltm.tickets.store import find_set
@@ -18,6 +17,7 @@ from dpltm.tickets.synthetic_files import write_synthetic
 from dpltm.tickets.ticket_set import lying_in, new_ticket_set
 from dpltm.tickets.winner import last_winner, save_winner
 from dpltm.training.run import Run
+from dpltm.verbs.synthesize import SyntheticRecords
 
 
 @overload

@@ -8,8 +8,8 @@ import numpy as np
 
 from dpltm.errors import ArtifactError
 from dpltm.records.files import LINEAGE, lineage_array
-from dpltm.stages.synthesize import SyntheticRecords
 from dpltm.tickets.files import new_file
+from dpltm.verbs.synthesize import SyntheticRecords
 
 
 def check_name(path: Path) -> None:

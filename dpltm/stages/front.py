@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from dpltm.errors import InputError
+from dpltm.errors import DataError, InputError
 from dpltm.features import MAPS, Choice, NetworkRun, Takes, names_with_channels, parse
 from dpltm.features.feature_map import ROWS, FeatureMap, FrozenNetwork, channel_statistics, principal_components
 from dpltm.features.image import resized
@@ -18,11 +19,19 @@ from dpltm.privacy.account import Account, check_declared
 from dpltm.privacy.entry import Entry, Lineage
 from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Ledger
+from dpltm.pruning.criteria import Groups
 from dpltm.records import Augmentation, Dataset, Split, catalogue, copies_of, load
 from dpltm.records.notes import bounds_notes
+from dpltm.records.schema import Column, Schema, parse_schema
 from dpltm.stages.progress import SILENT, Progress
 from dpltm.stages.services import Services
 from dpltm.training.run import Run
+
+if TYPE_CHECKING:
+    from dpltm.features.feature_map import FeatureMap
+    from dpltm.networks.masks import Mask
+    from dpltm.records import Dataset
+
 
 PUBLIC_RECORDS = 7000
 """Public records that statistics and components are taken from, at most: evenly spaced ones."""
@@ -97,7 +106,9 @@ def with_feature_map(
     feature_map = FeatureMap(choice, dataset.row_shape, dataset.bounds)
     if options.public is not None:
         public = sources.public(options.public)
-        public = replace(public, rows=replace(public.rows, coincide=False))  # whose test split may be anybody's, not these
+        public = replace(
+            public, rows=replace(public.rows, coincide=False)
+        )  # whose test split may be anybody's, not these
         lineage = public.lineage
         if sources.ledger is not None:
             lineage = declare_public(sources.ledger, public, f"statistics of {choice.text} features")
@@ -305,3 +316,59 @@ def network_inputs(
         return split.x if augment == "none" else copies_of(split.x, augment)
     services = services or Services()
     return services.features.features(dataset, split, dataset.feature_map.uncentred, augment, services.progress)
+
+
+UNIFORM = 1 / 12
+"""Variance of a number that is uniform between its bounds; that a cell is empty is taken to vary as much."""
+
+
+def input_groups(dataset: Dataset) -> Groups:
+    """The inputs that each column became, by their variances if everything that the schema allows is equally likely.
+
+    None where records have no schema, or a map stands in front, which mixes columns.
+    """
+    schema = _schema(dataset.schema)
+    if schema is None or dataset.feature_map is not None:
+        return ()
+    return tuple((_variance(column),) * len(column.features) for column in schema.columns if column.features)
+
+
+def _variance(column: Column) -> float:
+    """Of each of its features; of one category in m, 1/m (1 - 1/m)."""
+    if column.kind in ("number", "date"):
+        return UNIFORM
+    chance = 1 / (len(column.features) + column.other)
+    return chance * (1 - chance)
+
+
+def columns_read(text: object, mask: Mask, feature_map: FeatureMap | None) -> list[str] | None:
+    """Columns that a network has a live weight for; None where that is not known.
+
+    Args:
+        text: of the schema.
+        mask: of the network.
+        feature_map: in front of it, which reads all columns.
+
+    Guarantees:
+        What the network answers depends on no other column: the weights of their features are zero.
+    """
+    schema = _schema(text)
+    first = next((value for value in mask.values() if value.ndim >= 2), None)
+    if schema is None or feature_map is not None or first is None or first.shape[1:] != (len(schema.features),):
+        return None
+    alive, names = first.any(0), []
+    for column in schema.columns:
+        if bool(alive[: len(column.features)].any()):
+            names.append(column.name)
+        alive = alive[len(column.features) :]
+    return names
+
+
+def _schema(text: object) -> Schema | None:
+    """The schema; None where there is none, or none that can be read: then nothing is said of columns."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        return parse_schema(text, "schema")
+    except DataError:
+        return None

@@ -49,10 +49,8 @@ from dpltm.records.notes import public_input_notes, test_notes, unit_notes
 from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments
 from dpltm.registry import listed
 from dpltm.stages.checks import check_count, check_delta, check_epsilon, check_unprotected, model_spec
-from dpltm.stages.columns import input_groups
-from dpltm.stages.front import declare_public, feature_notes
+from dpltm.stages.front import declare_public, feature_notes, input_groups
 from dpltm.stages.inputs import batched_records, inputs, tensors
-from dpltm.stages.moments import RECORDS, check_moments, draw_records
 from dpltm.stages.progress import by_round
 from dpltm.stages.services import Services
 from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept, PartOf
@@ -61,6 +59,7 @@ from dpltm.training.evaluation import accuracy
 from dpltm.training.losses import cross_entropy
 from dpltm.training.plain import threads
 from dpltm.training.sensitivity import sensitivity
+from dpltm.verbs.synthesize import RECORDS, check_moments, draw_records
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
 """Where accuracies on private records are, if nobody writes them to a file of their own."""

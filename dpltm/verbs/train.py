@@ -64,8 +64,7 @@ from dpltm.stages.checks import (
     default_batch,
     steps_of,
 )
-from dpltm.stages.columns import columns_read
-from dpltm.stages.front import check_kind, check_quantities, feature_notes, network_inputs, take_over_map
+from dpltm.stages.front import check_kind, check_quantities, columns_read, feature_notes, network_inputs, take_over_map
 from dpltm.stages.inputs import batched_records, inputs
 from dpltm.stages.services import Services
 from dpltm.training import least_squares as head

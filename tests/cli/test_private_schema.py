@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
 from dpltm.privacy.entry import Lineage
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
 from dpltm.records import private_columns
 from dpltm.records.private_columns import load_unfinished
 from dpltm.records.schema import Column, parse_schema, read_schema, schema_text
-from dpltm.stages import schema as stage
+from dpltm.verbs import schema as stage
 
 DRAFT = """
 missing = ["?"]

@@ -132,7 +132,7 @@ def find(request: SchemaRequest, path: Path, out: Path | None, progress: Progres
         records=request.records,
         test=request.test,
     )
-    from dpltm.stages.schema import Search  # with torch, which drafts need none of
+    from dpltm.verbs.schema import Search  # with torch, which drafts need none of
 
     own, unit = ledger_path(request.file, request.ledger), table.dataset.unit
     asked = Search(

@@ -10,12 +10,12 @@ from dpltm.errors import InputError, as_flags
 from dpltm.options.synthesize import SynthesizeRequest
 from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.stages.progress import Progress
-from dpltm.stages.synthesize import Synthesis, settle
 from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.files import check_free, check_writable
 from dpltm.tickets.synthetic_files import check_name, write_synthetic
 from dpltm.tickets.workbench.opening import free_name, services
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.verbs.synthesize import Synthesis, settle
 
 
 def synthesize(request: SynthesizeRequest, progress: Progress) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import DatasetCache
 from dpltm.records.notes import bounds_notes
 from dpltm.stages.checks import model_spec
-from dpltm.stages.columns import columns_read
+from dpltm.stages.front import columns_read
 from dpltm.stages.progress import Progress
 from dpltm.tickets import export
 from dpltm.tickets.accounts import ledger_of

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
+from torch import Tensor
 
 from dpltm.errors import InputError
+from dpltm.features.conventions import NORM
 from dpltm.networks import ModelSpec, build
 from dpltm.options.sections import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
@@ -21,14 +23,13 @@ from dpltm.privacy.release import Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import GenerationConfig, train_dense
 from dpltm.randomness.keyed_source import KeyedSource
-from dpltm.records import Dataset, from_arrays, unscale
+from dpltm.records import Dataset, from_arrays, unit_range, unscale
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.settle import MAX_NAME
-from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments
+from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments, synthetic_records
 from dpltm.stages.checks import check_count, check_delta, check_epsilon, model_spec
-from dpltm.stages.front import feature_notes
+from dpltm.stages.front import check_quantities, feature_notes
 from dpltm.stages.inputs import tensors
-from dpltm.stages.moments import check_moments, draw_records
 from dpltm.stages.services import Services
 from dpltm.training.evaluation import accuracy
 
@@ -273,3 +274,39 @@ def settle(dataset: Dataset, options: SynthesizeOptions, ledger: Ledger, service
     check_delta(options.delta, dataset)
     spec = model_spec(options.model, dataset)
     return Synthesis(dataset=dataset, options=options, ledger=ledger, services=services, spec=spec)
+
+
+MAX_FEATURES = 8_192
+"""Of records whose second moments are released: half a gigabyte of them, several times over."""
+
+RECORDS = 20_000
+"""Synthetic records where nobody says how many."""
+
+
+def check_moments(dataset: Dataset, taker: str, fix: str) -> None:
+    """Raises InputError for records whose moments are not released.
+
+    Args:
+        dataset: the records.
+        taker: what messages begin with, such as "`criterion` dp-synthetic".
+        fix: what to do about it.
+    """
+    check_quantities(dataset, taker, fix)
+    if dataset.features > MAX_FEATURES:
+        raise InputError(
+            f"{taker}: takes at most {MAX_FEATURES} features, since it releases their number squared; {dataset.name} has"
+            f" {dataset.features}: {fix}"
+        )
+
+
+def draw_records(moments: Moments, dataset: Dataset, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Synthetic records as a network gets them: post-processing of ``moments``.
+
+    Args:
+        moments: of ``dataset``, released.
+        dataset: says the public range of its features.
+        count: how many.
+        seed: decides the draws.
+    """
+    value_range = unit_range(dataset.bounds) if dataset.feature_map is None else (-NORM, NORM)
+    return synthetic_records(moments, count, seed, value_range=value_range)

@@ -21,8 +21,8 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.records import Dataset, from_arrays, load
 from dpltm.stages.front import declare_public, feature_notes
 from dpltm.stages.services import Services
-from dpltm.stages.synthesize import Synthesis, settle
 from dpltm.tickets.synthetic_files import write_synthetic
+from dpltm.verbs.synthesize import Synthesis, settle
 from refusals import refused
 from stage_cases import records
 
