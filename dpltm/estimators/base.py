@@ -29,7 +29,7 @@ from dpltm.options.arguments import Arguments
 from dpltm.options.features import FeatureOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.account import Account, check_private
+from dpltm.privacy.account import Account, check_declared, check_private
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
 from dpltm.privacy.ledger import Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
@@ -103,6 +103,7 @@ _NAMES = {
     "eps1": "select_epsilon",
     "ticket": "tickets",
     "target": "tickets",
+    "unit_column": "units",
 }
 """What parameters are called here, by the names that the verbs have for them."""
 
@@ -367,7 +368,8 @@ class TicketEstimator(BaseEstimator):
             given = Arguments(training, (TrainOptions, FeatureOptions))
             behind = take_over_map(dataset, None, given.take(FeatureOptions), tickets.label)
             start = from_round(tickets, draw.candidates[-1].round)
-            plan_training(start, behind, given.take(TrainOptions), ledger, book, Services())
+            planned = plan_training(start, behind, given.take(TrainOptions), ledger, book, Services())
+            ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
 
     def _train(self, dataset: Dataset, columns: int) -> Run:
         options = {name: getattr(self, name) for name in _TRAINING}
@@ -381,6 +383,11 @@ class TicketEstimator(BaseEstimator):
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         behind = {**options, "features": None if self.features == "auto" else self.features}
         ledger = self._open_ledger(dataset.noun)
+        try:
+            with in_python(dataset="x"):
+                check_private(ledger.account(self._spent.lineage), ledger.part(dataset))
+        except InputError as error:
+            raise InputError(f"{error}; to cross-validate on private records give `score_epsilon`") from None
         tickets = self._drawn(dataset, ledger, behind)
         features = self.features
         if features == "auto":
@@ -469,8 +476,13 @@ class TicketEstimator(BaseEstimator):
         if units is None and self.run_.config.get("of_persons"):
             self._spent.notes |= {WHOSE: None}
         try:
-            with in_python(test="x"):
-                api.evaluate(self.run_, held_out, ledger=self._open_ledger())
+            ledger = self._open_ledger()
+            with in_python(test="x", dataset="x"):
+                spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
+                check_declared(spent, part, "measured without a price")
+                api.evaluate(self.run_, held_out, ledger=ledger)
+                declared = (each for each in ledger.entries if each.kind == "excluded" and each.part == part)
+                self._spent.add(ledger.lineage(*declared))
         except InputError as error:
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
         return held_out
@@ -499,12 +511,12 @@ class TicketEstimator(BaseEstimator):
             NotFittedError: nothing has been spent.
         """
         spent = self._spent
-        if not spent.lineage.paid:
-            raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
         try:
-            account = self._open_ledger().account(spent.lineage)
+            account = None if self.ledger is None and not spent.lineage.paid else self._open_ledger().account(spent.lineage)
         except InputError:  # the ledger stayed behind: what went along counts
-            account = Account.of((), spent.lineage, unit=spent.lineage.paid[0].unit)
+            account = Account.of((), spent.lineage, unit=spent.lineage.paid[0].unit) if spent.lineage.paid else None
+        if account is None or not account.paid:  # of a file that processes share, what they entered counts
+            raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
         fits = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
         scores = sum(entry.words == SCORE for entry in account.paid)
         notes = list(spent.notes)

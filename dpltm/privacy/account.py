@@ -26,7 +26,7 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.privacy.accountants import FINE, Resolution
 from dpltm.privacy.entry import RECORD, UNKNOWN_RECORDS, Entry, Id, Lineage, Part, union
 from dpltm.privacy.figures import figure
-from dpltm.privacy.guards import share
+from dpltm.privacy.guards import regrouped, share
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, Mechanism, Selection, Unprotected
 from dpltm.privacy.two_steps import over_two_steps
 from dpltm.registry import Deferred
@@ -354,6 +354,11 @@ def check_private(account: Account, part: Part) -> None:
             raise InputError(
                 f"`dataset`: {entry.part} was declared {said}, and {part} shares records with it; the same records cannot be"
                 " private here: take another `subset`, other records, or a ledger of their own"
+            )
+        if entry.paid and regrouped(entry.part, part):
+            raise InputError(
+                f"`units`: an earlier release ({entry.words}, {entry.day}) protects other persons than {part} says, from the"
+                " same records, and no figure would hold for both; pass the same `units`"
             )
 
 

@@ -30,11 +30,13 @@ class Marks:
     Attributes:
         rows: digests of records without their labels, sorted, each once.
         persons: digests of those whose they are; None where nothing says.
+        whose: digests of records with their persons.
         unit: the noun of those.
     """
 
     rows: np.ndarray
     persons: np.ndarray | None = None
+    whose: np.ndarray | None = None
     unit: str = ""
 
 
@@ -64,3 +66,12 @@ def share(one: Part, other: Part) -> bool:
     if ours.persons is not None and theirs.persons is not None and ours.unit == theirs.unit:
         return bool(np.intersect1d(ours.persons, theirs.persons, assume_unique=True).size)
     return bool(np.intersect1d(ours.rows, theirs.rows, assume_unique=True).size)
+
+
+def regrouped(one: Part, other: Part) -> bool:
+    """Return whether the same records are said to be other persons' in the other part: no figure would hold for both."""
+    ours, theirs = _met.get(one), _met.get(other)
+    if ours is None or theirs is None or ours.whose is None or theirs.whose is None:
+        return False
+    rows = np.intersect1d(ours.rows, theirs.rows, assume_unique=True).size
+    return bool(2 * np.intersect1d(ours.whose, theirs.whose, assume_unique=True).size < rows)

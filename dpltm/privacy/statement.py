@@ -24,6 +24,10 @@ SEARCH_NOTE = (
 )
 """Of every figure that speaks of releases."""
 
+MIXED_NOTE = (
+    "some releases are for add-remove and some for replace-one; the figure is for replace-one, where one for add-remove"
+    " counts as two steps"
+)
 SETTLED_NOTE = "the figure holds for releases that were settled beforehand, or by a rule that does not look at answers"
 """Of every figure of several releases (docs/privacy-model.md 5.8)."""
 
@@ -104,6 +108,8 @@ def statement(
     sentences = [*entry_notes(account), *notes]
     if not certifies and nominal is not None:
         sentences.append(compare_central_limit(nominal.epsilon, value))
+    if len({mechanism.adjacency for mechanism in mechanisms} - {None}) > 1:
+        sentences.append(MIXED_NOTE)
     if len(account.paid) > 1:
         sentences.append(SETTLED_NOTE)
     sentences += [SEARCH_NOTE] if account.adjacency is not None else []

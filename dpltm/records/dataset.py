@@ -298,8 +298,9 @@ class Rows:
         rows = digests(self._features(by_name=True), shape)
         if self.units is None:
             return Marks(rows)
-        names = (name.encode() for name in np.unique(self.units).tolist())
-        return Marks(rows, digests(names, self.units_name), self.units_name)
+        names = [name.encode() for name in self.units.tolist()]
+        pairs = (row + b" " + name for row, name in zip(self._features(by_name=True), names, strict=True))
+        return Marks(rows, digests(set(names), self.units_name), digests(pairs, (shape, self.units_name)), self.units_name)
 
     def public_hashes(self) -> np.ndarray:
         """A number from 0 to ``HASHES`` - 1 for each record, ``(n,)`` int64, from what it holds alone.

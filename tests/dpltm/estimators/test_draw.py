@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import dpltm
-from dpltm.privacy.events import BudgetEvent, SelectionEvent, TrainingEvent
-from dpltm.privacy.old_ledger import Ledger
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Guarantee
 from dpltm.pruning.ticket_set import TicketSet
-from dpltm.records import from_arrays
+from stage_cases import kinds
 
 
 def table(count: int = 120) -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +25,7 @@ def tickets() -> TicketSet:
     x = np.random.default_rng(7).random((100, 4))
     made = {"model": "mlp:8", "rounds": 2, "iterations": 5, "batch_size": 20}
     y = (x[:, 0] > 0.5).astype(int)
-    return dpltm.generate(x, y, provenance="public", bounds=(0, 1), **made)
+    return dpltm.generate(x, y, provenance="public", bounds=(0, 1), ledger=Ledger(), **made)
 
 
 def drawing(tickets: TicketSet, **given: Any) -> dpltm.TicketClassifier:
@@ -68,26 +69,23 @@ def test_what_is_wrong_with_the_training_is_said_before_the_draw(tickets: Ticket
     made = drawing(tickets, **given)
     with pytest.raises((ValueError, dpltm.errors.BudgetError)):  # in the words of each stage, which are tested there
         made.fit(*table())
-    assert made.ledger_.events == ()
+    assert made.ledger_.entries == ()
 
 
 def test_a_budget_that_the_training_would_exceed_is_said_before_the_draw(tickets: TicketSet) -> None:
     """It allows the draw, 0.5, and not the training after it, which brings all to 2."""
     x, y = table()
     ledger = Ledger()
-    records = ledger.registry.reference(from_arrays(x, y, bounds=(0, 1), classes=2, records=120))
-    ledger.append(BudgetEvent(records, 1.0, 1e-5))
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),)))
     with pytest.raises(dpltm.errors.BudgetError):
         drawing(tickets, ledger=ledger).fit(x, y)
-    assert len(ledger.events) == 1
+    assert kinds(ledger) == ["budget"]
     drawing(tickets, ledger=ledger, epsilon=0.9).fit(x, y)
-    kinds = [type(event) for event in ledger.events]
-    assert (kinds.count(SelectionEvent), kinds.count(TrainingEvent)) == (1, 1)
+    assert kinds(ledger) == ["budget", "Selection", "NoisySgd"]
 
 
 def test_a_second_draw_goes_on_from_the_first(tickets: TicketSet) -> None:
     made = drawing(tickets)
     made.fit(*table()).fit(*table())
-    kinds = [type(event) for event in made.ledger_.events]
-    assert (kinds.count(SelectionEvent), kinds.count(TrainingEvent)) == (2, 2)
+    assert kinds(made.ledger_) == ["Selection", "NoisySgd"] * 2
     assert 2 < made.privacy_.certified.epsilon < 4

@@ -17,9 +17,8 @@ from sklearn.preprocessing import FunctionTransformer
 import dpltm
 from dpltm.errors import InputError
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.events import TrainingEvent
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.privacy.old_ledger import Ledger
 
 PERSONS = 50
 WHO = np.repeat(np.arange(PERSONS), 4)
@@ -30,12 +29,14 @@ TEXTS = np.array([f"p{number}" for number in WHO])
 
 def classifier(**given: Any) -> dpltm.TicketClassifier:
     public = {"bounds": (0, 1), "classes": 2, "n_records": PERSONS, "noise_multiplier": 2.0, "noise": "fast"}
-    return dpltm.TicketClassifier(**{**public, "batch_size": 10, "epochs": 2, "ledger": Ledger(), **given})
+    ledger = Ledger(unit="user")
+    return dpltm.TicketClassifier(**{**public, "batch_size": 10, "epochs": 2, "ledger": ledger, **given})
 
 
-def training(made: dpltm.TicketClassifier) -> TrainingEvent:
-    (event,) = (event for event in made.ledger_.events if isinstance(event, TrainingEvent))
-    return event
+def training(made: dpltm.TicketClassifier) -> tuple[NoisySgd, str]:
+    """The steps of its one training, and whom they protect."""
+    ((entry, steps),) = ((entry, steps) for entry in made.ledger_.entries for steps in entry.of(NoisySgd))
+    return steps, entry.unit
 
 
 COLUMNS = {
@@ -55,31 +56,31 @@ COLUMNS = {
 @pytest.mark.parametrize("units", COLUMNS.values(), ids=COLUMNS)
 def test_persons_are_protected(units: Any) -> None:
     made = classifier(per_unit=4).fit(X, Y, units=units)
-    event = training(made)
-    assert event.mechanism == NoisySgd(10 / PERSONS, 10, 2.0, 1.0, unit="user")  # of 50 persons, not of 200 records
+    steps, unit = training(made)
+    assert (steps, unit) == (NoisySgd(10 / PERSONS, 10, 2.0, 1.0, bits="fast"), "user")  # of 50 persons, not of 200 records
     certified = made.privacy_.certified
     assert certified.unit == "user"
-    assert certified.epsilon == pytest.approx(epsilon([event.mechanism], 1e-5), rel=1e-9)
+    assert certified.epsilon == pytest.approx(epsilon([steps], 1e-5), rel=1e-9)
     assert any("at most 4 of each count" in note for note in made.privacy_.notes)
     assert not any("one row a person" in note for note in made.privacy_.notes)
 
 
 def test_single_records_are_protected_if_nothing_is_said() -> None:
-    made = classifier(n_records=200).fit(X, Y)
-    assert (training(made).mechanism.unit, made.privacy_.certified.unit) == ("record", "record")
-    assert any("pass `units` to fit, which says whose each is" in note for note in made.privacy_.notes)
+    made = classifier(n_records=200, ledger=Ledger()).fit(X, Y)
+    assert (training(made)[1], made.privacy_.certified.unit) == ("record", "record")
+    assert any("train with `units`, the column that says whose a row is" in note for note in made.privacy_.notes)
 
 
 def test_columns_with_bounds_of_their_own_keep_their_persons() -> None:
     made = classifier(bounds=([0, 0, 0, 0], [1, 1, 1, 1])).fit(X, Y, units=WHO)
-    assert training(made).mechanism.unit == "user"
-    with pytest.raises(InputError, match="were trained on"):  # other rows of a person who was
+    assert training(made)[1] == "user"
+    with pytest.raises(InputError, match="is protected by a release on record"):  # other rows of a person who was
         made.score(X[:8] / 2, Y[:8], units=WHO[:8])
 
 
 def test_a_regressor_protects_persons_too() -> None:
     public = {"bounds": (0, 1), "target_bounds": (0, 1), "n_records": PERSONS, "noise_multiplier": 2.0}
-    made = dpltm.TicketRegressor(**public, batch_size=10, epochs=2, noise="fast", ledger=Ledger())
+    made = dpltm.TicketRegressor(**public, batch_size=10, epochs=2, noise="fast", ledger=Ledger(unit="user"))
     made.fit(X, X[:, 0], units=WHO)
     assert made.privacy_.certified.unit == "user"
     assert np.isfinite(made.score(X / 2, X[:, 0], units=WHO + 1000))
@@ -107,27 +108,27 @@ def test_persons_are_routed_as_scikit_learn_routes_metadata() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], Any, str]] = {
-    "too few": ({}, WHO[:5], "records: 'units' has shape (5,); expected (200,), one value for each record"),
+    "too few": ({}, WHO[:5], "records: 'user' has shape (5,); expected (200,), one value for each record"),
     "two columns": (
         *({}, np.stack([WHO, WHO], 1)),
         "`units`: has 2 dimensions, not one; give a column that says whose each record is",
     ),
     "a hole": (
         *({}, pandas.Series([None, *TEXTS[1:]])),
-        "records: 'units' says nobody at record 0 (counted from 0); say whose it is, or leave the record out",
+        "records: 'user' says nobody at record 0 (counted from 0); say whose it is, or leave the record out",
     ),
     "NaN": (
         *({}, np.where(np.arange(200) == 7, np.nan, WHO)),
-        "records: 'units' says nobody at record 7 (counted from 0); say whose it is, or leave the record out",
+        "records: 'user' says nobody at record 7 (counted from 0); say whose it is, or leave the record out",
     ),
     "NA": (
         *({}, pandas.Series([1, pandas.NA, *WHO[2:]], dtype="Int64")),
-        "records: 'units' says nobody at record 1 (counted from 0); say whose it is, or leave the record out",
+        "records: 'user' says nobody at record 1 (counted from 0); say whose it is, or leave the record out",
     ),
-    "halves": ({}, WHO + 0.5, "records: 'units' holds '0.5', a number that is not whole; give whole numbers or texts"),
+    "halves": ({}, WHO + 0.5, "records: 'user' holds '0.5', a number that is not whole; give whole numbers or texts"),
     "dates": (
         *({}, np.full(200, "2025-01-01", "datetime64[D]")),
-        "records: 'units' has dtype datetime64[D]; give whole numbers or texts, one value a person",
+        "records: 'user' has dtype datetime64[D]; give whole numbers or texts, one value a person",
     ),
     "a score for records": (
         *({"score_epsilon": 0.1}, WHO),
@@ -152,15 +153,15 @@ def test_bad_columns_are_refused_before_anything_is_spent(given: dict[str, Any],
     with pytest.raises(InputError) as caught:
         made.fit(X, Y, units=units)
     assert str(caught.value) == said
-    assert made.ledger_.events == ()
+    assert made.ledger_.entries == ()
 
 
 def test_a_paid_score_of_a_run_that_protects_persons_is_refused() -> None:
     made = classifier().fit(X, Y, units=WHO).set_params(score_epsilon=0.1)
-    before = made.ledger_.events
+    before = made.ledger_.entries
     with pytest.raises(InputError, match=r"^`score_epsilon`: pays for single records alone"):
         made.score(X, Y)
-    assert made.ledger_.events == before
+    assert made.ledger_.entries == before
 
 
 def test_scores_of_persons_who_were_trained_on_are_refused() -> None:
@@ -168,7 +169,7 @@ def test_scores_of_persons_who_were_trained_on_are_refused() -> None:
     other, labels = X / 2, (X[:, 0] > 1).astype(int)  # rows that are nowhere in fit
     with pytest.raises(InputError) as caught:
         made.score(other, labels, units=WHO)
-    assert "some of those whose records are in the test split" in str(caught.value)  # how many is private
+    assert "is protected by a release on record" in str(caught.value)  # how many is private
     assert 0 <= made.score(other, labels, units=WHO + 1000) <= 1
     assert not any("was not told whose" in note for note in made.privacy_.notes)
     made.score(other, labels)
@@ -183,11 +184,11 @@ HOUSEHOLDS = (np.arange(len(WHO)) * 7) % 20
 def test_a_second_fit_for_persons_of_another_kind_is_refused(rows: slice, apart: bool) -> None:
     """A patient has rows in many households, so no figure for either kind would hold for the other."""
     made = classifier().fit(X, Y, units=WHO)
-    other = clone(made).set_params(n_records=20, ledger=Ledger() if apart else made.ledger)
-    spent, figure = other.ledger.events, made.privacy_.certified
-    with pytest.raises(InputError, match=r"^`units`: an earlier fit of this estimator"):
+    other = clone(made).set_params(n_records=20, ledger=Ledger(unit="user") if apart else made.ledger)
+    spent, figure = other.ledger.entries, made.privacy_.certified
+    with pytest.raises(InputError, match=r"^`units`: an earlier release"):
         other.fit(X[rows], Y[rows], units=HOUSEHOLDS[rows])
-    assert other.ledger.events == spent
+    assert other.ledger.entries == spent
     assert made.privacy_.certified == figure
     other.set_params(n_records=PERSONS).fit(X[rows], Y[rows], units=WHO[rows])
     assert made.privacy_.certified.unit == "user"
@@ -196,8 +197,7 @@ def test_a_second_fit_for_persons_of_another_kind_is_refused(rows: slice, apart:
 def test_clones_add_up_for_persons() -> None:
     made = classifier()
     one, two = clone(made).fit(X, Y, units=WHO), clone(made).fit(X[:160], Y[:160], units=WHO[:160])
-    both = [one.run_, two.run_]
-    mechanisms = [event.mechanism for run in both for event in run.events if isinstance(event, TrainingEvent)]
+    mechanisms = [steps for run in (one.run_, two.run_) for steps in run.entry.of(NoisySgd)]
     assert len(mechanisms) == 2
     total = made.privacy_.certified
     assert (total.unit, total.epsilon) == ("user", pytest.approx(epsilon(mechanisms, 1e-5), rel=1e-6))
