@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adversary import KINDS, Case, examine
-from dpltm.privacy.old_ledger import Ledger
+from dpltm.privacy.ledger import Ledger
 from dpltm.randomness.noise import SecureSource
 from dpltm.training import descent as training
 from planted import BUGS, BUGS_ON_DEVICE, Bug
@@ -42,7 +42,7 @@ def test_nothing_is_left_replaced() -> None:
             training.noisy_mean,
             training.gaussian_mechanism,
             SecureSource.random_bytes,
-            Ledger.append,
+            Ledger.enter,
             time.perf_counter,
         )
 
@@ -53,7 +53,7 @@ def test_nothing_is_left_replaced() -> None:
 
 
 def test_a_module_that_a_recorder_might_stay_in_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its ``now`` would count the times of the first run in every later one, as if they depended on the records."""
+    """It would answer by the turns of the first run in every later one, as if they depended on the records."""
     late = "dpltm.late: first imported within a recorder, whose functions may stay there; import before"
     with pytest.raises(RuntimeError, match=f"^{re.escape(late)}$"), Recorder():
         monkeypatch.setitem(sys.modules, "dpltm.late", ModuleType("dpltm.late"))

@@ -27,16 +27,15 @@ import neighbours
 from dpltm.cli import main
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import Resolution
-from dpltm.privacy.events import (
-    DatasetRef,
-    Event,
-    GaussianEvent,
-    GuaranteeEvent,
-    SearchEvent,
-    SelectionEvent,
-    TrainingEvent,
+from dpltm.privacy.entry import Entry, Part
+from dpltm.privacy.mechanisms import (
+    GaussianRelease,
+    Guarantee,
+    Mechanism,
+    NoisySgd,
+    PrivateSearch,
+    Selection,
 )
-from dpltm.privacy.mechanisms import NoisySgd
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
@@ -60,26 +59,46 @@ KINDS = {
     "read": "the private records were read where they need not be",
 }
 
-LONG = 16
-"""Characters from which a text in a reference is an identity, and no name."""
-
 ROUNDING = 1e-5
 """Part of the sensitivity that float32 sums of so few records may be off by."""
 
 MANY = 10**6
 """Noisy sums and scores that a search may release: it says how many there are in the mean."""
 
-PAYS: dict[str, tuple[type[Event], ...]] = {
-    "training": (TrainingEvent, SearchEvent),
-    "score": (SearchEvent,),
-    "gaussian": (GaussianEvent,),
-    "geometric": (GuaranteeEvent,),
-    "exponential": (SelectionEvent,),
-    "permute-and-flip": (SelectionEvent,),
-    "response": (GuaranteeEvent,),
-    "bits": (GuaranteeEvent,),
-    "codebook": (GuaranteeEvent,),
+PAYS: dict[str, tuple[type[Mechanism], ...]] = {
+    "training": (NoisySgd, PrivateSearch),
+    "score": (PrivateSearch,),
+    "gaussian": (GaussianRelease,),
+    "geometric": (Guarantee,),
+    "exponential": (Selection,),
+    "permute-and-flip": (Selection,),
+    "response": (Guarantee,),
+    "bits": (Guarantee,),
+    "codebook": (Guarantee,),
 }
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One mechanism of an entry.
+
+    Attributes:
+        entry: on record.
+        place: of the mechanism in it.
+    """
+
+    entry: Entry
+    place: int
+
+    @property
+    def mechanism(self) -> Any:
+        """The mechanism."""
+        return self.entry.mechanisms[self.place]
+
+    def is_of(self, *kinds: type[Mechanism]) -> bool:
+        """Whether it is one of these."""
+        return isinstance(self.mechanism, kinds)
+
 
 COARSE = Resolution(0.3, 1e3, 2e4, 1e5)
 """How finely losses are composed here, where no epsilon is compared with the truth: an upper bound as ever."""
@@ -127,7 +146,7 @@ class Case:
     spends: bool = True
     reads: bool = True
     program: Callable[[], dict[str, bytes]] | None = None
-    reference: DatasetRef | None = None
+    reference: Part | None = None
 
 
 @dataclass(frozen=True)
@@ -187,8 +206,9 @@ def examine(case: Case) -> Findings:
             _compare(first, other, payers, found)
     private = [release for release in first.recorder.releases if release.records != NOBODYS]
     found.queries += len(private)
-    if bool(private) != case.spends or (first.recorder.events and not case.spends):
-        found.add("count", f"{len(private)} queries were recorded, and {len(first.recorder.events)} events")
+    paid = [entry for entry in first.recorder.entries if entry.paid]
+    if bool(private) != case.spends or (paid and not case.spends):
+        found.add("count", f"{len(private)} queries were recorded, and {len(paid)} entries that cost something")
     if not case.reads and first.recorder.reference is not None:
         found.add("read", "the private records were read")
     return found
@@ -200,7 +220,7 @@ def examine(case: Case) -> Findings:
 def _perform(case: Case, which: str | None, first: Recorder | None, folder: Path) -> Run:
     folder.mkdir()
     place = EXTRA if case.adjacency == "add-remove" else neighbours.place(case.kind)
-    with contextlib.chdir(folder), _environment():
+    with contextlib.chdir(folder), _environment(folder.with_name(f"{folder.name} config")):
         if case.before:
             neighbours.write_public(folder, case.kind)
             with Recorder(private="pub"):  # at the same times, for every neighbour
@@ -239,10 +259,10 @@ def _call(command: Command) -> bytes:
 
 
 @contextlib.contextmanager
-def _environment() -> Iterator[None]:
-    """Exceptions show, whatever they are; and hundreds of commands take no longer than they must."""
+def _environment(home: Path) -> Iterator[None]:
+    """Exceptions show, whatever they are; hundreds of commands take no longer than they must; nobody remembers others."""
     with (
-        mock.patch.dict(os.environ, {"DPLTM_DEBUG": "1"}),
+        mock.patch.dict(os.environ, {"DPLTM_DEBUG": "1", "XDG_CONFIG_HOME": str(home)}),
         mock.patch.object(os, "fsync", return_value=None),  # nobody cuts the power here
         mock.patch.object(pld, "_compose", _composed),
     ):
@@ -250,24 +270,16 @@ def _environment() -> Iterator[None]:
 
 
 def _same_for_all(body: bytes, recorder: Recorder) -> bytes:
-    """A file without what may differ: random ids of the records and of a process, and digests of files that hold them."""
-    body = re.sub(rb'(\\*"id\\*": \\*")[0-9a-f]{32}', rb"\1RANDOM", body)  # of events in a text as well
+    """A file without what may differ: the id of a process, and digests by the owner's key."""
+    del recorder
     body = re.sub(rb'"session": "[0-9]+-[0-9a-f]{16}"', b'"session": "RANDOM"', body)
-    for name in identities(recorder):
-        body = body.replace(name.encode(), b"IDENTITY")
     return re.sub(rb"[0-9a-f]{64}", b"DIGEST", body)
-
-
-def identities(recorder: Recorder) -> set[str]:
-    """What ledgers call the private records."""
-    refs = {release.records for release in recorder.releases} | {recorder.reference or NOBODYS}
-    return {text for ref in refs for text in asdict(ref).values() if isinstance(text, str) and len(text) >= LONG}
 
 
 # --- one run by itself ---------------------------------------------------------------------------------------------
 
 
-def _audit(recorder: Recorder, case: Case, found: Findings) -> list[Event | None]:
+def _audit(recorder: Recorder, case: Case, found: Findings) -> list[Charge | None]:
     """Checks everything that one run shows; returns the event that pays for each release."""
     for text in recorder.strays:
         found.add("stray", text)
@@ -275,15 +287,15 @@ def _audit(recorder: Recorder, case: Case, found: Findings) -> list[Event | None
         found.add("replay", text)
     for entry in recorder.log:
         if isinstance(entry, Entered) and not entry.kept:
-            found.add("late", f"{type(entry.event).__name__}: entered, and not on disk")
+            found.add("late", f"{entry.entry.words}: entered, and not on disk")
     payers = _payers(recorder, case, found)
     pairs = list(zip(recorder.releases, payers, strict=True))
     for release, event in pairs:
         if event is None:
             continue
-        stated = event.mechanism
-        if (stated.adjacency, stated.unit) != (case.adjacency, case.unit):
-            found.add("relation", f"{release.mechanism}: the event is for {stated.adjacency}, {stated.unit}")
+        stated = event.mechanism.adjacency, event.entry.unit
+        if stated != (case.adjacency, case.unit):
+            found.add("relation", f"{release.mechanism}: the entry is for {stated}")
         _MECHANISMS[release.mechanism](release, event, found)
     _check_samples(recorder, payers, found)
     _check_reuse(recorder, found)
@@ -303,88 +315,85 @@ def _check_reuse(recorder: Recorder, found: Findings) -> None:
         seen.append(added)
 
 
-def _payers(recorder: Recorder, case: Case, found: Findings) -> list[Event | None]:
+def _payers(recorder: Recorder, case: Case, found: Findings) -> list[Charge | None]:
     """The event that pays for each release: the last before it, of its kind and records, that is not used up."""
-    known: dict[Event, int] = {}
-    held, used = Counter[tuple[int, Event]](), Counter[Event]()
-    groups: dict[int, Event | None] = {}
-    payers: list[Event | None] = []
+    known: dict[Charge, int] = {}
+    used = Counter[Charge]()
+    groups: dict[int, Charge | None] = {}
+    payers: list[Charge | None] = []
     if not case.spends:
         return [None] * len(recorder.releases)
     for place, entry in enumerate(recorder.log):
         if isinstance(entry, Entered):
-            held[entry.ledger, entry.event] += 1  # another ledger may be told of the same release
-            many = max(count for (_, event), count in held.items() if event == entry.event)
-            known.pop(entry.event, None)
-            known[entry.event] = many * _answers(entry.event)
+            charges = [Charge(entry.entry, number) for number in range(len(entry.entry.mechanisms))]
+            known |= {charge: _answers(charge) for charge in charges}
         if not isinstance(entry, Release):
             continue
         if entry.group not in groups:
             groups[entry.group] = _payer(entry, known, used, recorder.log[place:], found)
         payers.append(groups[entry.group])
-    for event, many in known.items():
-        ours = any(isinstance(event, kinds) for kinds in PAYS.values())
-        ours = ours and _of(event, recorder.reference or NOBODYS)
-        if isinstance(event, SearchEvent):
-            each = _descent(event).steps + 1  # all tries are complete, and scored
-            many = used[event] if used[event] and used[event] % each == 0 else each
-        if ours and used[event] != many and not case.early:
-            found.add("count", f"{type(event).__name__}: {many} releases are charged, {used[event]} were made")
+    for charge, many in known.items():
+        ours = any(charge.is_of(*kinds) for kinds in PAYS.values())
+        ours = ours and _of(charge, recorder.reference or NOBODYS)
+        if charge.is_of(PrivateSearch):
+            each = _descent(charge).steps + 1  # all tries are complete, and scored
+            many = used[charge] if used[charge] and used[charge] % each == 0 else each
+        if ours and used[charge] != many and not case.early:
+            found.add("count", f"{charge.entry.words}: {many} releases are charged, {used[charge]} were made")
     return payers
 
 
 def _payer(
-    release: Release, known: dict[Event, int], used: Counter[Event], after: list[Any], found: Findings
-) -> Event | None:
+    release: Release, known: dict[Charge, int], used: Counter[Charge], after: list[Any], found: Findings
+) -> Charge | None:
     kinds = PAYS[release.mechanism]
-    able = [event for event, many in known.items() if isinstance(event, kinds) and used[event] < many]
-    ours = [event for event in reversed(able) if _of(event, release.records)]
-    # two that were entered together are told apart by their noise; where none fits, the last is what was meant
-    stated = [event for event in ours if isinstance(event, GaussianEvent) and _fits(release, event)]
-    for event in (stated or ours)[:1]:
-        used[event] += 1
-        return event
-    later = [entry.event for entry in after if isinstance(entry, Entered) and isinstance(entry.event, kinds)]
+    able = [charge for charge, many in known.items() if charge.is_of(*kinds) and used[charge] < many]
+    ours = [charge for charge in reversed(able) if _of(charge, release.records)]
+    # several in one entry are told apart by their noise; where none fits, the last is what was meant
+    stated = [charge for charge in ours if charge.is_of(GaussianRelease) and _fits(release, charge)]
+    for charge in (stated or ours)[:1]:
+        used[charge] += 1
+        return charge
+    later = [each.entry for each in after if isinstance(each, Entered) and any(each.entry.of(kind) for kind in kinds)]
     if able:
         found.add(
-            "records", f"{release.mechanism}: the event is on {able[-1].dataset}, the query of {release.records}"
+            "records", f"{release.mechanism}: the entry is of {able[-1].entry.part}, the query of {release.records}"
         )
     elif later:
-        found.add("late", f"{release.mechanism}: answered before its event was on record")
+        found.add("late", f"{release.mechanism}: answered before its entry was on record")
     else:
-        found.add("unpaid", f"{release.mechanism}: no event is on record for this answer")
+        found.add("unpaid", f"{release.mechanism}: no entry is on record for this answer")
     return None
 
 
-def _fits(release: Release, event: GaussianEvent) -> bool:
-    return math.isclose(float(np.max(release.std)), event.mechanism.noise_std, rel_tol=1e-9)
+def _fits(release: Release, charge: Charge) -> bool:
+    return math.isclose(float(np.max(release.std)), charge.mechanism.noise_std, rel_tol=1e-9)
 
 
-def _descent(event: Event) -> NoisySgd:
-    """The training that an event pays for; of a search any, since those of a case differ in their step sizes alone."""
-    if isinstance(event, SearchEvent):
-        first, *others = event.mechanism.trainings
+def _descent(charge: Charge) -> NoisySgd:
+    """The training that is paid for; of a search any, since those of a case differ in their step sizes alone."""
+    if charge.is_of(PrivateSearch):
+        first, *others = charge.mechanism.trainings
         assert all(other == first for other in others)
         return first
-    assert isinstance(event, TrainingEvent)
-    return event.mechanism
+    assert charge.is_of(NoisySgd)
+    return charge.mechanism
 
 
-def _answers(event: Event) -> int:
-    """How many answers an event pays for, at most."""
-    if isinstance(event, SearchEvent):
+def _answers(charge: Charge) -> int:
+    """How many answers are paid for, at most."""
+    if charge.is_of(PrivateSearch):
         return MANY
-    return event.mechanism.steps if isinstance(event, TrainingEvent) else 1
+    return charge.mechanism.steps if charge.is_of(NoisySgd) else 1
 
 
-def _of(event: Event, records: DatasetRef) -> bool:
-    """Whether an event is on these records, all of them, whatever id they were given that time."""
-    wanted = records if event.mechanism.adjacency == "add-remove" else records.widened
-    one, other = ((ref.group, ref.cut, ref.start, ref.stop) for ref in (event.dataset, wanted))
+def _of(charge: Charge, records: Part) -> bool:
+    """Whether these records are paid for, all of them."""
+    one, other = ((part.name, part.cut, part.start, part.stop) for part in (charge.entry.part, records))
     return one == other
 
 
-def _check_samples(recorder: Recorder, payers: list[Event | None], found: Findings) -> None:
+def _check_samples(recorder: Recorder, payers: list[Charge | None], found: Findings) -> None:
     """Each step takes the records whose own coin is below the event's rate, and no others."""
     paid = iter(payers)
     waiting: list[Sample] = []
@@ -393,7 +402,7 @@ def _check_samples(recorder: Recorder, payers: list[Event | None], found: Findin
             waiting.append(entry)
         if isinstance(entry, Release):
             event = next(paid)
-            if entry.mechanism == "training" and isinstance(event, (TrainingEvent, SearchEvent)):
+            if entry.mechanism == "training" and event is not None:
                 for sample in waiting:
                     _check_coins(sample, _descent(event).sampling_rate, _microbatch(event) is not None, found)
                 waiting.clear()
@@ -401,9 +410,9 @@ def _check_samples(recorder: Recorder, payers: list[Event | None], found: Findin
         found.add("replay", f"{len(waiting)} samples met no noise")
 
 
-def _microbatch(event: Event) -> int | None:
-    """Records of a group, about, as the event says it; None where each is filtered by itself."""
-    told = re.search(r" of groups of about (\d+) records$", event.filter) if isinstance(event, TrainingEvent) else None
+def _microbatch(charge: Charge) -> int | None:
+    """Records of a group, about, as the entry says it; None where each is filtered by itself."""
+    told = re.search(r" of groups of about (\d+) records", charge.entry.words)
     return None if told is None else int(told[1])
 
 
@@ -419,11 +428,10 @@ def _check_coins(sample: Sample, rate: float, grouped: bool, found: Findings) ->
         found.add("coins", f"records {used.tolist()} were taken, and the coins say {inside.tolist()}")
 
 
-def _check_gaussian(release: Release, event: Event, found: Findings) -> None:
+def _check_gaussian(release: Release, event: Charge, found: Findings) -> None:
     """The answer is the query plus the noise that was served, times the event's standard deviation."""
-    assert isinstance(event, (TrainingEvent, SearchEvent, GaussianEvent))
     assert release.values is not None
-    stated = event.mechanism if isinstance(event, GaussianEvent) else _descent(event)
+    stated = event.mechanism if event.is_of(GaussianRelease) else _descent(event)
     if release.noise is None or len(release.noise) - len(release.values) not in (0, 1):
         found.add("mechanism", f"{release.mechanism}: {len(release.values)} values met no noise of their own")
         return
@@ -450,9 +458,9 @@ def _check_gaussian(release: Release, event: Event, found: Findings) -> None:
         release.std = release.std * times  # elsewhere it is off by the rounding to the grid alone
 
 
-def _check_score(release: Release, event: Event, found: Findings) -> None:
+def _check_score(release: Release, event: Charge, found: Findings) -> None:
     """The score is a count plus the noise that was served, times the event's standard deviation."""
-    assert isinstance(event, SearchEvent)
+    assert event.is_of(PrivateSearch)
     if release.std != event.mechanism.score_noise:
         found.add("scale", f"score: noise of {release.std}, and the event says {event.mechanism.score_noise:g}")
     _check_gaussian(release, event, found)
@@ -468,9 +476,9 @@ def _fit(values: np.ndarray, query: np.ndarray, noise: np.ndarray) -> tuple[floa
     return share, times, float(np.linalg.norm(values - share * query - times * noise)) / size
 
 
-def _check_geometric(release: Release, event: Event, found: Findings) -> None:
+def _check_geometric(release: Release, event: Charge, found: Findings) -> None:
     """The noise is the difference of two geometric draws at the event's epsilon."""
-    assert isinstance(event, GuaranteeEvent)
+    assert event.is_of(Guarantee)
     points = uniform(release.facts["bytes"])
     if len(points) != 2:
         found.add("mechanism", "geometric: the noise was not drawn")
@@ -481,11 +489,12 @@ def _check_geometric(release: Release, event: Event, found: Findings) -> None:
         found.add("scale", text)
 
 
-def _check_draw(release: Release, event: Event, found: Findings) -> None:
+def _check_draw(release: Release, event: Charge, found: Findings) -> None:
     """The winner is what the mechanism makes of the scores, the event's epsilon and the bits that were served."""
-    assert isinstance(event, SelectionEvent)
-    monotone = event.score == "additive" and event.mechanism.adjacency == "add-remove"
-    exponent = event.mechanism.eps1 / (event.sensitivity * (1 if monotone else 2))
+    assert event.is_of(Selection)
+    plan = release.facts["plan"]
+    monotone = plan.score == "additive" and event.mechanism.adjacency == "add-remove"
+    exponent = event.mechanism.eps1 / (release.facts["sensitivity"] * (1 if monotone else 2))
     if event.mechanism.draw != release.mechanism:
         found.add("mechanism", f"drawn by {release.mechanism}, and the event says {event.mechanism.draw}")
     if not math.isclose(release.facts["exponent"], exponent, rel_tol=1e-12):
@@ -506,9 +515,9 @@ def _check_draw(release: Release, event: Event, found: Findings) -> None:
         found.add("mechanism", f"{release.mechanism}: winner {release.facts['own']}, and these bits draw {winner}")
 
 
-def _check_local(release: Release, event: Event, found: Findings) -> None:
+def _check_local(release: Release, event: Charge, found: Findings) -> None:
     """Messages are parts of one release, which ``_compare`` adds up; one run by itself shows whether coins are shared."""
-    assert isinstance(event, GuaranteeEvent)
+    assert event.is_of(Guarantee)
     if same_coins(release.means[1], release.query):
         found.add("reuse", f"{release.mechanism}: all records met the same coins")
 
@@ -529,12 +538,12 @@ _MECHANISMS: dict[str, Callable[[Release, Any, Findings], None]] = {
 # --- two runs ------------------------------------------------------------------------------------------------------
 
 
-def _compare(first: Run, other: Run, payers: list[Event | None], found: Findings) -> None:
+def _compare(first: Run, other: Run, payers: list[Charge | None], found: Findings) -> None:
     for name in sorted({*first.released, *other.released}):
         if first.released.get(name) != other.released.get(name):
             found.add("output", f"{name}: {_where(first.released.get(name), other.released.get(name))}")
     if _facts(first.recorder) != _facts(other.recorder):
-        found.add("event", "the ledger's events depend on the records")
+        found.add("event", "the ledger's entries depend on the records")
     one, two = first.recorder, other.recorder
     if [type(entry) for entry in one.log] != [type(entry) for entry in two.log]:
         found.add("replay", f"{len(one.log)} and {len(two.log)} entries, or in another order")
@@ -560,27 +569,28 @@ def _compare(first: Run, other: Run, payers: list[Event | None], found: Findings
         if share > 1 + ROUNDING:
             found.add(
                 "sensitivity",
-                f"{left.mechanism}: one {event.mechanism.unit} is worth {share:.4g} times what its event says",
+                f"{left.mechanism}: one {event.entry.unit} is worth {share:.4g} times what its entry says",
             )
 
 
-def _share(left: Release, right: Release, event: Event, sample: Sample | None, place: int, found: Findings) -> float:
+def _share(left: Release, right: Release, event: Charge, sample: Sample | None, place: int, found: Findings) -> float:
     """What one record does to a query, over what its event allows."""
     change = np.abs(right.query.astype(float) - left.query.astype(float))
     if left.mechanism == "score":
         return float(change.max())  # noise for a count that moves by one
-    if isinstance(event, (TrainingEvent, SearchEvent)):
+    if event.is_of(NoisySgd, PrivateSearch):
         share = float(np.linalg.norm(change)) / _descent(event).sensitivity
         if sample is not None and not _inside(sample, place) and share > ROUNDING:
             found.add("sensitivity", f"a sum moved by {share:.3g} of the sensitivity at a step without the record")
         return share
-    if isinstance(event, GaussianEvent):
+    if event.is_of(GaussianRelease):
         return float(np.linalg.norm(change / left.std)) * event.mechanism.noise_multiplier
-    if isinstance(event, SelectionEvent):
-        if change.max() > event.sensitivity * (1 + 1e-12):
-            found.add("sensitivity", f"a score moves by {change.max():g}, and the event says {event.sensitivity:g}")
+    if event.is_of(Selection):
+        stated = left.facts["sensitivity"]
+        if change.max() > stated * (1 + 1e-12):
+            found.add("sensitivity", f"a score moves by {change.max():g}, and it is drawn as if by {stated:g}")
         return _told_by_draw(left, right) / event.mechanism.certified_epsilon
-    assert isinstance(event, GuaranteeEvent)
+    assert event.is_of(Guarantee)
     if left.mechanism == "geometric":
         return float(change.max())  # noise of scale 1 / epsilon: for a count that moves by one
     rows = change.reshape(len(change), -1).any(1)
@@ -616,8 +626,9 @@ def _told_by_messages(release: Release, found: Findings) -> float:
 
 
 def _facts(recorder: Recorder) -> list[dict[str, Any]]:
-    """Events, but for whose records they are."""
-    return [{**asdict(event), "dataset": None} for event in recorder.events]
+    """Entries, but for ids, and digests by the owner's key."""
+    keyed = {"id": "", "home": "", "facts": ""}
+    return [{**asdict(entry), **keyed, "part": str(entry.part)} for entry in recorder.entries]
 
 
 def _where(one: bytes | None, other: bytes | None) -> str:

@@ -15,7 +15,8 @@ from adversary import Case, Command
 from dpltm.estimators.classifier import TicketClassifier, TicketRegressor
 from dpltm.filters import Automatic, Clip, Tanh
 from dpltm.networks import ModelSpec, build
-from dpltm.privacy.events import UNKNOWN_RECORDS
+from dpltm.privacy.entry import Part
+from dpltm.privacy.ledger import Ledger
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training.descent import cross_entropy
 from dpltm.training.private_loop import PrivateLoop
@@ -140,7 +141,7 @@ def train_cases() -> Iterator[Case]:
         yield Case(f"train --head least-squares {adjacency}", (head,), adjacency=adjacency, odd=(LOUD, FLAT, TWIN))
         persons = ("train", "--dense", *PERSONS, "--per-unit", "3", *HEAD[len(TRAIN_ALL) :], *LITTLE, *to)
         yield Case(
-            f"train --head least-squares people {adjacency}", (persons,), "people", adjacency, "user", (LOUD, TWIN)
+            f"train --head least-squares people {adjacency}", (persons,), "people", adjacency, "who", (LOUD, TWIN)
         )
         yield Case(f"train --epsilon {adjacency}", ((*TRAIN, *SMALL, *budget, *to),), adjacency=adjacency)
         counted = (*TRAIN, *SMALL, *NOISE, *stop, *to)
@@ -155,7 +156,7 @@ def train_cases() -> Iterator[Case]:
             for size, more in (("2", NOISE), ("6", ("--features", "unit", "--centre", "0.2", *budget))):
                 name = f"train --unit-column {kind} {size} {adjacency}"
                 yield Case(
-                    name, ((*command, "--batch-size", size, *more),), kind, adjacency, "user", (LOUD, FLAT, TWIN)
+                    name, ((*command, "--batch-size", size, *more),), kind, adjacency, "who", (LOUD, FLAT, TWIN)
                 )
     full = ("train", "--dense", *TABLE[:2], "--records", "80", *TABLE[4:], "--model", "mlp:4", "--steps", "3")
     full = (*full, "--batch-size", "80", *NOISE, "--json", "--out", "r")  # all are sampled, into one chunk
@@ -168,7 +169,7 @@ def train_cases() -> Iterator[Case]:
     yield Case("train --head least-squares with second moments", ((*HEAD, *QUIET),), odd=(LOUD, FLAT, TWIN))
     people = ("train", "--dense", *PERSONS, "--per-unit", "3", *HEAD[len(TRAIN_ALL) :], "--noise-multiplier", "0.005")
     yield Case(
-        "train --head least-squares people with second moments", (people,), "people", unit="user", odd=(LOUD, TWIN)
+        "train --head least-squares people with second moments", (people,), "people", unit="who", odd=(LOUD, TWIN)
     )
     budgeted = (*HEAD, "--epsilon", "60", "--eval-private", "1")
     yield Case("train --head least-squares --eval-private", (budgeted,), odd=LABELLED)
@@ -185,7 +186,7 @@ def train_cases() -> Iterator[Case]:
         yield Case(f"train --microbatch {' '.join(more)}", ((*TRAIN, *SMALL, *NOISE, "--microbatch", "3", *more),))
     people = ("train", "--dense", *PERSONS, "--per-unit", "3", "--model", "mlp:4", *SMALL, *NOISE, "--microbatch", "2")
     people = (*people, "--steps", "4", "--batch-size", "4", "--json", "--out", "r")
-    yield Case("train --microbatch --unit-column", (people,), "people", unit="user", odd=(LOUD, FLAT, TWIN))
+    yield Case("train --microbatch --unit-column", (people,), "people", unit="who", odd=(LOUD, FLAT, TWIN))
     copies = (*TRAIN, *SMALL, *NOISE, "--microbatch", "3", "--augment", "flip")
     yield Case("train --microbatch --augment", (copies,), "images")
     yield Case("train --accountant rdp", ((*TRAIN, *SMALL, *budget, "--accountant", "rdp"),))
@@ -389,7 +390,7 @@ def schema_cases() -> Iterator[Case]:
     find = (*find, "--unit-column", "who", "--out", "s.toml")
     before = (("write", "draft.toml", whose),)
     yield Case(
-        "datasets schema --unit-column", (find,), "people csv", unit="user", before=before, odd=(LOUD, FLAT, TWIN)
+        "datasets schema --unit-column", (find,), "people csv", unit="who", before=before, odd=(LOUD, FLAT, TWIN)
     )
 
 
@@ -411,7 +412,7 @@ def loop_cases() -> Iterator[Case]:
         relation = settings.get("adjacency", "add-remove")
         program = functools.partial(_loop, settings)
         odd = (LOUD, FLAT, TWIN)
-        yield Case(f"PrivateLoop {name}", adjacency=relation, odd=odd, program=program, reference=UNKNOWN_RECORDS)
+        yield Case(f"PrivateLoop {name}", adjacency=relation, odd=odd, program=program, reference=Part("arrays"))
 
 
 def _loop(settings: dict[str, Any]) -> dict[str, bytes]:
@@ -419,7 +420,7 @@ def _loop(settings: dict[str, Any]) -> dict[str, bytes]:
     with np.load("d.npz") as stored:
         x, y = stored["x_train"].astype("f4") / 255, stored["y_train"]
     model = build(ModelSpec("mlp:4", x.shape[1], CLASSES), 0)
-    given = {"batch_size": 8, "steps": 5, "delta": 1e-3, "records": RECORDS, **settings}
+    given = {"batch_size": 8, "steps": 5, "delta": 1e-3, "records": RECORDS, "ledger": Ledger(), **settings}
     given |= {} if "epsilon" in given else {"noise_multiplier": 1.0}
     optimizer = torch.optim.Adam(model.parameters())
     loop = PrivateLoop(model, cross_entropy, x, y, **given)

@@ -2,7 +2,7 @@
 
 A command reads private records in two places only: in the *query* that a mechanism adds noise to (or randomises, or draws a
 winner by), and in the number of coins that a sampler tosses. A ``Recorder`` sits at both. It serves every random byte
-itself, notes each query with the noise that met it, each sample with its coins, and each event that a ledger took in, all in
+itself, notes each query with the noise that met it, each sample with its coins, and each entry that a ledger took in, all in
 one order. A second recorder that is given the first *replays*: records that both datasets share get the coins that they had,
 and each mechanism answers what it answered the first time. Whatever still differs between two such runs on neighbouring
 datasets went past the mechanisms. (The idea: Cebere et al. 2026, "Privacy in Theory, Bugs in Practice".)
@@ -18,11 +18,12 @@ import hashlib
 import importlib
 import pkgutil
 import random
+import secrets
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,25 +35,23 @@ import dpltm
 import dpltm.cli
 import dpltm.records
 import dpltm.tickets
-from dpltm.features import centre
+from dpltm.features import normalisation
 from dpltm.local import bit_strings, channels, codebook
-from dpltm.privacy import events as events_module
 from dpltm.privacy import selection
-from dpltm.privacy.events import DatasetRef, Event, SearchEvent, TrainingEvent
-from dpltm.privacy.old_ledger import Ledger
+from dpltm.privacy.entry import Entry, Part
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 from dpltm.randomness import noise
 from dpltm.randomness.gaussian_mechanism import SEED, grid_step
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.randomness.noise import FastSource, SecureSource
 from dpltm.randomness.sampling import Records
-from dpltm.records import Dataset, private_columns, synthetic, unfinished
-from dpltm.stages import search
-from dpltm.tickets.journal import journal_path
-from dpltm.tickets.ledger_file import _Unnamed
+from dpltm.records import Dataset, private_columns, synthetic
+from dpltm.tickets.ledger_file import FileStore
 from dpltm.training import descent as training
 from dpltm.training import evaluation, second_moments
 from dpltm.training.descent import NoisyGradients
-from refs import reference as reference_of
+from dpltm.verbs import search
 
 # A module that is first imported while a recorder is at work binds the recorder's functions by name, and keeps them. In an
 # editable install dpltm.cli and dpltm.tickets lie outside the folder of dpltm, where a walk of dpltm alone misses them.
@@ -63,7 +62,7 @@ for _package in (dpltm, dpltm.cli, dpltm.tickets):
 EXTRA = -1
 """What the record is called that only one of two neighbours has."""
 
-NOBODYS = DatasetRef("public", "none", "none")
+NOBODYS = Part("public")
 """What a query is of where the private records were never read."""
 
 COIN = 2**32
@@ -72,17 +71,20 @@ COIN = 2**32
 
 @dataclass(frozen=True)
 class Entered:
-    """An event, from when it is on record.
+    """An entry, from when it is on record.
 
     Attributes:
-        event: what was entered.
-        ledger: in which of the ledgers that were opened.
+        entry: what was entered.
         kept: whether it is on disk, where the ledger is a file.
     """
 
-    event: Event
-    ledger: int
+    entry: Entry
     kept: bool
+
+
+def part_of(dataset: Dataset) -> Part:
+    """Which records these are, by name and cut."""
+    return replace(dataset.part, name=dataset.name)
 
 
 @dataclass
@@ -122,7 +124,7 @@ class Release:
 
     mechanism: str
     group: int
-    records: DatasetRef
+    records: Part
     size: int
     query: np.ndarray
     answer: Any
@@ -170,7 +172,7 @@ class Recorder:
         *,
         private: str = "d",
         place: int = EXTRA,
-        reference: DatasetRef | None = None,
+        reference: Part | None = None,
         size: int = 0,
     ) -> None:
         self.log: list[Entered | Sample | Release] = []
@@ -183,7 +185,7 @@ class Recorder:
         self._trained: list[tuple[np.ndarray, np.ndarray]] = []
         self._ids: dict[int, np.ndarray] = {}
         self._counted, self._groups, self._turns = 0, 0, Counter[str]()
-        self._ledgers: list[Ledger] = []
+        self._plan: Any = None
         self._undo: list[tuple[Any, str, Any]] = []
         self._bindings = defaultdict[int, list[tuple[Any, str]]](list)
         self._before: list[Any] = []
@@ -200,9 +202,9 @@ class Recorder:
         return [entry for entry in self.log if isinstance(entry, Sample)]
 
     @property
-    def events(self) -> list[Event]:
-        """Events that a ledger took in meanwhile, in order."""
-        return [entry.event for entry in self.log if isinstance(entry, Entered)]
+    def entries(self) -> list[Entry]:
+        """Entries that a ledger took in meanwhile, in order."""
+        return [entered.entry for entered in self.log if isinstance(entered, Entered)]
 
     def __enter__(self) -> Recorder:
         modules = _modules()
@@ -278,11 +280,13 @@ class Recorder:
         for module in (
             training,
             second_moments,
-            centre,
+            normalisation,
             search,
         ):  # each as it is bound, so that a planted one is seen as well
             self._set(module, "gaussian_mechanism", self._gaussian(module.gaussian_mechanism))
-        self._around(events_module, "now", lambda _: self._time())
+        # ids and keys of ledgers and releases: the same for neighbours, so that what else differs shows
+        self._set(secrets, "token_bytes", lambda count=32: self._turn(f"{self._private} secret", count))
+        self._set(secrets, "token_hex", lambda count=32: self._turn(f"{self._private} secret", count).hex())
         self._set(time, "perf_counter", lambda: 0.0)  # how long something took is written down here and there
         self._set(time, "time_ns", lambda: 0)
 
@@ -318,10 +322,6 @@ class Recorder:
         self._turns[name] += 1
         return _hashed(f"{name} {self._turns[name]}", count)
 
-    def _time(self) -> str:
-        self._turns["time"] += 1
-        return f"2026-01-01T00:00:00.{self._turns['time']:012d}Z"
-
     def _coins(self, sample: Sample, count: int) -> bytes:
         sample.asked.append(count)
         if len(sample.asked) == 2 and sample.coins is not None:  # the group that each sampled record is in
@@ -345,13 +345,9 @@ class Recorder:
 
     def _threshold(self) -> int:
         """Coins below this are in, by the last training that is on record."""
-        rates = [
-            event.mechanism.sampling_rate
-            if isinstance(event, TrainingEvent)
-            else event.mechanism.trainings[0].sampling_rate
-            for event in self.events
-            if isinstance(event, (TrainingEvent, SearchEvent))
-        ]
+        stated = [mechanism for entry in self.entries for mechanism in entry.mechanisms]
+        trained = [one.trainings[0] if isinstance(one, PrivateSearch) else one for one in stated]
+        rates = [one.sampling_rate for one in trained if isinstance(one, NoisySgd)]
         return int(rates[-1] * COIN) if rates else COIN // 2
 
     # --- which records ----------------------------------------------------------------------------------------------
@@ -361,7 +357,7 @@ class Recorder:
             found: Dataset = original(*arguments, **named)
             self.loaded.append(found.name)
             if found.name == self._private:
-                self.reference, self._size = reference_of(found), found.records
+                self.reference, self._size = part_of(found), found.records
             return found
 
         self._around(dpltm.records, "load", told)
@@ -370,20 +366,21 @@ class Recorder:
         def drafted(original: Any, *arguments: Any, **named: Any) -> Any:
             found = original(*arguments, **named)
             self.loaded.append(found.dataset.name)
-            self.reference, self._size = reference_of(found.dataset), found.dataset.records
+            self.reference, self._size = part_of(found.dataset), found.dataset.records
             return found
 
-        self._around(unfinished, "load_unfinished", drafted)
+        self._around(private_columns, "load_unfinished", drafted)
         self._around(Ledger, "enter", self._enter)
+        self._around(Ledger, "declare", self._enter)
 
-    def _enter(self, original: Any, ledger: Ledger, *given: Any) -> None:
-        before = len(ledger.events)
-        original(ledger, *given)
-        self._ledgers.append(ledger)  # held, so that no other one takes its id
-        for entered in ledger.events[before:]:
-            self.log.append(Entered(entered, id(ledger), ledger._persist is None or _written(ledger, entered)))
+    def _enter(self, original: Any, ledger: Ledger, *given: Any, **named: Any) -> Any:
+        before = len(ledger.entries)
+        found = original(ledger, *given, **named)
+        for entry in ledger.entries[before:]:
+            self.log.append(Entered(entry, not isinstance(ledger._store, FileStore) or _written(entry)))
+        return found
 
-    def _where(self) -> DatasetRef:
+    def _where(self) -> Part:
         return self.reference or NOBODYS
 
     def _align(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -501,18 +498,21 @@ class Recorder:
             values, grid = np.array([found]), grid_step(noise_std)
             return self._released("score", frame, np.array([right]), found, values, noise_std, grid=grid)
 
+        def planned(original: Any, plan: Any, *arguments: Any) -> int:
+            self._plan = plan
+            return original(plan, *arguments)
+
         def draw(name: str) -> Callable[..., Any]:
             def drawn(original: Any, source: Any, scores: np.ndarray, exponent: float) -> int:
                 with self._frame(name) as frame:
                     winner = original(source, scores, exponent)
-                served = b"".join(frame.served)
-                return self._released(
-                    name, frame, scores, winner, None, 0.0, exponent=exponent, bytes=served, own=winner
-                )
+                facts = {"exponent": exponent, "bytes": b"".join(frame.served), "own": winner}
+                stated = {"plan": self._plan, "sensitivity": self._plan.sensitivity}
+                return self._released(name, frame, scores, winner, None, 0.0, **facts, **stated)
 
             return drawn
 
-        self._around(centre, "release_mean", mean)
+        self._around(normalisation, "release_mean", mean)
         self._around(synthetic, "release_moments", moments)
         self._around(second_moments, "release_second_moments", moments)
         self._around(second_moments, "noisy_whole", noisy)
@@ -521,6 +521,7 @@ class Recorder:
         self._around(search, "secret_draws", secret)
         self._around(search, "secret_sources", sources)
         self._around(search, "noisy_score", score)
+        self._around(selection, "draw", planned)
         self._around(selection, "draw_exponential", draw("exponential"))
         self._around(selection, "draw_permute_and_flip", draw("permute-and-flip"))
 
@@ -586,10 +587,9 @@ class Recorder:
         return _copied(release.answer)
 
 
-def _written(ledger: Ledger, event: Event) -> bool:
-    """Whether a file below the working folder holds the event; of a ledger without a file, the journal of all ledgers."""
-    kept = [journal_path()] if isinstance(ledger._account, _Unnamed) else Path().rglob("*.jsonl")
-    return any(event.time in path.read_text() for path in kept)
+def _written(entry: Entry) -> bool:
+    """Whether a file below the working folder holds the entry."""
+    return any(entry.id in path.read_text() for path in Path().rglob("*.jsonl"))
 
 
 def _hashed(text: str, count: int) -> bytes:
