@@ -1,11 +1,14 @@
-"""Reads a recipe from a TOML document, and reports everything that is wrong with it at once."""
+"""Reads a recipe from a TOML document: first what its tables and options are, then what they mean together.
+
+All that is wrong is told at once, in either round.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -122,60 +125,151 @@ REMEMBERED = ("model", "features", "public", "components")
 TRAINING_KEYS = ("iterations", "batch-size", "lr", "rewind")
 """What --quick sets only on ticket sets that something is trained for."""
 
-_RECIPE = {"title": str, "source": str, "seeds": int, "measure": str, "notes": list}
-_ARM = {
-    "name": str, "paper": (int, float, list), "tickets": str, "round": (int, str), "against": str, "vary": dict,
-    "train": dict, "select": dict, "tune": dict, "latent": dict, "note": str,
+_TABLES: Mapping[str, Mapping[str, Any]] = {
+    "recipe": {"title": str, "source": str, "seeds": int, "measure": str, "notes": list},
+    "figure": {"over": str, "x": str, "log": bool},
+    "quick": {"seeds": int, "round": int, "train": dict, "select": dict, "tune": dict, "tickets": dict, "latent": dict},
+    "arm": {"name": str, "paper": (int, float, list), "tickets": str, "round": (int, str), "against": str, "vary": dict,
+            "train": dict, "select": dict, "tune": dict, "latent": dict, "note": str},
 }  # fmt: skip
-_FIGURE = {"over": str, "x": str, "log": bool}
-_QUICK = {"seeds": int, "round": int, "train": dict, "select": dict, "tune": dict, "tickets": dict, "latent": dict}
-_TABLES = ("recipe", "train", "select", "tune", "tickets", "arm", "figure", "quick", "latent")
-_SEARCHED_SET = ("tune", "tickets")
-"""The one key of an arm's table that is no option of its command: the set that its search is made with."""
+"""Keys of the tables that are no options of a command, with their types."""
 
+_KNOWN = ("recipe", "train", "select", "tune", "tickets", "arm", "figure", "quick", "latent")
 _PLAIN = ", with nothing in it but finite numbers, texts, booleans, lists and tables"
 
 
-def recipe_and_problems(
-    document: Section, path: Path, *, seeds: int | None = None, quick: bool = False
-) -> tuple[Recipe, list[str]]:
-    """Return the recipe in a parsed TOML document, as far as it can be read, and whatever is wrong with it.
+def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quick: bool = False) -> Recipe:
+    """Return the recipe in a parsed TOML document.
 
     Args:
         document: its tables.
         path: of its file, for messages.
         seeds: how many, in place of its own number.
         quick: whether to take its quick version.
+
+    Raises:
+        InputError: tables, keys and values that are wrong by themselves, all of them; or else all that contradicts itself.
     """
+    form = _Form()
+    form.document(document)
+    check_no_problems(path, form.problems)
     reader = _Reader(path, document, quick)
     recipe = reader.recipe(seeds)
-    return recipe, reader.problems
+    check_no_problems(path, reader.problems)
+    return recipe
 
 
-def problems_error(path: Path, problems: list[str]) -> InputError:
-    """One message about all of them."""
+def check_no_problems(path: Path, problems: list[str]) -> None:
+    """Raise InputError with all of them, if there are any."""
     distinct = list(dict.fromkeys(problems))
     if len(distinct) == 1:
-        return InputError(f"`config` {path}: {distinct[0]}")
-    listed = "; ".join(f"({number}) {problem}" for number, problem in enumerate(distinct, 1))
-    return InputError(f"`config` {path}: {len(distinct)} problems: {listed}")
+        raise InputError(f"`config` {path}: {distinct[0]}")
+    if distinct:
+        listed = "; ".join(f"({number}) {problem}" for number, problem in enumerate(distinct, 1))
+        raise InputError(f"`config` {path}: {len(distinct)} problems: {listed}")
+
+
+class _Form:
+    """Whether tables, keys and values of a recipe are what they must be; notes what is not."""
+
+    def __init__(self) -> None:
+        self.problems = list[str]()
+
+    def document(self, document: Section) -> None:
+        """All tables of a recipe."""
+        self._keys("", document, _KNOWN)
+        arms = document.get("arm", [])
+        tables = {key: value for key, value in document.items() if key != "arm" and self._is_table(key, value)}
+        for name in ("recipe", "figure", "quick"):
+            self._typed(f"[{name}]", tables.get(name, {}), _TABLES[name])
+        quick = tables.get("quick", {})
+        self._shared("", tables)
+        self._shared("quick.", quick if isinstance(quick, dict) else {})
+        self._options("[quick.tickets]", "generate", quick.get("tickets", {}))
+        for name, section in tables.get("tickets", {}).items():
+            self._set(f"[tickets.{name}]", section, tables["tickets"])
+        if not (isinstance(arms, list) and arms and all(isinstance(arm, dict) for arm in arms)):
+            self.problems.append('[[arm]]: missing; say what is trained, as in [[arm]] name = "dense"')
+            return
+        for number, body in enumerate(arms, 1):
+            self._arm(f"[[arm]] {body.get('name', number)!r}", body)
+
+    def _shared(self, prefix: str, tables: Section) -> None:
+        for command in SHARED:
+            self._options(f"[{prefix}{command}]", command, tables.get(command, {}))
+        self._latent(f"[{prefix}latent.{{}}]", tables.get("latent", {}))
+
+    def _latent(self, where: str, stages: object) -> None:
+        for stage, section in stages.items() if isinstance(stages, dict) else ():
+            if stage in LATENT_STAGES:
+                self._options(where.format(stage), latent_command(stage), section)
+            else:
+                self.problems.append(f"{where.format(stage)}: unknown; known: {', '.join(LATENT_STAGES)}")
+
+    def _set(self, where: str, section: Any, sets: Section) -> None:
+        if not self._is_table(where, section):
+            return
+        source = section.get("from")
+        if source is not None and not (isinstance(source, str) and source in sets):
+            self.problems.append(f"{where} from: {source!r:.80} is not the name of a set; known: {', '.join(sets)}")
+        plain = {key: value for key, value in section.items() if key != "from"}
+        self._options(where, "generate" if source is None else "transfer", plain)
+
+    def _arm(self, where: str, body: Section) -> None:
+        self._typed(where, body, _TABLES["arm"])
+        if "name" not in body:
+            self.problems.append(f"{where}: has no name")
+        for command in SHARED:
+            own = body.get(command, {})
+            if command == "tune" and isinstance(own, dict):  # the set that a search is made with is no option of it
+                if not isinstance(own.get("tickets", ""), str):
+                    self.problems.append(f"{where} tune tickets: {own['tickets']!r:.80} is not the name of a set")
+                own = {key: value for key, value in own.items() if key != "tickets"}
+            self._options(f"{where} {command}", command, own)
+        self._latent(f"{where} latent.{{}}", body.get("latent", {}))
+
+    def _options(self, where: str, command: str, section: Any) -> None:
+        """Unknown keys, values of the wrong type, and what the recipe decides."""
+        if not self._is_table(where, section):
+            return
+        decided = {key for key in section if key.replace("_", "-") in COMMANDS[command].decided}
+        odd = {key for key, value in section.items() if not _is_plain(value)}
+        self.problems += [f"{where} {key}: decided by the recipe; leave it out" for key in section if key in decided]
+        self.problems += [f"{where} {key}: {section[key]!r:.80} is not allowed here{_PLAIN}" for key in odd]
+        rest = {key: value for key, value in section.items() if key not in decided | odd}
+        self.problems += [f"{where} {problem}" for problem in section_problems(COMMANDS[command].request, rest)]
+
+    def _typed(self, where: str, section: Section, known: Mapping[str, Any]) -> None:
+        self._keys(where, section, known)
+        for key in (key for key in section if key in known):
+            value, wanted = section[key], known[key] if isinstance(known[key], tuple) else (known[key],)
+            if type(value) not in wanted or (type(value) is not dict and not _is_plain(value)):
+                names = " or ".join(kind.__name__ for kind in wanted)
+                self.problems.append(f"{where} {key}: {value!r:.80} must be of type {names}{_PLAIN}")
+
+    def _keys(self, where: str, section: Section, known: Iterable[str]) -> None:
+        self.problems += [
+            f"{where} {key!r}: unknown; known: {', '.join(known)}".strip() for key in section if key not in known
+        ]
+
+    def _is_table(self, where: str, value: object) -> bool:
+        if not isinstance(value, dict):
+            self.problems.append(f"{where}: must be a table")
+        return isinstance(value, dict)
 
 
 class _Reader:
-    """Reads a recipe, and notes what is wrong rather than stopping at it."""
+    """Makes a recipe of a document whose form is right, and notes what is wrong with it rather than stopping at it."""
 
     def __init__(self, path: Path, document: Section, quick: bool) -> None:
         self.path, self.document, self.quick, self.problems = path, document, quick, list[str]()
+        self.over: Section = document.get("quick", {}) if quick else {}
 
     def recipe(self, seeds: int | None) -> Recipe:
-        self._check_keys("", self.document, dict.fromkeys(_TABLES, (dict, list)))
-        head = self._right_keys("[recipe]", self._table("recipe"), _RECIPE)
-        over = self._right_keys("[quick]", self._table("quick"), _QUICK)
-        if self.quick and not over:
+        head = self.document.get("recipe", {})
+        if self.quick and not self.over:
             self.problems.append("[quick]: missing; say what `quick` does, such as [quick.train] steps = 20")
-        self._check_quick(over)
-        over = over if self.quick else {}
-        count = seeds if seeds is not None else over.get("seeds", head.get("seeds", 5))
+        count = seeds if seeds is not None else self.over.get("seeds", head.get("seeds", 5))
         if not 1 <= count <= MAX_SEEDS:
             self.problems.append(f"seeds: {count} is not from 1 to {MAX_SEEDS}")
         if "title" not in head:
@@ -183,89 +277,36 @@ class _Reader:
         measure = head.get("measure", "accuracy")
         if measure not in MEASURES:
             self.problems.append(f"[recipe] measure: {measure!r} is not one of {', '.join(MEASURES)}")
-        sets = self._sets(over.get("tickets", {}))
-        arms = self._arms(sets, over)
-        recipe = Recipe(
+        sets = self._sets()
+        arms = self._arms(sets)
+        for name, section in sets.items():
+            self.problems += [f"[tickets.{name}] {problem}" for problem in _of_set(section)]
+        for arm in arms:
+            self.problems += [f"[[arm]] {arm.name!r} {problem}" for problem in _of_arm(arm, sets)]
+        return Recipe(
             self.path, head.get("title", ""), head.get("source", ""), tuple(head.get("notes", ())), count, measure, sets,
             arms, self._figure(arms), self.quick,
         )  # fmt: skip
-        self._check_contradictions(recipe)
-        return recipe
 
-    def _check_quick(self, over: Section) -> None:
-        """Its tables are those of commands, whether --quick is given or not."""
-        for key in SHARED:
-            self._check_section(f"[quick.{key}]", key, over.get(key, {}))
-        self._check_section("[quick.tickets]", "generate", over.get("tickets", {}))
-        self._check_keys("[quick.latent]", over.get("latent", {}), dict.fromkeys(LATENT_STAGES))
-        for stage in LATENT_STAGES:
-            self._check_section(
-                f"[quick.latent.{stage}]", latent_command(stage), over.get("latent", {}).get(stage, {})
-            )
-
-    def _check_contradictions(self, recipe: Recipe) -> None:
-        """Notes options that contradict each other."""
-        for name, section in recipe.tickets.items():
-            self.problems += [f"[tickets.{name}] {problem}" for problem in _of_set(section)]
-        for arm in recipe.arms:
-            self.problems += [f"[[arm]] {arm.name!r} {problem}" for problem in _of_arm(arm, recipe.tickets)]
-
-    # ticket sets
-
-    def _sets(self, over: Section) -> dict[str, Section]:
-        sets: dict[str, Section] = {}
-        tables = self._table("tickets")
-        for name, section in tables.items():
-            where = f"[tickets.{name}]"
-            if not isinstance(section, dict):
-                self.problems.append(f"tickets.{name}: must be a table, as in {where}")
-                continue
-            source = section.get("from")
-            if source is not None and not isinstance(source, str):
-                self.problems.append(f"{where} from: {source!r:.80} must be the name of a set")
-                continue
-            plain = {key: value for key, value in section.items() if key != "from"}
-            self._check_section(where, "generate" if source is None else "transfer", plain)
-            if source is not None and source not in tables:
-                self.problems.append(f"{where} from: no set {source!r}; known: {', '.join(tables)}")
-            sets[name] = (
-                _quick_set(section, over) if over else {key.replace("_", "-"): section[key] for key in section}
-            )
-        self._break_circles(sets)
-        return sets
-
-    def _break_circles(self, sets: dict[str, Section]) -> None:
+    def _sets(self) -> dict[str, Section]:
+        over = self.over.get("tickets", {})
+        sets = {name: _quick_set(section, over) for name, section in self.document.get("tickets", {}).items()}
         for name in sets:
             seen = [name]
-            while (source := sets.get(seen[-1], {}).get("from")) is not None and source in sets:
+            while (source := sets[seen[-1]].get("from")) is not None:
                 if source in seen:
                     self.problems.append(f"[tickets.{name}] from: goes round in a circle")
                     sets[name] = {}
                     break
                 seen.append(source)
+        return sets
 
-    # arms
-
-    def _arms(self, sets: Mapping[str, Section], over: Section) -> tuple[Arm, ...]:
-        given = self.document.get("arm", [])
-        if not isinstance(given, list) or not given or not all(isinstance(arm, dict) for arm in given):
-            self.problems.append('[[arm]]: missing; say what is trained, as in [[arm]] name = "dense"')
-            return ()
-        for command in SHARED:
-            self._check_section(f"[{command}]", command, self._table(command))
-        for stage, section in self._table("latent").items():
-            if stage not in LATENT_STAGES:
-                self.problems.append(f"[latent.{stage}]: unknown; known: {', '.join(LATENT_STAGES)}")
-            else:
-                self._check_section(f"[latent.{stage}]", latent_command(stage), section)
+    def _arms(self, sets: Mapping[str, Section]) -> tuple[Arm, ...]:
         arms: list[Arm] = []
-        for number, body in enumerate(given, 1):
-            where = f"[[arm]] {body.get('name', number)!r}"
-            body = self._right_keys(where, body, _ARM)
-            if "name" not in body:
-                self.problems.append(f"{where}: has no name")
+        for body in self.document["arm"]:
+            where = f"[[arm]] {body['name']!r}"
             each = _varied(where, body, self.problems)
-            arms += [self._arm(where, one, sets, over) for one in (each[:1] if self.quick else each)]
+            arms += [self._arm(where, one, sets) for one in (each[:1] if self.quick else each)]
         if len(arms) > MAX_ARMS:
             self.problems.append(f"[[arm]]: {len(arms):,} of them, more than {MAX_ARMS:,}")
         counted = Counter(arm.name for arm in arms)
@@ -284,25 +325,27 @@ class _Reader:
         self.problems.append(f"[[arm]] {arm.name!r} against: no arm {arm.against!r}")
         return arm
 
-    def _arm(self, where: str, body: dict[str, Any], sets: Mapping[str, Section], over: Section) -> Arm:
-        options = {command: self._options_of(where, command, body, over) for command in SHARED}
+    def _arm(self, where: str, body: dict[str, Any], sets: Mapping[str, Section]) -> Arm:
+        options = {command: self._options_of(command, body) for command in SHARED}
         tickets, number = body.get("tickets"), body.get("round")
         for place, name in (("tickets", tickets), ("tune tickets", body.get("tune", {}).get("tickets"))):
-            if name is not None and not (isinstance(name, str) and name in sets):
+            if name is not None and name not in sets:
                 self.problems.append(f"{where} {place}: no set {name!r:.80}; known: {', '.join(sets) or 'none'}")
         if tickets is None and (number is not None or "select" in body):
             self.problems.append(f"{where}: a round, or a draw, is of tickets; name a set, or leave it out")
         if tickets is not None and (number is None) == ("select" not in body) and not _tunes_round(body):
             self.problems.append(f"{where}: give one of round and select: which ticket of {tickets} is trained")
-        if isinstance(number, int) and "round" in over:
-            number = over["round"]
-        if isinstance(number, int) and tickets is not None and not _has_round(sets, tickets, number):
+        if isinstance(number, int) and "round" in self.over:
+            number = self.over["round"]
+        if isinstance(number, int) and tickets in sets and not _has_round(sets, str(tickets), number):
             self.problems.append(f"{where} round: {number} is none of the rounds of {tickets}")
         if isinstance(number, str) and number != "random":
             self.problems.append(f"{where} round: {number!r} is neither a number nor random")
+        if "latent" in body and {"train", "select", "tune", "tickets", "round"} & body.keys():
+            self.problems.append(f"{where}: an arm is of dpltm latent, or of dpltm train; not of both")
         return Arm(
-            name=str(body.get("name", "")),
-            group=str(body.get("group", body.get("name", ""))),
+            name=body["name"],
+            group=body.get("group", body["name"]),
             varied=body.get("varied"),
             paper=body.get("paper"),
             tickets=tickets,
@@ -311,92 +354,38 @@ class _Reader:
             train=options["train"] or {},
             select=options["select"],
             tune=options["tune"],
-            latent=self._latent_of(where, body, over),
+            latent=self._latent_of(body) if "latent" in body else None,
             note=body.get("note"),
         )
 
-    def _options_of(self, where: str, command: str, body: Section, over: Section) -> Section | None:
+    def _options_of(self, command: str, body: Section) -> Section | None:
         """An arm's options of a command: those of all arms, its own, those of --quick; None where it has no such table."""
-        own = body.get(command, {})
-        plain = {key: value for key, value in own.items() if (command, key) != _SEARCHED_SET}
-        self._check_section(f"{where} {command}", command, plain)
         if command != "train" and command not in body:
             return None
-        shared, quick = self._table(command), over.get(command, {})
+        shared, quick = self.document.get(command, {}), self.over.get(command, {})
         if "tickets" in body:
             shared, quick = ({k: v for k, v in part.items() if k not in REMEMBERED} for part in (shared, quick))
         else:
             quick = {key: quick[key] for key in quick if (command, key) != ("tune", "rounds")}
-        return override(override(shared, own), quick)
+        return override(override(shared, body.get(command, {})), quick)
 
-    def _latent_of(self, where: str, body: Section, over: Section) -> Mapping[str, Section] | None:
-        if "latent" not in body:
-            return None
-        unknown = set(body["latent"]) - set(LATENT_STAGES)
-        if unknown:
-            self.problems.append(f"{where} latent: unknown {min(unknown)!r}; known: {', '.join(LATENT_STAGES)}")
-        if {"train", "select", "tune", "tickets", "round"} & body.keys():
-            self.problems.append(f"{where}: an arm is of dpltm latent, or of dpltm train; not of both")
-        shared, quick = self._table("latent"), over.get("latent", {})
+    def _latent_of(self, body: Section) -> Mapping[str, Section]:
+        layers = [tables.get("latent", {}) for tables in (self.document, body, self.over)]
         stages = {}
         for stage in LATENT_STAGES:
-            own = body["latent"].get(stage, {})
-            self._check_section(f"{where} latent.{stage}", latent_command(stage), own)
-            stages[stage] = override(override(_dict(shared.get(stage)), _dict(own)), _dict(quick.get(stage)))
+            shared, own, quick = (layer.get(stage, {}) for layer in layers)
+            stages[stage] = override(override(shared, own), quick)
         return stages
 
     def _figure(self, arms: tuple[Arm, ...]) -> Section | None:
         if "figure" not in self.document:
             return None
-        figure = self._right_keys("[figure]", self._table("figure"), _FIGURE)
-        over = figure.get("over", "steps")
+        over = self.document["figure"].get("over", "steps")
         if over not in ("steps", "values"):
             self.problems.append(f"[figure] over: {over!r} is not one of steps, values")
         if over == "values" and not any(arm.varied is not None for arm in arms):
             self.problems.append("[figure] over: no arm has vary, so there are no values")
-        return {"over": over, **figure}
-
-    # tables
-
-    def _check_section(self, where: str, command: str, section: object) -> None:
-        """Notes unknown keys, values of the wrong type, and what the recipe decides."""
-        if not isinstance(section, dict):
-            self.problems.append(f"{where}: must be a table")
-            return
-        odd = [key for key, value in section.items() if not _is_plain(value)]
-        self.problems += [f"{where} {key}: {section[key]!r:.80} is not allowed here{_PLAIN}" for key in odd]
-        section = {key: value for key, value in section.items() if key not in odd}
-        decided = [key for key in section if key.replace("_", "-") in COMMANDS[command].decided]
-        self.problems += [f"{where} {key}: decided by the recipe; leave it out" for key in decided]
-        rest = {key: value for key, value in section.items() if key not in decided}
-        self.problems += [f"{where} {problem}" for problem in section_problems(COMMANDS[command].request, rest)]
-
-    def _table(self, name: str) -> dict[str, Any]:
-        table = self.document.get(name, {})
-        if isinstance(table, dict):
-            return table
-        self.problems.append(f"{name}: must be a table, as in [{name}]")
-        return {}
-
-    def _right_keys(self, where: str, section: Section, known: Mapping[str, Any]) -> dict[str, Any]:
-        """The keys of a table that are known and of the right type; the others are noted."""
-        self._check_keys(where, section, known)
-        right = {}
-        for key, value in section.items():
-            if key not in known:
-                continue
-            wanted = known[key] if isinstance(known[key], tuple) else (known[key],)
-            if type(value) not in wanted or not _is_plain(value):
-                names = " or ".join(kind.__name__ for kind in wanted)
-                self.problems.append(f"{where} {key}: {value!r:.80} must be of type {names}{_PLAIN}")
-            else:
-                right[key] = value
-        return right
-
-    def _check_keys(self, where: str, section: Section, known: Mapping[str, Any]) -> None:
-        self.problems += [
-            f"{where} {key!r}: unknown; known: {', '.join(known)}".strip() for key in section if key not in known
-        ]
+        return {"over": over, **self.document["figure"]}
 
 
 # arms that vary
@@ -440,10 +429,8 @@ def _row(
         stage = table.removeprefix("latent.")
         if table in SHARED:
             row.setdefault(table, {})[name] = values[at]
-        elif table != stage and stage in LATENT_STAGES and isinstance(row.get("latent"), dict):
-            section = row["latent"].setdefault(stage, {})
-            if isinstance(section, dict):  # else it was noted
-                section[name] = values[at]
+        elif table != stage and stage in LATENT_STAGES and "latent" in row:
+            row["latent"].setdefault(stage, {})[name] = values[at]
         else:
             problems.append(
                 f"{where} vary: {key!r} is not of the form train.KEY, select.KEY, tune.KEY or, where the arm is one"
@@ -468,9 +455,7 @@ def _quick_set(section: Section, over: Section) -> Section:
 
 
 def _has_round(sets: Mapping[str, Section], name: str, number: int) -> bool:
-    root = chain(sets, name)[-1] if name in sets else {}
-    rounds = root.get("rounds", GenerateRequest().rounds)
-    return not isinstance(rounds, int) or 0 <= number <= rounds
+    return bool(0 <= number <= chain(sets, name)[-1].get("rounds", GenerateRequest().rounds))
 
 
 def _tunes_round(body: Section) -> bool:
@@ -485,11 +470,6 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, list):
         return all(_is_plain(part) for part in value)
     return isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _dict(value: object) -> dict[str, Any]:
-    """A table; none in place of anything else, which was noted."""
-    return value if isinstance(value, dict) else {}
 
 
 # what options say against each other
@@ -524,7 +504,7 @@ def _of_draw(arm: Arm, select: Section, sets: Mapping[str, Section]) -> Iterator
     spent, budget = select.get("eps1"), arm.train.get("epsilon")
     if select.get("reveal") and budget is not None:
         yield "`reveal`: releases scores with no protection, so no budget holds; leave it out"
-    if isinstance(spent, (int, float)) and isinstance(budget, (int, float)) and 0 < budget <= spent:
+    if spent is not None and budget is not None and 0 < budget <= spent:
         yield f"`eps1`: {spent:g} leaves nothing of the budget {budget:g}"
     if reads_no_records(select) and arm.tickets in sets and provenance(sets, str(arm.tickets)) != "public":
         yield f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set"
@@ -543,10 +523,8 @@ def _of_search(arm: Arm, tune: Section) -> Iterator[str]:
 
 
 def _refused(name: str, section: Section, **given: Any) -> list[str]:
-    """The first thing that a command refuses of its options; nothing where values are wrong by themselves, as noted."""
+    """The first thing that a command refuses of its options, if any."""
     command = COMMANDS[name]
-    if section_problems(command.request, section):
-        return []
     try:
         command.check(resolve(command.request, {**command.given, **given}, section))
     except DpltmError as error:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from dpltm.errors import DpltmError, InputError
-from dpltm.experiments.reader import problems_error
+from dpltm.experiments.reader import check_no_problems
 from dpltm.experiments.recipe import Arm, Recipe, Section, data_options, provenance
 from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.sections import resolve, right_keys, section_problems
+from dpltm.options.sections import resolve
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
@@ -22,14 +22,13 @@ Load = Callable[[DataOptions], Dataset]
 """Reads the records that options name."""
 
 
-def check_ready(recipe: Recipe, load: Load, ledger: Ledger, problems: Sequence[str] = ()) -> dict[str, Part]:
+def check_ready(recipe: Recipe, load: Load, ledger: Ledger) -> dict[str, Part]:
     """Read every dataset, and see whether networks fit them, before anything starts.
 
     Args:
         recipe: what is to be run.
         load: reads records.
         ledger: of the sweep; nothing is entered.
-        problems: what is known to be wrong with the recipe, to be reported along.
 
     Returns:
         What each arm trains on, by its name.
@@ -37,14 +36,13 @@ def check_ready(recipe: Recipe, load: Load, ledger: Ledger, problems: Sequence[s
     Raises:
         InputError: all that is missing, in one message.
     """
-    look = _Look(recipe, load, ledger, problems)
+    look = _Look(recipe, load, ledger)
     for name, section in recipe.tickets.items():
         look.at_set(name, section, f"[tickets.{name}]")
     for arm in recipe.arms:
         look.at_arm(arm, f"[[arm]] {arm.name!r}")
     look.check_disjoint()
-    if look.problems:
-        raise problems_error(recipe.path, look.problems)
+    check_no_problems(recipe.path, look.problems)
     return look.private
 
 
@@ -57,8 +55,8 @@ class _Look:
         public: what is declared public, by the table that does.
     """
 
-    def __init__(self, recipe: Recipe, load: Load, ledger: Ledger, problems: Sequence[str]) -> None:
-        self.recipe, self.problems = recipe, list(problems)
+    def __init__(self, recipe: Recipe, load: Load, ledger: Ledger) -> None:
+        self.recipe, self.problems = recipe, list[str]()
         self.private: dict[str, Part] = {}
         self.public: dict[str, Part] = {}
         self._load, self._ledger = load, ledger
@@ -70,7 +68,7 @@ class _Look:
         section = section if "from" in section else {"dataset": "digits", **section}
         public = "from" not in section and provenance(self.recipe.tickets, name) == "public"
         dataset = self._read(section, where, public=public)
-        if "from" not in section and not section_problems(GenerateRequest, section):
+        if "from" not in section:
             self._check_fit(section, dataset, where, resolve(GenerateRequest, {}, section, str(self.recipe.path)))
         self._read_public(section, where)
 
@@ -109,7 +107,7 @@ class _Look:
         name, source = repr(sorted(options.items())), str(section.get("dataset"))
         if name not in self._loaded:
             self._loaded[name] = None
-            if section_problems(DataOptions, options) or source in self._absent:  # noted before
+            if source in self._absent:  # noted before
                 return None
             try:
                 self._loaded[name] = self._load(resolve(DataOptions, {}, options, str(self.recipe.path)))
@@ -129,8 +127,7 @@ class _Look:
     def _check_suitable(self, arm: Arm, dataset: Dataset, where: str) -> None:
         """Whether an arm can train on these records, and be measured by them."""
         try:
-            section = {**right_keys(TrainRequest, arm.train), "dense": True}
-            request = resolve(TrainRequest, {}, section, str(self.recipe.path))
+            request = resolve(TrainRequest, {"dense": True}, arm.train, str(self.recipe.path))
             dataset = protected_units(dataset, request)
             sampling_of(request, dataset)
         except DpltmError as error:
@@ -151,7 +148,7 @@ class _Look:
     ) -> None:
         """Whether a section's network takes these records."""
         model = section.get("model", "mlp:300,100")
-        if dataset is None or section.get("features") not in (None, "none") or not isinstance(model, str):
+        if dataset is None or section.get("features") not in (None, "none"):
             return
         try:
             spec = model_spec(model, dataset)

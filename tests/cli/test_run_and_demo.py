@@ -187,17 +187,17 @@ def test_run_looks_at_the_records_of_every_stage_first(refused, change, select, 
 
 
 def test_what_is_wrong_with_a_recipe_is_said_together(refused, cwd, monkeypatch):
+    """First what is wrong with the file; then what the records have to say."""
     monkeypatch.setenv("DPLTM_DATA", str(cwd / "nowhere"))
-    (cwd / "r.toml").write_text(
-        HEAD.replace("batch-size = 50", 'batch-size = "many"').replace("seeds", "sedes") + SETS + DENSE
-        + '[[arm]]\nname = "b"\ntrain = { dataset = "kmnist-7k" }\n'
-        + '[tickets.deep]\ndataset = "digits"\nprovenance = "public"\nmodel = "mlp:4"\nrounds = 40\n',
-        encoding="utf-8",
-    )  # fmt: skip
-    said = refused("run", "--config", "r.toml")
-    assert "5 problems" in said
-    for part in ("'sedes'", "'many'", "kmnist-7k.npz", "is declared public"):
-        assert part in said, part
+    arms = DENSE + '[[arm]]\nname = "b"\ntrain = { dataset = "kmnist-7k" }\n'
+    deep = '[tickets.deep]\ndataset = "digits"\nprovenance = "public"\nmodel = "mlp:4"\nrounds = 40\n'
+    wrong = HEAD.replace("batch-size = 50", 'batch-size = "many"').replace("seeds", "sedes")
+    for head, count, parts in ((wrong, 2, ("'sedes'", "'many'")), (HEAD, 3, ("kmnist-7k.npz", "--prune", "public"))):
+        (cwd / "r.toml").write_text(head + SETS + arms + deep, encoding="utf-8")
+        said = refused("run", "--config", "r.toml")
+        assert f"{count} problems" in said
+        for part in parts:
+            assert part in said, part
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from dpltm.experiments.reader import problems_error, recipe_and_problems
+from dpltm.experiments import reader
 from dpltm.experiments.recipe import Recipe
 
 HEAD = """
@@ -37,8 +37,5 @@ DENSE = '[[arm]]\nname = "dense"\n'
 
 
 def read_recipe(text: str, **options: Any) -> Recipe:
-    """The recipe in a text; refused with all that is wrong with it."""
-    recipe, problems = recipe_and_problems(tomllib.loads(text), Path("recipe.toml"), **options)
-    if problems:
-        raise problems_error(recipe.path, problems)
-    return recipe
+    """The recipe in a text."""
+    return reader.read_recipe(tomllib.loads(text), Path("recipe.toml"), **options)

@@ -23,7 +23,7 @@ from typing import Any
 from joblib import Parallel, delayed, parallel_config
 
 from dpltm.errors import InputError, as_flags, first_line, in_flags
-from dpltm.experiments.reader import recipe_and_problems
+from dpltm.experiments.reader import read_recipe
 from dpltm.experiments.ready import check_ready
 from dpltm.experiments.recipe import Arm, Recipe, Task, Trial, grouped
 from dpltm.experiments.table import Outcome, markdown, planned, table, trains_at_once
@@ -270,11 +270,11 @@ def run_recipe(path: Path, options: RunRequest, progress: Progress) -> dict[str,
         if getattr(options, flag) != getattr(RunRequest, flag):
             raise InputError(f"`{flag}`: a recipe says it for each of its arms; leave `{flag}` out")
     check_jobs(options.jobs)
-    recipe, problems = recipe_and_problems(read_toml(path), path, seeds=options.seeds, quick=options.quick)
+    recipe = read_recipe(read_toml(path), path, seeds=options.seeds, quick=options.quick)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     place, dataset_cache = options.ledger or str(root / BESIDE), DatasetCache()
     ledger = open_ledger(place, population=options.population)
-    records = check_ready(recipe, partial(open_dataset, dataset_cache=dataset_cache), ledger, problems)
+    records = check_ready(recipe, partial(open_dataset, dataset_cache=dataset_cache), ledger)
     if options.dry_run:
         return plan(recipe, root, place, dataset_cache, progress)
     session = new_session()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,12 @@ import pytest
 from sklearn.datasets import load_digits
 
 import refusals
-from dpltm.experiments.reader import recipe_and_problems
 from dpltm.experiments.ready import check_ready
 from dpltm.options.data import DataOptions
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
-from recipes import DENSE, HEAD, SETS
+from recipes import DENSE, HEAD, SETS, read_recipe
 
 
 def read(options: DataOptions) -> Dataset:
@@ -27,8 +25,7 @@ def read(options: DataOptions) -> Dataset:
 
 
 def ready(text: str, **options: Any) -> dict[str, Part]:
-    recipe, problems = recipe_and_problems(tomllib.loads(text), Path("recipe.toml"), **options)
-    return check_ready(recipe, read, Ledger(), problems)
+    return check_ready(read_recipe(text, **options), read, Ledger())
 
 
 def refused(text: str) -> str:
@@ -59,7 +56,6 @@ def test_what_each_arm_trains_on() -> None:
          "[tickets.a] `dataset`: digits[0.0:0.5] is declared public and shares records with digits[700:1438]"),
         ('[[arm]]\nname = "x"\ntickets = "none"\nround = 1\n', "tickets: no set 'none'; known: a"),
         (DENSE + 'train = { subset = "700:1438" }\n', "[tickets.a] `dataset`: digits[0.0:0.5] is declared public"),
-        (DENSE + '[[arm]]\nname = "x"\ntrain = { unit-column = "who" }\n', "`unit_column`"),
         ('[[arm]]\nname = "x"\ntrain = { dataset = "FOLDER/alone.npz", classes = 10, bounds = "0,16" }\n',
          "has no test records"),
     ],
