@@ -1,6 +1,6 @@
 """The artifacts of dpltm on disk: ticket sets, winners, runs and ledgers (formats: ``docs/formats.md``).
 
-``save(value, path)`` and ``load(path)`` are the way in and out; ``ledger_file.open_ledger(path)`` opens a ledger.
+``save(value, path)`` and ``load(path)`` are the way in and out; ``open_ledger(path)`` opens a ledger.
 """
 
 import importlib
@@ -10,15 +10,16 @@ if __name__ != "dpltm.tickets":
     raise ImportError("import this package as dpltm.tickets, not as tickets: it is only installed under that name")
 
 if TYPE_CHECKING:
-    from dpltm.tickets import ledger_file as ledger_file
     from dpltm.tickets.artifacts import load as load
     from dpltm.tickets.artifacts import save as save
+    from dpltm.tickets.ledger_file import open_ledger as open_ledger
+
+
+_HOMES = {"load": "artifacts", "save": "artifacts", "open_ledger": "ledger_file"}
 
 
 def __getattr__(name: str) -> Any:
-    """``save`` and ``load``, which need torch, and ``ledger_file``, when they are first asked for."""
-    if name == "ledger_file":
-        return importlib.import_module("dpltm.tickets.ledger_file")
-    if name not in ("load", "save"):
+    """``save`` and ``load``, which need torch, and ``open_ledger``, when they are first asked for."""
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("dpltm.tickets.artifacts"), name)
+    return getattr(importlib.import_module(f"dpltm.tickets.{_HOMES[name]}"), name)

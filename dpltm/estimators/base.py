@@ -277,8 +277,12 @@ class TicketEstimator(BaseEstimator):
             return of_process(unit or self.__dict__.get("_unit", "record"))
         found = self.ledger() if callable(self.ledger) else self.ledger
         if not isinstance(found, Ledger):
+            said = f"{shown_value(found)} is not a ledger"
+            if callable(self.ledger):
+                said = f"the function returns {shown_value(found)}, not a ledger"
             raise InputError(
-                "ledger", shown_value(found), "a ledger, or a function that opens one", "give dpltm.Ledger()"
+                f"`ledger`: {said}; give dpltm.Ledger(), or a function that opens the same file each time"
+                " (functools.partial(dpltm.tickets.open_ledger, path))"
             )
         return found
 

@@ -31,9 +31,12 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.estimators import base as estimator_base
 from dpltm.estimators import classifier as estimator
 from dpltm.estimators.records import Columns, numbered
-from dpltm.privacy.events import BudgetEvent, GuaranteeEvent, ProvenanceEvent, SelectionEvent, TrainingEvent
-from dpltm.privacy.old_ledger import Ledger
-from dpltm.privacy.parts import total_epsilon
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import NO_LINEAGE, Entry
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Guarantee
+from dpltm.privacy.release import pay
+from stage_cases import kinds
 from dpltm.tickets.ledger_file import open_ledger
 
 FAST = {"epochs": 2, "noise": "fast"}
@@ -68,7 +71,7 @@ def test_a_head_that_has_nothing_to_tune_is_fitted_without_settings():
     given = {"head": "least-squares", "features": "unit", "epochs": None, "noise_multiplier": 0.05, "n_records": 400}
     fitted = classifier(**given).fit(x, y)
     assert fitted.score(*table(1)) > 0.75  # chance is 0.5
-    assert [type(event).__name__ for event in fitted.ledger_.events][-1] == "TrainingEvent"
+    assert kinds(fitted.run_.lineage) == ["GaussianRelease+GaussianRelease+NoisySgd"]
     with refused("`epochs`: has no use with `head` least-squares, which has nothing to tune; leave it out"):
         classifier(**given | {"epochs": 2}).fit(x, y)
 
@@ -82,9 +85,9 @@ def test_it_learns_digits_and_says_what_that_cost():
     assert 2.9 < certified.epsilon <= 3
     assert (certified.delta, certified.adjacency, certified.unit) == (1e-5, "add-remove", "record")
     assert made.run_.privacy.certified == certified
-    (event,) = (event for event in made.ledger_.events if isinstance(event, TrainingEvent))
-    assert total_epsilon([event], 1e-5) == certified.epsilon
-    assert made.ticket_.live == event.live == 650
+    assert Account(made.ledger_.entries).epsilon(1e-5) == certified.epsilon
+    assert kinds(made.run_.lineage) == ["NoisySgd"]
+    assert made.ticket_.live == 650
 
 
 def test_probabilities_decisions_and_labels_agree():
@@ -131,7 +134,7 @@ def test_the_run_is_kept_and_read_like_all_others(tmp_path):
     dpltm.tickets.save(made.run_, tmp_path / "r")
     read = dpltm.tickets.load(tmp_path / "r")
     np.testing.assert_array_equal(dpltm.predict(read, x).labels, dpltm.predict(made.run_, x).labels)
-    assert total_epsilon(read.ledger.events, 1e-5) == made.privacy_.certified.epsilon
+    assert Account(read.lineage.entries).epsilon(1e-5) == made.privacy_.certified.epsilon
 
 
 # tickets
@@ -145,6 +148,7 @@ def tickets():
         (y == "low").astype(int),
         provenance="public",
         bounds=(0, 1),
+        ledger=Ledger(),
         model="mlp:8",
         rounds=2,
         iterations=5,
@@ -159,8 +163,8 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
     drawn = classifier(tickets=tickets, select_epsilon=0.5, epsilon=2.0, noise_multiplier=None, ledger=Ledger()).fit(
         x, y
     )
-    kinds = [type(event) for event in drawn.ledger_.events]
-    assert kinds == [ProvenanceEvent, SelectionEvent, TrainingEvent] or kinds == [SelectionEvent, TrainingEvent]
+    assert kinds(drawn.ledger_) == ["Selection", "NoisySgd"]
+    assert kinds(drawn.run_.lineage) == ["public", "Selection", "NoisySgd"]
     assert 1.9 < drawn.privacy_.certified.epsilon <= 2
     assert drawn.privacy_.nominal is not None
     assert any(drawn.ticket_.same_as(ticket.mask) for ticket in tickets.body.tickets)
@@ -190,7 +194,7 @@ def test_what_does_not_go_with_tickets(tickets, given, text):
     made = classifier(tickets=tickets, ledger=Ledger(), **given)
     with refused(text):
         made.fit(*table())
-    assert made.ledger_.events == ()  # no ticket was drawn
+    assert made.ledger_.entries == ()  # no ticket was drawn
 
 
 # what is taken
@@ -247,14 +251,14 @@ def test_bounds_a_column_scale_each_record_by_itself(x, low, width):
     np.testing.assert_array_equal(columns.records(x[2:3])[0], rows[2])
 
 
-def test_records_are_known_by_what_they_were_before_their_columns_were_scaled():
-    """So what another training spent on them, under other bounds, adds up in one ledger."""
+def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
+    """What another training spent, under other bounds, adds up in one ledger."""
     (x, y), ledger = table(), Ledger()
     made = classifier(bounds=([0, 0, 0, 0], [1, 2, 3, 4]), ledger=ledger).fit(x, y)
     dpltm.train("mlp", x, (y == "low").astype(int), bounds=(0, 1), noise_multiplier=2.0, epochs=1, ledger=ledger)
-    first, second = (event for event in ledger.events if isinstance(event, TrainingEvent))
-    assert first.dataset.may_overlap(second.dataset)
-    assert made.privacy_.certified.epsilon == total_epsilon(ledger.events, 1e-5) > made.run_.privacy.certified.epsilon
+    first, second = ledger.entries
+    assert first.part.snapshot == second.part.snapshot, "records are known by what they were before they were scaled"
+    assert made.privacy_.certified.epsilon == Account(ledger.entries).epsilon(1e-5) > made.run_.privacy.certified.epsilon
 
 
 # refusals
@@ -295,7 +299,8 @@ def test_records_are_known_by_what_they_were_before_their_columns_were_scaled():
         (
             classifier(ledger=lambda: None),
             None,
-            "`ledger`: the function returns None, not a ledger; give one that opens the same file each time",
+            "`ledger`: the function returns None, not a ledger; give dpltm.Ledger(), or a function that opens the same file"
+            " each time (functools.partial(dpltm.tickets.open_ledger, path))",
         ),
         (
             classifier(classes=["low", "middle"]),
@@ -335,8 +340,8 @@ def test_records_are_known_by_what_they_were_before_their_columns_were_scaled():
         (
             classifier(ledger="l.jsonl"),
             None,
-            "`ledger`: 'l.jsonl' is not a ledger; give dpltm.Ledger(), or"
-            " dpltm.tickets.ledger_file.open_ledger(path) for one on disk",
+            "`ledger`: 'l.jsonl' is not a ledger; give dpltm.Ledger(), or a function that opens the same file each time"
+            " (functools.partial(dpltm.tickets.open_ledger, path))",
         ),
     ],
 )
@@ -346,7 +351,7 @@ def test_bad_input_is_a_value_error_and_spends_nothing(made, y, text):
         made.fit(x, labels if y is None else y)
     assert not hasattr(made, "run_")
     if made.ledger is None:
-        assert made.ledger_.events == ()
+        assert made.ledger_.entries == ()
 
 
 def test_refusals_are_value_errors():
@@ -450,9 +455,9 @@ def test_notes_name_parameters_that_there_are_and_agree_about_accuracy(given):
     for note in notes:
         for name in re.findall(r"`(\w+)`(?! of dpltm.train)", note):
             assert name in made.get_params() or name in ("score", "units")
-    assert [note for note in notes if "accuracy" in note] == [
-        "accuracy was measured by `score` on records kept separate, without noise: nothing is promised for those"
-    ]
+    assert not any("accuracy" in note for note in notes)
+    told = "nothing is promised for records that were declared apart from these people: the scored records (test)"
+    assert told in notes
 
 
 # scores
@@ -461,9 +466,10 @@ def test_notes_name_parameters_that_there_are_and_agree_about_accuracy(given):
 def test_a_score_on_separate_records_is_exact_and_free():
     (x, y), (x_test, y_test) = table(), table(1, 50)
     made = classifier().fit(x, y)
-    before = made.ledger_.events
+    before = made.privacy_
     assert made.score(x_test, y_test) == np.mean(made.predict(x_test) == y_test)
-    assert made.ledger_.events == before
+    assert kinds(made.ledger_) == ["NoisySgd", "excluded"]
+    assert made.privacy_.certified == before.certified
     with refused(
         "`y`: label 'medium' is none of the 2 classes that fit knew; declare every label with `classes`, or leave"
         " those records out"
@@ -474,21 +480,14 @@ def test_a_score_on_separate_records_is_exact_and_free():
 def test_a_score_on_the_training_records_is_paid_for_or_refused():
     x, y = table()
     made = classifier().fit(x, y)
-    with refused(
-        "`X`: all of the scored records are among those that the run was"
-        " trained on, so its accuracy"
-        " there is private; use records that were held out; or give `score_epsilon`, which pays for a score with noise"
-    ):
-        made.score(x, y)
-    with pytest.raises(
-        InputError, match=r"^`X`: some of the scored records are among those that the run was trained on"
-    ):
-        made.score(np.concatenate([x[:5], x + 1]), np.tile(y, 2)[:205])
+    for few in (slice(None), slice(5)):
+        with pytest.raises(InputError, match=r"^`X`: records is protected .* or give `score_epsilon`, which pays for a score"):
+            made.score(np.concatenate([x[few], x + 1]), np.concatenate([y[few], y]))
     fitted = made.privacy_.certified.epsilon
     made.set_params(score_epsilon=0.5)
     assert 0 <= made.score(x, y) <= 1
-    (event,) = (event for event in made.ledger_.events if isinstance(event, GuaranteeEvent))
-    assert (event.mechanism.epsilon, event.mechanism.delta, event.mechanism.adjacency) == (0.5, 0.0, "add-remove")
+    (paid,) = (paid for entry in made.ledger_.entries for paid in entry.of(Guarantee))
+    assert paid == Guarantee(0.5, 0.0, adjacency="add-remove")
     assert fitted < made.privacy_.certified.epsilon <= fitted + 0.5
     made.set_params(score_epsilon=1e-9)
     with refused("`score_epsilon`: 1e-09 is nothing but noise; give 0.01 or more"):
@@ -499,11 +498,7 @@ def test_records_that_were_scored_for_free_cannot_be_trained_on():
     (x, y), (x_test, y_test) = table(), table(1, 50)
     made = classifier().fit(x, y)
     made.score(x_test, y_test)
-    with refused(
-        "`X`: accuracy on some of these records was measured by `score` without noise, as on records"
-        " kept separate, so they"
-        " cannot be private here; to cross-validate on private records give `score_epsilon`, which pays for each score"
-    ):
+    with pytest.raises(InputError, match=r"^`X`: the scored records .* to cross-validate on private records give `score_eps"):
         made.fit(np.concatenate([x, x_test]), np.concatenate([y, y_test]))
 
 
@@ -521,7 +516,7 @@ def test_noise_of_a_score_is_that_of_its_event_and_comes_after_it(kind, monkeypa
 
     def no_noise(source, epsilon):
         del source
-        assert any(isinstance(event, GuaranteeEvent) for event in made.ledger_.events)
+        assert any(entry.of(Guarantee) for entry in made.ledger_.entries)
         asked.append(epsilon)
         return 0
 
@@ -540,15 +535,21 @@ def test_noise_of_a_score_is_that_of_its_event_and_comes_after_it(kind, monkeypa
 @given(arrays.arrays(np.float64, (3, 6), elements=some.floats(-1e6, 1e6)), some.integers(0, 5))
 def test_a_record_changes_each_sum_of_a_score_by_one_at_most(values, at):
     """Naive: without noise, with one record left out, added or replaced."""
-    made = classifier()
+    entry = Entry("release", mechanisms=(Guarantee(1.0),), words="a score", unit="record")
+    ledger = Ledger()
+
+    def summed(values):
+        paid = pay(lambda *_: estimator_base.SumsRelease(entry, NO_LINEAGE, Account(), values, 1.0), ledger)
+        return next(paid.values)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimator_base, "two_sided_geometric", lambda *_: 0)
-        book = type("Paid", (), {"pay_score": lambda *_: None, "account": made._open_account()})()
-        sums = made._released_sums(book, None, values, 1.0)
-        less = made._released_sums(book, None, np.delete(values, at, axis=1), 1.0)
+        values = np.rint(np.clip(values, 0, 1) * estimator_base.GRID).astype(np.int64)
+        sums = summed(values)
+        less = summed(np.delete(values, at, axis=1))
         swapped = values.copy()
-        swapped[:, at] = swapped[::-1, at] * -1
-        other = made._released_sums(book, None, swapped, 1.0)
+        swapped[:, at] = estimator_base.GRID - swapped[::-1, at]
+        other = summed(swapped)
     assert (np.abs(sums - less) <= 1).all()
     assert (np.abs(sums - other) <= 1).all()
 
@@ -568,7 +569,7 @@ def test_a_clone_has_the_parameters_and_the_account():
     for copied in (copy.copy(twin), copy.deepcopy(twin)):
         copied.fit(x, y)
         assert copied.ledger_ is made.ledger_
-    assert sum(isinstance(event, TrainingEvent) for event in made.ledger_.events) == 3
+    assert kinds(made.ledger_) == ["NoisySgd"] * 3
     assert made.privacy_.certified.epsilon > twin.run_.privacy.certified.epsilon
 
 
@@ -586,7 +587,7 @@ def test_a_ledger_that_is_named_is_used_and_shared():
     made = classifier(ledger=ledger).fit(x, y)
     assert made.ledger_ is ledger
     assert clone(made).ledger is ledger
-    assert len(ledger.events) == len(made.run_.ledger.events)
+    assert kinds(ledger) == ["NoisySgd"]
     moved = made.set_params(ledger=Ledger())
     assert moved.ledger_ is not ledger
 
@@ -594,8 +595,7 @@ def test_a_ledger_that_is_named_is_used_and_shared():
 def test_a_budget_in_the_ledger_holds_for_all_fits():
     x, y = table()
     made = classifier(noise_multiplier=None, epsilon=1.0).fit(x, y)
-    (event,) = (event for event in made.ledger_.events if isinstance(event, TrainingEvent))
-    made.ledger_.append(BudgetEvent(event.dataset, 1.2, 1e-5))
+    made.ledger_.declare(Entry("budget", mechanisms=(Guarantee(1.2, 1e-5),)))
     with pytest.raises(BudgetError, match=r"above the budget of 1\.2"):
         made.fit(x, y)
     assert made.privacy_.certified.epsilon <= 1
@@ -604,7 +604,7 @@ def test_a_budget_in_the_ledger_holds_for_all_fits():
 def test_records_declared_public_in_the_ledger_are_refused(tickets):
     x, y = table(7, 100)
     with pytest.raises(InputError, match="cannot be private here"):
-        classifier(ledger=tickets.ledger).fit(x, y)
+        classifier(tickets=tickets, round=1).fit(x, y)
 
 
 def test_what_was_pickled_predicts_but_does_not_train():
@@ -619,15 +619,13 @@ def test_what_was_pickled_predicts_but_does_not_train():
     for one in (read, clone(read), pickle.loads(pickle.dumps(classifier()))):
         with refused(
             "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be entered"
-            " nowhere that you see; leave `n_jobs` 1, or run threads"
-            " (joblib.parallel_backend('threading')), or give `ledger` as a"
-            " function that opens a file which processes share:"
-            " functools.partial(dpltm.tickets.ledger_file.open_ledger,"
-            " path)"
+            " nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend), or give `ledger` as a function"
+            " that opens a file which processes share: functools.partial(dpltm.tickets.open_ledger, path)"
         ):
             one.fit(x, y)
     read.set_params(ledger=Ledger()).fit(x, y)
-    assert len(read.ledger_.events) == len(made.ledger_.events)
+    assert kinds(read.ledger_) == ["NoisySgd"]
+    assert read.privacy_.certified.epsilon > made.privacy_.certified.epsilon, "what went along counts"
 
 
 def test_a_function_opens_a_ledger_file_in_each_process(tmp_path):
@@ -636,7 +634,7 @@ def test_a_function_opens_a_ledger_file_in_each_process(tmp_path):
     sent = pickle.loads(pickle.dumps(clone(made)))  # as a worker of joblib gets it
     sent.fit(x, y)
     made.fit(x, y)
-    assert sum(isinstance(event, TrainingEvent) for event in open_ledger(tmp_path / "l.jsonl").events) == 2
+    assert kinds(open_ledger(tmp_path / "l.jsonl")) == ["NoisySgd"] * 2
     assert made.privacy_.certified == sent.privacy_.certified
     assert made.privacy_.certified.epsilon > made.run_.privacy.certified.epsilon
 

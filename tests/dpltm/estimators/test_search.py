@@ -258,7 +258,7 @@ import dpltm, dpltm.tickets
 x = np.random.default_rng(0).random((150, 4))
 made = dpltm.TicketClassifier(
     score_epsilon=0.2, bounds=(0, 1), classes=2, n_records=150, epochs=2,
-    ledger=functools.partial(dpltm.tickets.ledger_file.open_ledger, "study.jsonl"),
+    ledger=functools.partial(dpltm.tickets.open_ledger, "study.jsonl"),
 )
 scores = cross_val_score(made, x, (x[:, 0] > 0.5).astype(int), cv=2, n_jobs=2, error_score="raise")
 print(np.isfinite(scores).all(), made.privacy_.notes[0])
