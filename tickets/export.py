@@ -19,7 +19,7 @@ from dpltm.networks.masks import Mask
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.privacy.figures import figure
-from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.pruning.ticket_set import PROVENANCES, ProvenanceKind, TicketSet, check_provenance
 from dpltm.tickets.card import sources
@@ -100,7 +100,9 @@ class Origin:
 
 
 def _unprotected(lineage: Lineage) -> bool:
-    return any(entry.of(Unprotected) for entry in lineage.entries)
+    """Whether something was released with no mechanism, or with one that adds no noise."""
+    bare = (sgd for entry in lineage.entries for sgd in entry.of(NoisySgd) if sgd.noise_multiplier == 0)
+    return any(entry.of(Unprotected) for entry in lineage.entries) or next(bare, None) is not None
 
 
 def _spent(lineage: Lineage) -> float:

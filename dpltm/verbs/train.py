@@ -653,13 +653,14 @@ def train_start(
     services = services or Services()
     check_options(options)
     facts = _facts(draft(start, dataset, options, ledger), ledger, options)
-    if options.eval_private is None:
-        ledger.exclude(dataset)
     if options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
 
     def planned(book: Book, known: Entry | None) -> Training:
         made = plan(start, dataset, options, ledger, book, services, known=known, own=own)
+        book.account(made.lineage).check_budget((made.entry,) if known is None else ())
+        if options.eval_private is None:  # now that nothing is refused any more; and then it is planned once more
+            ledger.exclude(dataset)
         return replace(made, ranks=ranks, checkpoints=checkpoints)
 
     paid = pay(planned, ledger, Kept(checkpoints, facts))
