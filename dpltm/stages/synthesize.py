@@ -18,6 +18,7 @@ from dpltm.privacy.lineage import (
     check_not_public,
     check_test_apart,
     entered_on,
+    measured_on,
     relation_notes,
     to_enter,
 )
@@ -146,7 +147,8 @@ def plan(dataset: Dataset, options: SynthesizeOptions, ledger: Ledger, services:
     spec, before = model_spec(options.model, dataset), ledger.events
     adjacency = cast(Adjacency, options.adjacency)
     records = entered_on(dataset, adjacency, ledger.registry)
-    lineage = to_enter(feature_events(dataset, records, ledger.registry), before)
+    measured = measured_on(dataset, ledger.registry)
+    lineage = to_enter((*feature_events(dataset, records, ledger.registry), *measured), before)
     known = (*before, *lineage)
     check_not_public(known, records, ledger.registry)
     services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
