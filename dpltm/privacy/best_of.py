@@ -18,7 +18,9 @@ MAX_PRICED = 20
 """Trainings with up to this many different mechanisms are compared with a search; more would take long."""
 
 
-def best_of_notes(events: Iterable[Event], delta: float, accountant: str, where: str = "") -> list[str]:
+def best_of_notes(
+    events: Iterable[Event], delta: float, accountant: str, where: str = "", *, priced: bool = True
+) -> list[str]:
     """What the best of some trainings costs: two sentences for each group of trainings that may differ in settings alone.
 
     These are trainings on the same records of equally many live weights. A ledger has no step sizes or seeds, so it cannot
@@ -29,6 +31,7 @@ def best_of_notes(events: Iterable[Event], delta: float, accountant: str, where:
         delta: in (0, 1).
         accountant: a certified one.
         where: what to say of where the trainings are on record.
+        priced: whether to say what a private search would have cost, the second sentence; pricing one takes a second.
 
     Returns:
         None where no two trainings are alike, or where they have no finite guarantee.
@@ -37,7 +40,8 @@ def best_of_notes(events: Iterable[Event], delta: float, accountant: str, where:
     for event in events:
         if isinstance(event, TrainingEvent):
             groups.setdefault(_of(event), []).append(event)
-    return [note for group in groups.values() if len(group) > 1 for note in _notes(group, delta, accountant, where)]
+    told = [_notes(group, delta, accountant, where, priced) for group in groups.values() if len(group) > 1]
+    return [note for notes in told for note in notes]
 
 
 def alike(events: Iterable[Event], training: TrainingEvent) -> tuple[TrainingEvent, ...]:
@@ -51,7 +55,7 @@ def _of(event: TrainingEvent) -> tuple[object, ...]:
     return ref.group, ref.cut, ref.start, ref.stop, ref.units, mechanism.adjacency, mechanism.unit, event.live
 
 
-def _notes(group: list[TrainingEvent], delta: float, accountant: str, where: str) -> list[str]:
+def _notes(group: list[TrainingEvent], delta: float, accountant: str, where: str, priced: bool) -> list[str]:
     every = total_epsilon(group, delta, accountant)
     if math.isinf(every):
         return []
@@ -61,7 +65,7 @@ def _notes(group: list[TrainingEvent], delta: float, accountant: str, where: str
         f" keeps the best of them pays for all, epsilon {figure(every)} together, and for scores on private records on top"
         " (`eval_private`)"
     ]
-    if (price := _price(group, every, delta, accountant, ref)) is not None:
+    if priced and (price := _price(group, every, delta, accountant, ref)) is not None:
         notes.append(
             f"a search that is paid for (dpltm tune `private` `tries` {count}) would have cost epsilon {figure(price)},"
             " scores included, for as many tries in the mean, each as noisy as the costliest of these"

@@ -155,7 +155,8 @@ def report_on(plan: TrainingPlan, held: tuple[Event, ...], taken: int, *, diverg
         notes.append(
             f"{trained} training runs on these records are in the ledger; epsilon covers all of them together"
         )
-        notes += best_of_notes(alike(events, plan.event), options.delta, certified_by(options.accountant))
+        like = alike(events, plan.event)
+        notes += best_of_notes(like, options.delta, certified_by(options.accountant), priced=False)
     if taken < mechanism.steps:
         notes.append(
             f"`stop_at` ended training after {taken} of {mechanism.steps} steps; the ledger keeps all of them"

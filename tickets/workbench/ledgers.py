@@ -139,7 +139,8 @@ def note_all_ledgers(path: Path, training: TrainingEvent, answer: dict[str, Any]
         return answer
     privacy = answer["privacy"]
     certified = privacy["certified"]
-    notes = best_of_notes((*alike(held, training), *others), certified["delta"], certified["accountant"], ALL_LEDGERS)
+    every, delta, method = (*alike(held, training), *others), certified["delta"], certified["accountant"]
+    notes = best_of_notes(every, delta, method, ALL_LEDGERS, priced=False)
     return {**answer, "privacy": {**privacy, "notes": [*privacy["notes"], *notes]}}
 
 
