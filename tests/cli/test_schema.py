@@ -238,9 +238,7 @@ def test_nobody_is_told_how_much_bounds_clip(cli):
             *train, "--noise-multiplier", "2", "--model", "mlp:4", "--steps", "3", "--out", f"r{number}", "--json"
         ).json
         said.append({key: value for key, value in body.items() if key not in ("run", "seconds")})
-        said[-1]["privacy"]["notes"] = [
-            note for note in body["privacy"]["notes"] if "best of them" not in note
-        ]
+        said[-1]["privacy"]["notes"] = [note for note in body["privacy"]["notes"] if "best of them" not in note]
     assert said[0] == said[1]
 
 
