@@ -182,6 +182,7 @@ RULES = {
     "8: cuts do not matter": without(Part, "cut_key", property(lambda self: self.snapshot)),
     "8: an unknown snapshot is one": cuts(cut="place", unit="record"),
     "8: a record's hash separates persons": cuts(cut="record", unit="patient", adjacency="add-remove"),
+    "8: the hash of whom persons see separates them": cuts(cut="person", unit="patient", adjacency="add-remove"),
     "8: places separate persons": cuts(cut="place", unit="patient"),
     "8: a record's hash separates what is replaced": cuts(cut="record", unit="record"),
     "8: a person's hash separates what is replaced": cuts(cut="person"),

@@ -102,7 +102,7 @@ class File:
                     )
                 )
             case "person":
-                at = _hash(record.person)
+                at = _hash(record.person if part.columns == ("patient",) else -1 - record.values[0] % 5)
             case "place":
                 at = place
         return part.start <= at < part.stop
@@ -361,6 +361,8 @@ class History:
             start, stop = (QUARTER * end for end in ends)
         elif cut == "place":
             start, stop = len(file.rows) * ends[0] // 4, max(1, len(file.rows) * ends[1] // 4)
+        if cut == "person":  # or by whom they see, which separates none of them
+            columns = (rng.choice(["patient", "doctor"]),)
         if cut == "record":
             columns = tuple(sorted(rng.choice([file.columns, file.columns[:1]])))
         mechanisms = rng.choice(self.mechanisms)
@@ -656,7 +658,7 @@ class History:
         if len(cuts) > 1 or len(files) > 1 or len(homes) > 1 or not known:
             return False
         ((cut, columns),) = cuts
-        if cut != "person" and self.unit != "record":
+        if self.unit != "record" and columns != (self.unit,):
             return False
         if cut != "place" and self.relation(owner, near) != "add-remove":
             return False
