@@ -538,9 +538,10 @@ class History:
 
     # --- what is true, and what is said -----------------------------------------------------------------------------
 
-    def changes(self, people: frozenset[int], relation: str) -> Iterator[Change]:
-        """Yield whatever neighbours may differ in."""
-        if self.unit == "record":
+    def changes(self, owner: Owner, relation: str) -> Iterator[Change]:
+        """Yield whatever neighbours may differ in: a record, or all records of a person."""
+        people = owner.people
+        if owner.unit == "record":
             groups = [(record,) for record in self.records if record.person in people]
         else:
             groups = [tuple(record for record in self.records if record.person == person) for person in sorted(people)]
@@ -570,7 +571,7 @@ class History:
         relation = self.relation(owner, releases)
         sets = {
             tuple(release for release in releases if change.touches(release))
-            for change in self.changes(owner.people, relation)
+            for change in self.changes(owner, relation)
         }
         return max((self.price(owner, touched, relation, filtered) for touched in sets), default=0.0)
 
@@ -645,7 +646,7 @@ class History:
         if any(release.part.cut != "whole" for release in near):
             return self._plain_cut(owner, near, homes)
         shared = owner.people.intersection(*(release.file.people for release in near))
-        if self.unit == "record":  # one record must be in all files
+        if owner.unit == "record":  # one record must be in all files
             numbers = [set(release.file.places) for release in near]
             return bool(shared) and (not near or bool(set.intersection(*numbers)))
         return bool(shared)
@@ -658,7 +659,7 @@ class History:
         if len(cuts) > 1 or len(files) > 1 or len(homes) > 1 or not known:
             return False
         ((cut, columns),) = cuts
-        if self.unit != "record" and columns != (self.unit,):
+        if owner.unit != "record" and columns != (owner.unit,):
             return False
         if cut != "place" and self.relation(owner, near) != "add-remove":
             return False
