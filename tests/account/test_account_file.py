@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import errno
 import fcntl
@@ -11,7 +12,9 @@ import json
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -467,6 +470,16 @@ def test_what_a_torn_write_left_is_taken_away_where_the_record_says_that_nothing
     assert "line 5: the line is incomplete" in refusal("l.jsonl")
 
 
+def test_what_is_torn_is_refused_where_the_ledger_is_ahead_of_its_record(used):
+    """Part of it was entered elsewhere, so nobody here knows what the line paid for."""
+    known = record_path().read_bytes()
+    used.declare(ONE)
+    record_path().write_bytes(known)
+    with open("l.jsonl", "ab") as stream:
+        stream.write(b"{")
+    assert "line 6: the line is incomplete" in refusal("l.jsonl")
+
+
 # --- full disks, folders that cannot be written ---
 
 
@@ -582,6 +595,35 @@ def test_processes_add_one_after_the_other_and_readers_see_whole_entries():
     held = open_ledger("l.jsonl")
     assert [entry.sequence for entry in held.entries] == list(range(1, 41))
     assert Path("l.jsonl").read_text() == chained(*parsed(Path("l.jsonl")))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_reader_waits_for_what_is_being_written(used, monkeypatch, fails):
+    """And sees all of it, or, where the disk is full in the middle, nothing."""
+    half, go, inner, first = threading.Event(), threading.Event(), os.write, [True]
+
+    def write(descriptor: int, data: bytes) -> int:
+        if not first:
+            return inner(descriptor, data)
+        first.clear()
+        inner(descriptor, data[:9])
+        half.set()
+        assert go.wait(60)
+        if fails:
+            raise OSError(errno.ENOSPC, "full")
+        return 9
+
+    monkeypatch.setattr(os, "write", write)
+    with ThreadPoolExecutor(2) as pool:
+        writes = pool.submit(used.declare, ONE, ONE)
+        assert half.wait(60)
+        reads = pool.submit(open_ledger, "l.jsonl")
+        concurrent.futures.wait([reads], 0.1)
+        waited = not reads.done()
+        go.set()
+        assert (writes.exception() is not None) == fails
+        assert len(reads.result().entries) == (3 if fails else 5)
+    assert waited
 
 
 def test_the_file_is_read_again_only_where_somebody_else_wrote(used, monkeypatch):
