@@ -37,6 +37,14 @@ def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_disks() -> Iterator[None]:
+    """No test cuts the power, and a command waits for the disk some twenty times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _own_journal(_own_config_home: None) -> None:
     """What other tests entered does not count in this one."""
