@@ -280,7 +280,7 @@ class History:
         self.happened: dict[Id, Happened] = {}
         self.values: list[Value] = []
         rng = self.rng
-        self.unit = rng.choice(["record", "record", "patient"])
+        self.unit = rng.choice(["record", "patient"])
         self.mechanisms = rng.choice([MECHANISMS] * 3 + [MECHANISMS + REPLACING, REPLACING])
         self.simple = rng.random() < 0.25  # few places where a figure may be too high
         self.cuts = rng.choice(
