@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from dpltm.cli.main import run
+from probed import probed_once
+
+__all__ = ["probed_once"]
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
