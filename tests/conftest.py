@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ranked import Ranked
+
 # Test processes run side by side (make test), and the programs that they start would each take every core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -35,6 +37,14 @@ def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_disks() -> Iterator[None]:
+    """No test cuts the power, and a command waits for the disk some twenty times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _own_ledger() -> None:
     """The ledger of the process is another one in each test."""
@@ -57,6 +67,13 @@ def _seeded() -> None:
     """A network that a test makes without a seed of its own is the same every time, in whatever order tests run."""
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def ranked() -> Iterator[Ranked]:
+    """Starts ranks by forking; made once, since it imports everything first."""
+    with Ranked() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ from typing import Any
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
 from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
-from dpltm.tickets.files import as_path, check_schema, parse_json, read_bytes, staged_file, sync
+from dpltm.tickets.files import as_path, check_schema, parse_json, read_bytes, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 4
 RECORD_FORMAT, RECORD_SCHEMA = "dpltm-ledgers", 1
@@ -203,9 +203,9 @@ class FileStore:
             if flags & os.O_CREAT:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, flags, 0o644)
-        except FileNotFoundError:
-            return None
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and not flags & os.O_CREAT:
+                return None
             raise said(error) from None
         try:
             fcntl.flock(descriptor, how)
@@ -379,14 +379,14 @@ def _read_key(path: Path, _stamp: tuple[int, int, int]) -> bytes:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Put a file in place of another, whole, on disk, for its owner alone."""
-    with staged_file(path) as staging:
-        descriptor = os.open(staging, os.O_WRONLY)
-        try:
-            _append(descriptor, 0, text.encode())
-        finally:
-            os.close(descriptor)
-        os.replace(staging, path)
+    """Put a file, which is locked by another one, in place of itself: whole, on disk, for its owner alone."""
+    staging = path.with_name(f".{path.name}.partial")
+    descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        _append(descriptor, 0, text.encode())
+    finally:
+        os.close(descriptor)
+    os.replace(staging, path)
 
 
 # --- what this user's ledgers held ---
@@ -415,7 +415,7 @@ def read_record() -> Mapping[Id, Known]:
     path = record_path()
     try:
         return _read_record(path, _stamp_of(os.stat(path)))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise _record_unreadable(path, error.strerror) from None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_t
 from dpltm.training.run import Run
 
 FORMAT, SCHEMA = "dpltm-run", 2
+
+version = cache(metadata.version)  # reads and parses a file
 
 
 def write_run(

@@ -180,7 +180,7 @@ class Account:
 
         Guarantees:
             Upper bound on the true epsilon of the composition of what the entries state. It holds for mechanisms that were
-            settled beforehand, or by a rule that does not look at answers (docs/privacy-model.md 5.8).
+            settled beforehand, or by a rule that does not look at answers (docs/privacy-model.md 5.9).
         """
         return max(
             float(_EPSILON(self.mechanisms(piece), delta, accountant, resolution=resolution)) for piece in self.pieces

@@ -148,7 +148,7 @@ def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
 
     Whatever way the answers take, let the divergences of its mechanisms at one order, fixed beforehand, add up to at most R,
     and the chances that their guarantees fail to at most half of ``delta``: then so it is for all of it together (Feldman,
-    Zrnic 2021, Theorem 3.1; Lecuyer 2021). So the largest figure over all ways that could have been taken holds; that of the
+    Zrnic 2021; Lecuyer 2021). So the largest figure over all ways that could have been taken holds; that of the
     way that was taken is the one which a filter with a limit of that size would have let through. Order and halves are
     functions of delta alone, since no release may move them: the order 1 + ln(1 / delta) is about the best one for Gaussians
     that come to an epsilon of 1 to 2.

@@ -17,7 +17,7 @@ MAX_PRICED = 20
 """Trainings with up to this many different mechanisms are compared with a search; more would take long."""
 
 
-def best_of_notes(account: Account, delta: float, accountant: str) -> list[str]:
+def best_of_notes(account: Account, delta: float, accountant: str, *, priced: bool = True) -> list[str]:
     """Return what the best of some trainings costs: sentences for each part that several trainings are on.
 
     A ledger has no step sizes or seeds, so it cannot tell a search from one training that was begun twice: the sentences say
@@ -27,15 +27,17 @@ def best_of_notes(account: Account, delta: float, accountant: str) -> list[str]:
         account: with the trainings.
         delta: in (0, 1).
         accountant: a certified one.
+        priced: whether to say what a private search would have cost, the second sentence; pricing one takes a second.
     """
     groups: dict[object, list[Entry]] = {}
     for entry in account.paid:
         if entry.of(NoisySgd):
             groups.setdefault(entry.part, []).append(entry)
-    return [note for group in groups.values() if len(group) > 1 for note in _notes(account, group, delta, accountant)]
+    several = [group for group in groups.values() if len(group) > 1]
+    return [note for group in several for note in _notes(account, group, delta, accountant, priced)]
 
 
-def _notes(account: Account, group: list[Entry], delta: float, accountant: str) -> list[str]:
+def _notes(account: Account, group: list[Entry], delta: float, accountant: str, priced: bool) -> list[str]:
     every = replace(account, entries=tuple(group)).epsilon(delta, accountant)
     if math.isinf(every):
         return []
@@ -43,7 +45,7 @@ def _notes(account: Account, group: list[Entry], delta: float, accountant: str) 
         f"{len(group)} trainings on {group[0].part} may differ in settings alone: whoever keeps the best of them pays for"
         f" all, epsilon {figure(every)} together, and for scores on private records on top (`eval_private`)"
     ]
-    if (price := _price(account, group, every, delta, accountant)) is not None:
+    if priced and (price := _price(account, group, every, delta, accountant)) is not None:
         notes.append(
             f"a search that is paid for (dpltm tune `private` `tries` {len(group)}) would have cost epsilon {figure(price)},"
             " scores included, for as many tries in the mean, each as noisy as the costliest of these"

@@ -75,7 +75,8 @@ class Part:
     Attributes:
         name: what the user calls the dataset; says nothing.
         snapshot: id of a dataset as it is now. Without one the part may overlap everything.
-        columns: names that hashes of records are taken by, sorted; none where records have no names of columns.
+        columns: names that hashes of records are taken by, sorted; none where records have no names of columns. Of a cut by
+            person the noun of whom.
         cut: how the part is cut out.
         start, stop: half-open range, of ``HASHES`` or of places.
 
@@ -104,13 +105,14 @@ class Part:
 
         Guarantees:
             True only where a neighbour changes at most one of several disjoint ranges. A record that is replaced by one of
-            another hash leaves one range and enters another; a person may have records of any hash, and at any place.
+            another hash leaves one range and enters another; a person may have records of any hash, at any place, and
+            with anybody else: patients whose records are cut by doctor are in several ranges.
         """
         if self.snapshot is None or self.cut == "whole":
             return False
         if self.cut == "place":
             return unit == RECORD
-        return adjacency == "add-remove" and (self.cut == "person" or unit == RECORD)
+        return adjacency == "add-remove" and (unit == RECORD or (self.cut == "person" and self.columns == (unit,)))
 
     def apart(self, other: Part, unit: str, adjacency: Adjacency) -> bool:
         """Return whether no neighbour changes both parts: disjoint ranges of one public cut of one snapshot.

@@ -157,8 +157,13 @@ class LaplaceLoss(BoundedLoss):
         return self.epsilon / 10
 
     def pld(self, width: float) -> Pair:
-        known = _theirs().privacy_loss_distribution.from_laplace_mechanism
-        return _pair(known(1 / self.epsilon, value_discretization_interval=width))
+        last = math.ceil(self.epsilon / width)
+        return (connected(self.profile, width, -last, last),)
+
+    def profile(self, x: np.ndarray) -> np.ndarray:
+        """delta(x) = 1 - e^((x - epsilon) / 2) for -epsilon <= x <= epsilon (Balle et al. 2018, Theorem 3)."""
+        near = np.clip(x, -self.epsilon, self.epsilon)
+        return np.where(np.abs(x) < self.epsilon, -np.expm1((near - self.epsilon) / 2), -np.expm1(np.minimum(x, 0.0)))
 
     def renyi(self, order: float) -> float:
         return renyi.laplace(self.epsilon, order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import importlib.util
 import os
@@ -283,8 +284,9 @@ def _digits() -> tuple[RawSplit, RawSplit]:
     )
 
 
+@functools.cache
 def _digits_table() -> np.ndarray:
-    """The pixels and the label of each digit, ``(n, 65)``.
+    """The pixels and the label of each digit, ``(n, 65)``; one array for all, whose parts are copied.
 
     The file is read where it is installed: importing ``sklearn.datasets``, and much of scipy with it, takes longer than
     training on what is in it.

@@ -1,4 +1,4 @@
-"""Accounts: which entries count, which touched the same people, and what they come to; golden figures of PRIVACY.md."""
+"""Accounts: which entries count, which touched the same people, and what they come to; golden figures."""
 
 import math
 from dataclasses import replace
@@ -56,7 +56,7 @@ def noise_for(target, delta=DELTA):
 
 @pytest.mark.parametrize(("parts", "truth"), [(1, 2.15), (2, 3.18), (10, 8.17)])
 def test_ranges_of_a_file_that_fixes_no_places_add_up_over_two_steps(parts, truth):
-    """PRIVACY.md 1: whatever follows a record moves by one, so each part sees one record leave and another come."""
+    """docs/privacy-model.md 1.5: whatever follows a record moves, so each part sees one leave and another come."""
     moved = over_two_steps(GaussianRelease(noise_for(1.0)))
     ranges = [released(number + 1, moved, on=Part(f"rows {number}")) for number in range(parts)]
     assert account(*ranges).epsilon(DELTA) == pytest.approx(truth, abs=0.01)
@@ -213,7 +213,7 @@ DRAW = Selection(0.5, 0.5)
 
 
 def test_a_draw_that_came_first_composes_better():
-    """PRIVACY.md 5: 1.134 without the draw, about 1.42 with it, 1.596 as pure DP."""
+    """docs/privacy-model.md 5.4: 1.134 without the draw, about 1.42 with it, 1.596 as pure DP."""
     draw, training = released(1, DRAW), released(2, SGD)
     first = account(draw, training).epsilon(DELTA)
     assert account(training).epsilon(DELTA) == pytest.approx(1.134, abs=0.001)
@@ -252,7 +252,7 @@ def test_a_draft_is_the_last_of_its_ledger():
 
 
 def test_a_filter_covers_mechanisms_that_answers_chose():
-    """PRIVACY.md 1, "Order": the answer of randomised response picks a Gaussian or a (0, 1e-5) mechanism.
+    """docs/privacy-model.md 5.9: the answer of randomised response picks a Gaussian or a (0, 1e-5) mechanism.
 
     Let p and q be the chances of the answers, 1 and 0. On the pair where p belongs to the answer that picks the Gaussian,
     delta(x) = p G(x - 0.25) + q (1e-5 + (1 - 1e-5) (1 - e^(x + 0.25))+), with the Gaussian's own profile G.

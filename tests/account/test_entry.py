@@ -65,9 +65,17 @@ def entry(id, mechanism=NOISE, **more):
     ],
 )
 def test_ranges_separate_whoever_a_neighbour_changes_in_one_of_them_alone(cut, unit, adjacency, apart):
-    low, high = ranged(0, 10, cut), ranged(10, 20, cut)
+    columns = ("patient",) if cut == "person" else ("age", "sex")
+    low, high = (ranged(*ends, cut, columns=columns) for ends in ((0, 10), (10, 20)))
     assert low.apart(high, unit, adjacency) is high.apart(low, unit, adjacency) is apart
     assert not low.apart(replace(high, start=9), unit, adjacency)
+
+
+def test_the_hash_of_somebody_else_separates_no_persons():
+    low, high = (ranged(*ends, "person", columns=("doctor",)) for ends in ((0, 10), (10, 20)))
+    assert not low.apart(high, "patient", "add-remove")
+    assert low.apart(high, "doctor", "add-remove")
+    assert low.apart(high, "record", "add-remove")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 import hashlib
 import itertools
@@ -203,6 +204,9 @@ def test_what_is_refused_spends_nothing_and_leaves_no_key(tmp_path):
     patient = replace(release, entry=replace(release.entry, unit="patient"))
     with pytest.raises(InputError, match="`unit`"):
         pay(partial(as_it_is, patient), ledger, keeper)
+    stranger = replace(release, entry=replace(release.entry, population="Q"))
+    with pytest.raises(InputError, match="`population`"):  # which the ledger says, when the key is kept already
+        pay(partial(as_it_is, stranger), open_ledger(tmp_path / "m.jsonl", population="P"), keeper)
     assert len(ledger.entries) == 1
     assert keeper.held() is None
 
@@ -328,10 +332,34 @@ def test_threads_enter_one_after_the_other(tmp_path, kept):
 
 
 def test_threads_share_the_values_of_one_release():
-    values = pay(planned(), Ledger()).values
-    with ThreadPoolExecutor(4) as pool:
-        drawn = list(pool.map(lambda _: next(values, None), range(8)))
-    assert len(set(drawn)) == STEPS + 1, "each once, then the end"
+    """The second asks while the first one's value is being drawn."""
+    asked, go = threading.Event(), threading.Event()
+
+    class Slow(Sums):
+        def draw(self, secret: Secret, at: Any) -> Iterator[float]:
+            for value in super().draw(secret, at):
+                asked.set()
+                assert go.wait(60)
+                yield value
+
+    values = pay(partial(as_it_is, Slow((1.0,), planned()(Ledger().book, None).entry)), Ledger()).values
+    with ThreadPoolExecutor(2) as pool:
+        both = pool.submit(next, values), pool.submit(next, values)
+        assert asked.wait(60)
+        concurrent.futures.wait(both, 0.1, "FIRST_COMPLETED")
+        go.set()
+        drawn = [each.result() for each in both]
+    assert len({*drawn, *values}) == STEPS
+
+
+def test_a_ledger_in_memory_lets_one_thread_in_at_a_time():
+    ledger = Ledger()
+    with ThreadPoolExecutor(1) as pool:
+        with ledger.adding():
+            other = pool.submit(ledger.declare, Entry("public"))
+            concurrent.futures.wait([other], 0.1)
+            assert not other.done()
+        assert other.result() == ledger.entries
 
 
 # --- forks, copies ---

@@ -14,6 +14,9 @@ import pytest
 
 from dpltm.cli.main import run
 from dpltm.tickets.checkpoint_files import CheckpointFolder
+from probed import probed_once
+
+__all__ = ["probed_once"]
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")

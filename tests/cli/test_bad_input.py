@@ -1,7 +1,7 @@
 """Bad input ends with exit code 2 and one line that names the culprit and the fix, and leaves every byte as it was.
 
 ``refused`` compares the whole working folder before and after: no ledger grew, nothing is half-written. What each option and
-file is refused for is tested where it is checked; how it reads at the terminal, in ``recorded/refusals.txt``.
+file is refused for is tested where it is checked.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def test_a_winner_is_saved_with_its_set_and_its_ledger_or_not_at_all(here):
     [(("--provenance", "private"), 1), (("--criterion", "dp-train", "--epsilon", "2", "--delta", "1e-4"), 2)],
 )
 def test_tickets_are_there_with_their_ledger_and_their_accuracies_or_not_at_all(here, capsys, how, first):
-    """Every other moment: odd ones of the one, even ones of the other."""
+    """Every fourth moment, of the one not those of the other."""
     command = ["generate", *PRIVATE, *how, *TINY, "--out", "o", "--quiet"]
     number, ended = first, 0
     while dies_at(number, partial(run, command), here):
@@ -110,15 +110,15 @@ def test_tickets_are_there_with_their_ledger_and_their_accuracies_or_not_at_all(
         assert before in (None, dict(kinds("o/ledger.jsonl")))
         assert there(here) - {"o.ledger.jsonl"} == {"o", *({"o.private.json"} if "private" in how else ())}
         clear(here)
-        number += 2
+        number += 4
     assert number > 25
     assert ended > 0
 
 
 @of_trainings
-@pytest.mark.parametrize("first", [1, pytest.param(5, marks=pytest.mark.long)])
+@pytest.mark.parametrize("first", [1, *(pytest.param(place, marks=pytest.mark.long) for place in (5, 9, 13))])
 def test_a_run_goes_on_wherever_it_died(here, first):
-    """Every eighth moment."""
+    """Every sixteenth moment, and with make proofs every fourth."""
     Path("c.toml").write_text(RUN)
     command, number = ["run", "--config", "c.toml", "--out", "o", "--quiet"], first
     while dies_at(number, partial(run, command), here):
@@ -130,5 +130,5 @@ def test_a_run_goes_on_wherever_it_died(here, first):
         assert paid["training"] == 1
         assert paid["selection"] <= 1 + spent["selection"]  # drawn again where it was not remembered yet
         shutil.rmtree("o")
-        number += 8
+        number += 16
     assert number > 60

@@ -11,22 +11,15 @@ from pathlib import Path
 import pytest
 
 from child_processes import PATIENCE
+from rank_work import GENERATE, TRAIN
 from ranked import Ranked
 
-DATA = ("--dataset", "digits", "--subset", "0.5:1.0", "--model", "mlp:8", "--batch-size", "300", "--delta", "1e-4")
-TRAIN = ("train", "--dense", *DATA, "--epsilon", "2", "--steps", "8", "--optimizer", "momentum", "--average", "poly")
 OPTIONS = (
     (),
     ("--eval-private", "0.5", "--stop-at", "0.01"),
     ("--features", "unit:1", "--centre", "0.2", "--model", "mlp", "--schedule", "cosine"),
 )
 WORK = "rank_work:command"
-
-
-@pytest.fixture(scope="module")
-def ranked():
-    with Ranked() as started:
-        yield started
 
 
 @pytest.fixture
@@ -167,6 +160,7 @@ def test_stages_in_python_are_refused(ranked: Ranked):
     assert [rank.error for rank in found] == [["InputError", said]] * 2
 
 
+@pytest.mark.long  # two programs that import everything, under a third
 @pytest.mark.usefixtures("place")
 def test_torchrun_itself():
     """As the documents have it."""

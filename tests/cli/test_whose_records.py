@@ -76,6 +76,18 @@ def test_a_held_out_part_that_scored_public_tickets_cannot_be_private(cli, refus
     assert "was declared public" in refused(*training, "--subset", "0.0:0.4")
 
 
+@pytest.mark.usefixtures("people")
+def test_a_held_out_part_that_scored_synthetic_records_cannot_be_private(cli, refused):
+    options = ("--dataset", "p.csv", "--label", "ill", *SCALED, "--delta", "1e-3", "--ledger", "l.jsonl")
+    made = cli(
+        "synthesize", *options, "--test", "0.4", "--epsilon", "1", "--records-out", "50", "--out", "s.npz", "--quiet"
+    )
+    assert made.code == 0
+    told = refused("train", *options, *QUICK, "--out", "r")
+    assert told.startswith("--dataset: accuracy was measured, exactly, on held-out records of p, and p shares records")
+    assert cli("train", *options, *QUICK, "--test", "0.4", "--out", "r", "--quiet").code == 0
+
+
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.usefixtures("people")
 def test_parts_by_hash_compose_in_parallel(cli, adjacency):

@@ -44,6 +44,8 @@ QUICKER = (  # in every training of the other pages
     (r"--tries \d+", "--tries 2"),
     (r"--rounds (6|15)", "--rounds 1"),
     (r"--batch-size (\d{4,}|512)", "--batch-size 100"),
+    (r"--components \d+", "--components 20"),
+    (r"--features photographs(?!:)", "--features photographs:20"),
     (r"--lr ([\d.]+,[\d.]+),\S+", r"--lr \1"),
     (r" --subset 0:20000", ""),  # places mean something in the published files alone
     (r"--subset 0:5000", "--subset 0.0:0.8"),
@@ -114,9 +116,9 @@ def archive(path: Path, x: np.ndarray, y: np.ndarray, held_out: int = 0) -> None
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data home with a few made-up records under the names of published datasets."""
     home, draw = tmp_path_factory.mktemp("published"), np.random.default_rng(0)
-    x, y = images(700)
+    x, y = images(460)
     for name, shade in (("mnist", 0), ("kmnist-7k", 1)):  # other records
-        archive(home / f"{name}.npz", x ^ shade, y, held_out=100)
+        archive(home / f"{name}.npz", x ^ shade, y, held_out=60)
     archive(home / "cifar10-12k.npz", *images(200, channels=3), held_out=40)
     archive(home / "a9a.npz", draw.integers(0, 2, (32661, 123), dtype=np.uint8), np.arange(32661) % 2, held_out=100)
     texts = {}
@@ -151,7 +153,7 @@ def tables(folder: Path) -> None:
     np.savez(folder / "table.npz", x_train=facts * 15, y_train=np.arange(1200) % 26)
     x, y = images(300)
     archive(folder / "scans.npz", x, y % 4, held_out=60)
-    archive(folder / "photos.npz", *images(120, channels=3), held_out=20)
+    archive(folder / "photos.npz", *images(60, channels=3), held_out=10)
     np.savez(folder / "mine.npz", x_train=x, y_train=y)
     digits = load_digits()
     np.savez(folder / "private.npz", x_train=digits.images[:700].astype(np.uint8) ^ 1, y_train=digits.target[:700])

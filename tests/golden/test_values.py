@@ -1,4 +1,4 @@
-"""Golden values of docs/privacy-model.md that no module's own tests hold: mu of the table in section 5.5, bounds of filters.
+"""Golden values of the privacy model that no module's own tests hold: mu of the table in section 5.5, bounds of filters.
 
 The rest are where their modules are tested: epsilons in ``test_accountant.py``, draws in ``test_selection.py``, parts in
 ``test_account.py``, local protocols in ``test_channels.py``, reference bounds of audits in ``test_f_dp.py``.

@@ -37,11 +37,22 @@ from dpltm.training.losses import cross_entropy
 from dpltm.training.private_loop import PrivateLoop
 from dpltm.training.ranks import Ranks
 
+DATA = ("--dataset", "digits", "--subset", "0.5:1.0", "--model", "mlp:8", "--batch-size", "300", "--delta", "1e-4")
+TRAIN = ("train", "--dense", *DATA, "--epsilon", "2", "--steps", "8", "--optimizer", "momentum", "--average", "poly")
+GENERATE = (
+    *("generate", "--criterion", "dp-train", *DATA, "--epsilon", "2", "--iterations", "8", "--rounds", "2"),
+    *("--out", "s"),
+)
+
 
 def warm() -> None:
-    """Has all modules imported that a training needs. No gradient is taken: whoever forks after that cannot take one."""
-    plan = ("--dataset", "digits", "--model", "mlp:4", "--epsilon", "2", "--steps", "3", "--dry-run", "--quiet")
-    assert main.run(["train", "--dense", *plan]) == 0
+    """Imports all modules that a training needs, and calibrates what tests ask for: children start with both.
+
+    No gradient is taken: whoever forks after that cannot take one.
+    """
+    torch.optim.SGD([torch.zeros(1)])  # the first optimizer imports torch's compiler
+    for command in (TRAIN, GENERATE):
+        assert main.run([*command, "--dry-run", "--quiet"]) == 0
 
 
 def joined() -> Ranks:

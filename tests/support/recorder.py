@@ -187,7 +187,6 @@ class Recorder:
         self._counted, self._groups, self._turns = 0, 0, Counter[str]()
         self._plan: Any = None
         self._undo: list[tuple[Any, str, Any]] = []
-        self._bindings = defaultdict[int, list[tuple[Any, str]]](list)
         self._before: list[Any] = []
         self._imported: set[str] = set()
 
@@ -207,12 +206,7 @@ class Recorder:
         return [entered.entry for entered in self.log if isinstance(entered, Entered)]
 
     def __enter__(self) -> Recorder:
-        modules = _modules()
-        self._imported = set(modules)
-        for module in modules.values():
-            for bound, value in vars(module).items():
-                if callable(value):
-                    self._bindings[id(value)].append((module, bound))
+        self._imported = set(_modules())
         self._patch_sources()
         self._patch_data()
         self._patch_training()
@@ -249,7 +243,7 @@ class Recorder:
         if isinstance(owner, type):
             self._set(owner, name, called)
             return
-        for module, bound in self._bindings.get(id(original), ()):
+        for module, bound in _bindings(original):
             self._set(module, bound, called)
 
     @contextlib.contextmanager
@@ -613,6 +607,26 @@ def _normal(served: list[bytes]) -> np.ndarray | None:
 def _modules() -> dict[str, ModuleType]:
     """Modules of the package that are imported by now."""
     return {name: module for name, module in sys.modules.items() if name.split(".")[0] == "dpltm"}
+
+
+def _index() -> dict[int, list[tuple[ModuleType, str, Any]]]:
+    """Where each function and class is bound, by its id, and itself, so that no other one takes its id."""
+    found = defaultdict[int, list[tuple[ModuleType, str, Any]]](list)
+    for module in _modules().values():
+        for bound, value in vars(module).items():
+            if callable(value):
+                found[id(value)].append((module, bound, value))
+    return found
+
+
+INDEX = _index()
+"""All modules are imported by now; what stands there may have been replaced since, by a planted bug."""
+
+
+def _bindings(original: Any) -> list[tuple[ModuleType, str]]:
+    """Where a function is bound now. One that was planted is not in the index, and is looked for."""
+    places = INDEX.get(id(original)) or _index().get(id(original), [])
+    return [(module, bound) for module, bound, _ in places if vars(module).get(bound) is original]
 
 
 def _generators() -> list[Any]:

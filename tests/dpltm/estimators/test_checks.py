@@ -32,7 +32,7 @@ ESTIMATORS = {
 }
 
 
-@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("kind", ["classifier", pytest.param("regressor", marks=pytest.mark.long)])
 @pytest.mark.filterwarnings("ignore")  # checks try what is deprecated, on purpose
 def test_the_checks_of_scikit_learn(kind):
     expected = dict.fromkeys(EXPECTED[kind], TWICE)

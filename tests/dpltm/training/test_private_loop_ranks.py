@@ -9,12 +9,6 @@ from ranked import Ranked
 LOOP = "rank_work:loop"
 
 
-@pytest.fixture(scope="module")
-def ranked():
-    with Ranked() as started:
-        yield started
-
-
 def test_ranks_end_with_the_same_weights_and_one_event(ranked: Ranked):
     """At the noise that a process alone takes, which has joined no group and may round otherwise."""
     first, second = (rank.value for rank in ranked.run(2, LOOP))

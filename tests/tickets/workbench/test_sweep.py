@@ -12,7 +12,8 @@ from joblib import Parallel, delayed
 
 import stub_trials
 from dpltm.errors import InputError
-from dpltm.experiments.recipe import Recipe, Trial, tasks
+from dpltm.experiments.recipe import Recipe, Trial
+from dpltm.experiments.shared import tasks
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.sweep import Workers, dask_workers, sweep
 from dpltm.tickets.workbench.trial import TrialRunner
@@ -123,22 +124,19 @@ def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
     assert calls(folder.root)[-1] == first.label
 
 
-def test_processes_make_what_others_need_first_and_leave_joblib_as_it_was(tmp_path: Path) -> None:
-    recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("z"), seeds=1)
+def test_a_process_that_dies_takes_one_trial_along_and_joblib_is_left_as_it_was(tmp_path: Path) -> None:
+    """Other processes are ended then; what they were at is made again, with what it has spent on record."""
+    recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("one") + arm("dies", lr=DIES), seeds=1)
     folder = made(recipe, tmp_path / "s", Workers(2, "s"))
-    assert finished(recipe, folder) == {"x", "z"}
-    order = [name.split("-s0-")[0] for name in calls(folder.root)]
-    assert [name for name in order if name != "z"] == ["a", "b", "x"]
-    assert Parallel(n_jobs=2)(delayed(abs)(number) for number in (-1, -2)) == [1, 2]  # as scikit-learn's n_jobs does
-
-
-def test_a_process_that_dies_takes_one_trial_along(tmp_path: Path) -> None:
-    """Its other processes are ended then; what they were at is made again."""
-    recipe = read_recipe(HEAD + FINE + arm("dies", lr=DIES), seeds=1)
-    folder = made(recipe, tmp_path / "s", Workers(2, "s"))
-    assert finished(recipe, folder) == {"one", "two", "three"}
+    assert finished(recipe, folder) == {"x", "one"}
     assert failures(recipe, folder) == {"dies": "its process died; of too little memory, perhaps: take fewer --jobs"}
-    assert calls(folder.root).count(recipe.trials[-1].label) == 2  # once more, alone: it may have been another's fault
+    attempts = calls(folder.root)
+    names = [name.split("-s0-")[0] for name in attempts]
+    assert names.index("a") < names.index("b") < names.index("x"), "what others need is made first"
+    for trial in recipe.trials:
+        assert len(folder.ledgers(trial.label)) == attempts.count(trial.label)
+    assert names.count("dies") == 2  # once more, alone: it may have been another's fault
+    assert Parallel(n_jobs=2)(delayed(abs)(number) for number in (-1, -2)) == [1, 2]  # as scikit-learn's n_jobs does
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +148,7 @@ def scheduler() -> Iterator[str]:
         yield cluster.scheduler_address
 
 
+@pytest.mark.long
 def test_two_sweeps_in_one_folder_share_its_trials(tmp_path: Path, scheduler: str) -> None:
     """The two workers of the cluster are two processes, each with a sweep of its own."""
     recipe = read_recipe(HEAD + SETS + FINE + arm("x", tickets="b", round=1), seeds=6)
