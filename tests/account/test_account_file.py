@@ -34,8 +34,8 @@ from dpltm.privacy.mechanisms import (
     Selection,
     Unprotected,
 )
-from dpltm.tickets import account_file
-from dpltm.tickets.account_file import open_ledger, record_path
+from dpltm.tickets import ledger_file
+from dpltm.tickets.ledger_file import open_ledger, record_path
 
 TRAINING = NoisySgd(1 / 3, steps=10, noise_multiplier=1.1)
 DRAFTS = (
@@ -627,13 +627,13 @@ def test_a_reader_waits_for_what_is_being_written(used, monkeypatch, fails):
 
 
 def test_the_file_is_read_again_only_where_somebody_else_wrote(used, monkeypatch):
-    reads, inner = [], account_file.read_bytes
+    reads, inner = [], ledger_file.read_bytes
 
     def counted(path, *rest, **named):
         reads.append(Path(path).name)
         return inner(path, *rest, **named)
 
-    monkeypatch.setattr(account_file, "read_bytes", counted)
+    monkeypatch.setattr(ledger_file, "read_bytes", counted)
     for _ in range(3):
         used.declare(ONE)
         assert len(used.entries) == len(used.account().paid)
