@@ -186,9 +186,14 @@ class Synthesis:
             the bounds, the number of classes and the shape of a record.
         """
         dataset, options = self.dataset, self.options
-        check_private(self.ledger.account(dataset.lineage), self.ledger.part(dataset))  # before anything is entered
-        self.ledger.exclude(dataset)
-        paid = pay(self.plan, self.ledger)
+
+        def planned(book: Book, known: Entry | None) -> MomentsRelease:
+            release = self.plan(book, known)
+            book.account(release.lineage).check_budget((release.entry,))
+            self.ledger.exclude(dataset)  # now that nothing is refused any more; and then it is planned once more
+            return release
+
+        paid = pay(planned, self.ledger)
         self.services.progress.say(f"releasing moments of {dataset.features} features")
         drawn, labels = draw_records(next(paid.values), dataset, options.records_out, options.seed)
         made = from_arrays(
