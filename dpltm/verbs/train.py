@@ -707,7 +707,7 @@ def stated(training: Training, account: Account, taken: int, *, diverged: bool =
     trained = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
     if trained > 1:
         notes.append(f"{trained} training runs are in this account; epsilon covers all of them together")
-        notes += best_of_notes(account, options.delta, certified_by(options.accountant))
+        notes += best_of_notes(account, options.delta, certified_by(options.accountant), priced=False)
     if taken < mechanism.steps:
         notes.append(
             f"`stop_at` ended training after {taken} of {mechanism.steps} steps; the ledger keeps all of them"
