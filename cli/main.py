@@ -78,7 +78,6 @@ COMMANDS = [
         "demo",
         "The three stages on the embedded digits: one half is the public source of tickets, the other half is private.",
         "run:DemoRequest",
-        module="demo",
     ),
     Group(
         name="tickets",

@@ -1,7 +1,9 @@
-"""``dpltm run``: the three stages from one file, or a recipe."""
+"""``dpltm run``: the three stages from one file, or a recipe; and ``dpltm demo``, the three stages on digits."""
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ from dpltm.cli.options import Call
 from dpltm.cli.show import show_pairs, show_privacy, show_stages
 from dpltm.errors import InputError
 from dpltm.experiments.recipe import is_recipe
-from dpltm.options.run import RunRequest
+from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.registry import Deferred
 from dpltm.tickets.files import read_toml
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
 
-RUN_FILE = Deferred("dpltm.tickets.workbench.run:run_file")
+RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.run:run_file"), Deferred("dpltm.tickets.workbench.run:demo")
 RUN_RECIPE, SHOW_RECIPE = (
     Deferred("dpltm.tickets.workbench.sweep:run_recipe"),
     Deferred("dpltm.cli.recipe:show_recipe"),
@@ -50,6 +52,15 @@ def run_command(options: RunRequest, call: Call) -> None:
 
     with console.at_work():
         body = RUN_FILE(path, options, console)
+    console.result(body, lambda rich: _show(rich, body), options)
+
+
+def demo_command(options: DemoRequest, call: Call) -> None:
+    """Run ``dpltm demo`` and print its answer."""
+    console = Console(call.json, call.quiet)
+    with console.at_work(), contextlib.ExitStack() as kept:
+        out = options.out or f"{kept.enter_context(tempfile.TemporaryDirectory(prefix='dpltm-demo-'))}/demo"
+        body = DEMO(options, Path(out), console)
     console.result(body, lambda rich: _show(rich, body), options)
 
 

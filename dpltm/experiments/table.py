@@ -53,6 +53,7 @@ def table(
     """
     values = {arm.name: _values(recipe, arm, outcomes) for arm in recipe.arms}
     rows = [_row(arm, outcomes, values, shared) for arm in recipe.arms]
+    stated = _all_terms(rows)  # where rows agree on it, it is said once; else in each
     minutes = f"min: minutes of {CORES} cores for all seeds of a row, without what rows share (tickets, searches)"
     return {
         "recipe": recipe.title,
@@ -68,7 +69,7 @@ def table(
             *recipe.notes,
             *_notes(recipe),
             *(() if shared else (minutes,)),
-            *_terms_note(rows),
+            *((f"certified epsilon: {stated[0]}",) if len(stated) == 1 else ()),
             *_caveats(rows, privacy["notes"]),
         ],
     }
@@ -142,6 +143,9 @@ def _row(
     missing = [
         {"seed": outcome.trial.seed, "why": _why(outcome, shared)} for outcome in mine if outcome.trial.seed not in own
     ]
+    live, density = (
+        [body[key] for body in trained.values() if body.get(key) is not None] for key in ("live", "density")
+    )
     work = [outcome.work for outcome in mine if outcome.result is not None and outcome.work is not None]
     return {
         "name": arm.name,
@@ -156,14 +160,18 @@ def _row(
         else {"to": arm.against, **_numbers(paired(own, values[arm.against]))},
         "missing": missing,
         "rounds": {str(seed): body.get("round") for seed, body in trained.items()},
-        "live": _ends([body["live"] for body in trained.values() if body.get("live") is not None]),
-        "density": _mean([body["density"] for body in trained.values() if body.get("density") is not None]),
+        "live": [min(live), max(live)] if live else None,
+        "density": sum(density) / len(density) if density else None,
         "steps": first.get("steps"),
         "noise_multiplier": first.get("noise_multiplier"),
         "lr": first.get("lr"),
-        "privacy": _weakest([body["privacy"] for body in trained.values()]),
+        "privacy": max((body["privacy"] for body in trained.values()), key=_certified, default=None),
         **({} if shared else {"minutes": round(sum(work) / 60 / CORES) if work else None}),
     }
+
+
+def _certified(privacy: Mapping[str, Any]) -> float:
+    return float(privacy["certified"]["epsilon"])
 
 
 def _why(outcome: Outcome, shared: bool) -> str:
@@ -177,20 +185,6 @@ def _numbers(figures: Summary) -> dict[str, Any]:
     """A summary as JSON, which has no nan."""
     parts = {"count": figures.count, "mean": figures.mean, "sd": figures.sd, "interval": figures.half}
     return {name: None if isinstance(part, float) and math.isnan(part) else part for name, part in parts.items()}
-
-
-def _ends(values: list[int]) -> list[int] | None:
-    """The least and the most of them."""
-    return [min(values), max(values)] if values else None
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _weakest(reports: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Of the guarantees of an arm's trials, each for one release, the weakest."""
-    return max(reports, key=lambda body: float(body["certified"]["epsilon"])) if reports else None
 
 
 def _notes(recipe: Recipe) -> list[str]:
@@ -211,12 +205,6 @@ def terms(privacy: Mapping[str, Any]) -> str:
 def _all_terms(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Those of all rows, each once."""
     return list(dict.fromkeys(terms(row["privacy"]) for row in rows if row["privacy"] is not None))
-
-
-def _terms_note(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where rows agree on it, it is said once; else in each."""
-    stated = _all_terms(rows)
-    return [f"certified epsilon: {stated[0]}"] if len(stated) == 1 else []
 
 
 def _caveats(rows: Sequence[Mapping[str, Any]], of_all: Sequence[str]) -> list[str]:
