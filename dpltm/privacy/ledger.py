@@ -102,8 +102,8 @@ class Book:
         Args:
             lineage: of the value.
         """
-        apart = (entry for entry in self.entries if entry.kind == "apart")
-        return Account.of(apart, lineage, home=self.home, population=self.population, unit=self.unit)
+        declared = (entry for entry in self.entries if entry.kind in ("public", "excluded", "apart"))
+        return Account.of(declared, lineage, home=self.home, population=self.population, unit=self.unit)
 
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
         """Return it with drafts behind what it holds.
