@@ -1,4 +1,4 @@
-"""What killed processes leave hidden, gone with the next run of the name, and never a live one's; clocks that jump back."""
+"""What killed processes leave hidden, gone with the next run of the name, and never a live one's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -67,31 +66,3 @@ def test_listings_never_show_what_is_being_written(cli):
     with writing("new_folder", "r"):
         assert len(hidden()) == 1
         assert cli("tickets", "ls", "--json").json == known
-
-
-class Earlier(datetime):
-    """A clock that is twenty years behind."""
-
-    @classmethod
-    def now(cls, tz=None):
-        return datetime.now(tz) - timedelta(days=7300)
-
-
-def test_a_clock_that_jumps_back_loses_nothing(cli, events, monkeypatch):
-    """Between a draw and the training behind it, and before a budget is set anew."""
-    private = ("--dataset", "digits", "--subset", "0.5:1.0")
-    budget = ("privacy", "budget", "pub/ledger.jsonl", *private, "--delta", "1e-4")
-    train = ("train", "pub", *private, "--delta", "1e-4", "--steps", "3")
-    assert cli("select", "pub", *private, "--eps1", "0.1", "--score", "additive", "--quiet").code == 0
-    assert cli(*budget, "--epsilon", "2", "--quiet").code == 0
-    monkeypatch.setattr("dpltm.privacy.events.datetime", Earlier)
-    assert cli(*train, "--epsilon", "2", "--out", "r", "--json").json["seconds"] >= 0
-    told = cli(*budget, "--epsilon", "1", "--json").json["budgets"]
-    assert [row["epsilon"] for row in told] == [1.0], "the last one holds, whatever the clock says"
-    assert cli(*train, "--epsilon", "3", "--out", "s").code == 1
-    written = events("pub/ledger.jsonl")
-    assert [event["kind"] for event in written] == ["provenance", "selection", "budget", "training", "budget"]
-    assert [event["time"][:4] < "2010" for event in written] == [False, False, False, True, False]
-    told = cli("privacy", "ledger", "pub/ledger.jsonl", "--delta", "1e-4", "--json").json["privacy"]["certified"]
-    assert 0 < told["epsilon"] <= 2
-    assert cli("tickets", "verify", "pub", "--quiet").code == 0
