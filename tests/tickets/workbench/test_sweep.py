@@ -12,8 +12,7 @@ from joblib import Parallel, delayed
 
 import stub_trials
 from dpltm.errors import InputError
-from dpltm.experiments.recipe import Recipe, Trial
-from dpltm.experiments.shared import tasks
+from dpltm.experiments.recipe import Recipe, Trial, tasks
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.sweep import Workers, dask_workers, sweep
 from dpltm.tickets.workbench.trial import TrialRunner
@@ -125,16 +124,13 @@ def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
 
 
 def test_a_process_that_dies_takes_one_trial_along_and_joblib_is_left_as_it_was(tmp_path: Path) -> None:
-    """Other processes are ended then; what they were at is made again, with what it has spent on record."""
+    """Other processes are ended then; what they were at is made again."""
     recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("one") + arm("dies", lr=DIES), seeds=1)
     folder = made(recipe, tmp_path / "s", Workers(2, "s"))
     assert finished(recipe, folder) == {"x", "one"}
     assert failures(recipe, folder) == {"dies": "its process died; of too little memory, perhaps: take fewer --jobs"}
-    attempts = calls(folder.root)
-    names = [name.split("-s0-")[0] for name in attempts]
+    names = [name.split("-s0-")[0] for name in calls(folder.root)]
     assert names.index("a") < names.index("b") < names.index("x"), "what others need is made first"
-    for trial in recipe.trials:
-        assert len(folder.ledgers(trial.label)) == attempts.count(trial.label)
     assert names.count("dies") == 2  # once more, alone: it may have been another's fault
     assert Parallel(n_jobs=2)(delayed(abs)(number) for number in (-1, -2)) == [1, 2]  # as scikit-learn's n_jobs does
 
