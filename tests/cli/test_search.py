@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import itertools
-import json
 import os
+import sys
 from datetime import datetime
 from pathlib import Path
 
@@ -12,11 +14,10 @@ import pytest
 
 from dpltm.gradients import choose
 from dpltm.privacy.private_search import gamma_for, tries
-from dpltm.randomness import keyed_source
 from dpltm.randomness.keyed_source import KeyedSource
-from dpltm.stages.search import secret_draws
 from dpltm.tickets import checkpoint_files
 from dpltm.training.descent import NoisyGradients
+from dpltm.verbs.search import secret_draws
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0", "--epsilon", "4", "--delta", "1e-4", "--accountant", "rdp")
 SEARCH = ("tune", "--private", *PRIVATE, "--model", "mlp:4", "--lr", "0.5,1,2", "--batch-size", "100", "--epochs", "1")
@@ -32,9 +33,16 @@ def keys(monkeypatch):
     key = next(
         key
         for key in (number.to_bytes(32, "little") for number in range(1000))
-        if tries(gamma, *secret_draws(KeyedSource(key), 2)) == 4
+        if tries(gamma, *secret_draws(KeyedSource(hmac.new(key, b"tries", hashlib.sha256).digest()), 2)) == 4
     )
-    monkeypatch.setattr(keyed_source, "fresh_key", lambda: key)
+    others = itertools.count(2000)
+
+    def token_bytes(count):
+        """The key of the release; and keys of ledgers."""
+        asked = sys._getframe(1).f_code.co_filename
+        return key if asked.endswith("release.py") else next(others).to_bytes(count, "little")
+
+    monkeypatch.setattr("dpltm.privacy.release.secrets.token_bytes", token_bytes)
 
 
 class Killed(BaseException):
@@ -56,40 +64,42 @@ def killed_at(cli, monkeypatch, number, *command):
 
 
 def held(folder):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name != "ledger.jsonl"}
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 @pytest.mark.usefixtures("keys")
-def test_the_same_command_goes_on_to_the_same_bits_and_pays_once(cli, monkeypatch, tree):
+def test_the_same_command_goes_on_to_the_same_bits_and_pays_once(cli, monkeypatch, tree, entries):
     """Killed in the first, in the third and in the last of four tries; other keys would show."""
     before = set(tree())
     body = cli(*SEVEN, "--json").json
     files = held("r")
     Path("r").rename("first")
+    for name in ("jsonl", "key"):
+        Path(f"digits.ledger.{name}").unlink()
     monkeypatch.setattr(checkpoint_files, "EVERY", 0.0)
     for number in (3, 18, 10):
         killed_at(cli, monkeypatch, number, *SEVEN)
         assert not Path("r").exists()
-    spent = Path("r.ledger.jsonl").read_text().splitlines()
+    spent = entries("digits.ledger.jsonl")
     again = cli(*SEVEN, "--json").json
     assert {**again, "seconds": 0} == {**body, "seconds": 0}
     assert held("r")["model.safetensors"] == files["model.safetensors"]
-    assert [json.loads(line).get("event", {}).get("kind") for line in spent] == [None, "search"]
-    assert len(Path("r/ledger.jsonl").read_text().splitlines()) == 2
-    assert {name.split("/")[0] for name in set(tree()) - before} == {"r", "first"}
+    assert [each["mechanism"] for entry in spent for each in entry["mechanisms"]] == ["search"]
+    assert entries("digits.ledger.jsonl") == spent
+    assert {name.split("/")[0] for name in set(tree()) - before} == {"r", "first", "digits.ledger.jsonl", "digits.ledger.key"}
 
 
-def test_files_are_as_old_as_the_event(cli):
+def test_files_are_as_old_as_the_day_of_the_entry(cli, entries):
     """How long a search took would tell how many tries there were."""
     cli(*SEARCH, "--tries", "1.5", "--out", "r", "--quiet")
-    event = json.loads(Path("r/ledger.jsonl").read_text().splitlines()[1])["event"]
-    begun = datetime.fromisoformat(event["time"]).timestamp()
+    entry = entries("digits.ledger.jsonl")[-1]
+    begun = datetime.fromisoformat(entry["day"]).timestamp()
     times = [os.stat(path).st_mtime for path in (Path("r"), *Path("r").iterdir())]
     assert times == pytest.approx([begun] * len(times))
 
 
 def test_a_winner_is_a_run_like_any_other(cli):
-    cli("privacy", "budget", "all.jsonl", "--dataset", "digits", "--epsilon", "5", "--delta", "1e-4")
+    cli("privacy", "budget", "all.jsonl", "--epsilon", "5", "--delta", "1e-4")
     body = cli(*SEARCH, "--tries", "1.5", "--ledger", "all.jsonl", "--json").json
     assert body["run"] == "digits-search.run"
     assert body["lr"] in (0.5, 1, 2)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dpltm import tickets as artifacts
 from dpltm.errors import InputError
-from dpltm.stages import tune as stage
+from dpltm.verbs import tune as stage
 
 PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0", "--records", "700")
@@ -32,14 +33,14 @@ def written(path):
     return tomllib.loads(Path(path).read_text(encoding="utf-8"))["train"]
 
 
-def test_the_configuration_trains(cli, cwd, scores, monkeypatch):
+def test_the_configuration_trains(cli, cwd, scores, monkeypatch, entries):
     """The file holds the best row and what all rows share, and train takes them from it."""
     scores += [0.2, 0.8]
     options = ("--lr", "0.5,0.75", "--clip-norm", "0.5", "--optimizer", "momentum", "--schedule", "linear")
     more = ("--average", "ema", "--accountant", "rdp", "--delta", "2e-6", "--model", "mlp:12", "--out", "best.toml")
     body = cli(*TUNE, *options, *more, "--json").json
     found = written("best.toml")
-    source = found.pop("tuned-on")
+    source = found.pop("lineage")
     assert found == {
         "dense": True, "model": "mlp:12", "lr": 0.75, "clip-norm": 0.5, "epochs": 1, "batch-size": 100, "epsilon": 2,
         "delta": 2e-6, "optimizer": "momentum", "schedule": "linear", "average": "ema", "accountant": "rdp",
@@ -47,11 +48,12 @@ def test_the_configuration_trains(cli, cwd, scores, monkeypatch):
     monkeypatch.undo()
     monkeypatch.chdir(cwd)
     run = cli("train", *PRIVATE, "--config", "best.toml", "--out", "r", "--json").json
-    told = json.loads(Path("r/ledger.jsonl").read_text(encoding="utf-8").splitlines()[1])["event"]
-    assert (told["provenance"], told["ticket_set"]) == ("public", "settings of dpltm tune")
-    assert source == " ".join(str(told["dataset"][key]) for key in ("name", "id", "key_id", "cut", "start", "stop"))
-    again = cli("train", *PUBLIC, "--config", "best.toml", "--out", "s", "--quiet")
-    assert (again.code, again.err.startswith("error: --tuned-on: settings were searched on ")) == (2, True)
+    told = entries("digits.ledger.jsonl")
+    assert [entry["kind"] for entry in told][-2:] == ["public", "release"]
+    assert [entry["id"] for entry in json.loads(source)["entries"]] == [told[-2]["id"]]
+    assert {entry.id for entry in artifacts.load("r").lineage.entries} == {entry["id"] for entry in told[-2:]}
+    again = cli("train", *PUBLIC, "--config", "best.toml", "--out", "s", "--quiet", "--epsilon", "9")
+    assert (again.code, "was declared public" in again.err) == (2, True), again.err
     assert run["noise_multiplier"] == body["best"]["noise_multiplier"]
     assert (run["lr"], run["steps"], run["optimizer"], run["sensitivity"]) == (0.75, 7, "momentum", 0.5)
     certified = run["privacy"]["certified"]

@@ -21,10 +21,10 @@ from dpltm.cli.main import run
 from dpltm.options import latent
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
-from dpltm.stages import latent_server
-from dpltm.stages import train as train_stage
 from dpltm.tickets.published import PATHS, recorded
 from dpltm.tickets.workbench import trial
+from dpltm.verbs import latent as latent_verb
+from dpltm.verbs import train as train_verb
 
 USER = "annalena-k"
 """A folder's name that tells whose files these are."""
@@ -88,7 +88,7 @@ def home_in(folder: Path, made: Path) -> Path:
 def stop_the_clock(patch: pytest.MonkeyPatch) -> None:
     """Every reading is ``TOOK`` after the one before."""
     ticks = (number * TOOK for number in itertools.count())
-    for module in (train_stage, trial, latent_server):
+    for module in (train_verb, trial, latent_verb):
         patch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
 
 
