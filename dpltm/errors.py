@@ -93,11 +93,10 @@ def in_flags(text: str) -> str:
 
 
 _IN_PYTHON = {
-    "another `public`, `subset` or `dataset`": "another `public`, or other records `x`",
-    "another `subset` or `dataset`": "other records `x`",
+    "another `subset`, other records, or a ledger of their own": "other records `x`, or a `ledger` of their own",
+    "other records, another `subset`, or": "other records `x`, or",
     "(`dataset`, `subset`)": "`x`",
     "leave `subset` out": "load them without a subset",
-    "`dataset`, `test`:": "`test`:",
     "name a file with one by `test`": "take one that has, or arrays of records that were held out",
     "name a `test` file": "give `test`, features and labels",
     "give a file with records and features": "give records with features",
@@ -106,7 +105,8 @@ _IN_PYTHON = {
     "name SET, or leave it out": "leave it out",
     "say their number by `words`": "load them with dpltm.records.load(path, words=...)",
     "carry it over with dpltm tickets transfer": "carry it over with dpltm.transfer",
-    "(dpltm privacy budget)": "(append a dpltm.privacy.events.BudgetEvent)",
+    "(dpltm privacy budget)": "(declare one in the ledger)",
+    "(`ledger`, `population`)": "(`ledger`)",
     "as dpltm tune writes it:": "as the settings that dpltm.tune returns have it:",
     "pass where they come from": "take another map, or give its features as records",
 }
