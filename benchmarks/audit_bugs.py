@@ -528,10 +528,10 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     "twice the sampling rate": ("canaries", canaries),
     "group of records counted as one": ("pairs at delta 0.01: the sum of a group that turns round", turned_groups),
     "element-wise tanh with bound 1": ("canaries", canaries_as_printed),
-    "event for another relation": ("canaries as on record", canaries_as_recorded),
+    "entry for another relation": ("canaries as on record", canaries_as_recorded),
     **{bug.name: ("canaries as on record", canaries_as_recorded) for bug in MUTANTS},
     "one noise draw used twice": ("canaries, by differences of steps", differences),
-    "no event": ("canaries", whole_training),
+    "no entry": ("canaries", whole_training),
     "realised batch as divisor": ("pairs: spread of a noisy sum", SIZE_BY_NOISE),
     "shuffled batches instead of Poisson": ("pairs: third sum of records that agree", SIZE_BY_BATCHES),
     "features scaled by the records at hand": ("pairs: a loud record among faint ones", LOUD),
@@ -540,7 +540,7 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     "true number of records in the answer": (
         "pairs: the answer", of_runs(40, lambda run: run.config["resolved"].get("records", 0.0), noise_multiplier=8.0),
     ),
-    "true number of records in the event": (
+    "true number of records in the entry": (
         "pairs: the ledger", of_runs(40, counted_in_entry, noise_multiplier=8.0),
     ),
     "evaluation at another epsilon": (
@@ -560,9 +560,9 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     "best ticket taken": ("winners of many draws", drawn),
     "bits sent with other odds": ("messages", messages(MANY_BITS)),
     "all records on the same coins": ("messages, two at a time", coins_of_messages),
-    "event after use": ("canaries", whole_training),
-    "event on other records": ("canaries", whole_training),
-    "event that is not on disk when it is used": ("canaries", whole_training),
+    "entry after use": ("canaries", whole_training),
+    "entry on other records": ("canaries", whole_training),
+    "entry that is not on disk when it is used": ("canaries", whole_training),
     "fewer steps than are charged": ("canaries", whole_training),
     "a draw from the process's own generator": ("canaries", whole_training),
 }  # fmt: skip
@@ -571,10 +571,11 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
 UNSEEN = {
     "half the steps on record": "an understatement by a third is too small for one training; repeat it some thousands of"
     " times with one canary in or out, and compare pairs",
-    "event after use": "nothing that is released depends on when it is written down; cut the process off between the two",
-    "event on other records": "what is released is as private as claimed, only the sum over trainings is not; audit several"
+    "no entry": "the run carries an entry that its ledger never had; compare the two, or cut the process off",
+    "entry after use": "nothing that is released depends on when it is written down; cut the process off between the two",
+    "entry on other records": "what is released is as private as claimed, only the sum over trainings is not; audit several"
     " trainings on these records together, against what the ledger says of the records",
-    "event that is not on disk when it is used": "as for an event after use: cut the process off, and read the file",
+    "entry that is not on disk when it is used": "as for an entry after use: cut the process off, and read the file",
     "fewer steps than are charged": "more is charged than is released, so the claim holds; no attack can refute it",
     "a draw from the process's own generator": "no record decides what is drawn, so nothing leaks",
     "search on the private records": "records are read, and nothing of them comes out: a monitor of files sees it",

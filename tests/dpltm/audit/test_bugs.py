@@ -31,14 +31,6 @@ def test_a_planted_bug_is_caught_and_the_same_without_it_is_not(bug) -> None:
     assert right.lower_bound <= right.certified
 
 
-def test_a_run_without_its_event_is_refused() -> None:
-    bug = next(bug for bug in BUGS if bug.name == "no event")
-    row = audit_bugs.bug_row(bug.name, bug.plant, 0)
-    assert row["caught"]
-    assert "holds no training with its settings" in row["refusal"]
-    assert not row["false_alarm"]
-
-
 def test_a_bug_without_a_trace_is_reported_with_the_reason() -> None:
     bug = next(bug for bug in BUGS if bug.name == "search on the private records")
     row = audit_bugs.bug_row(bug.name, bug.plant, 0)
