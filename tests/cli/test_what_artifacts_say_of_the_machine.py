@@ -105,7 +105,7 @@ def artifacts(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     commands = f"""
         train {home}/pub@1 {own} --epsilon 2 {files}
         {dense} --model mlp:8 {own} --out {out}/dense.run
-        {dense} --dataset {home}/other.npz {" ".join(LITTLE)} {features} --out {out}/behind.run
+        train --dense --epsilon 5 --dataset {home}/other.npz {" ".join(LITTLE)} {features} --out {out}/behind.run
         {dense} {own} --model mlp --features unit --public {home}/other.npz --components 5 --out {out}/projected.run
         select {home}/pub {data} --eps1 0.3 --ledger {out}/l.jsonl
         generate {data} {tiny} --provenance private --out {out}/private.tickets
@@ -122,7 +122,9 @@ def artifacts(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home.parent)
         stop_the_clock(patch)
-        for command in commands.strip().splitlines():
+        for number, command in enumerate(commands.strip().splitlines()):
+            entering = command.split()[0] in ("train", "generate") or " encode " in command or " scheme " in command
+            command += f" --ledger {out}/{number}.jsonl" if entering and "--ledger" not in command else ""
             if "onnx" not in command or find_spec("onnxscript") is not None:
                 assert run([*command.split(), "--quiet"]) == 0, command
         assert run(f"run --config {home}/r.toml --jobs 1 --out {out}/r.sweep --quiet".split()) == 1
