@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK
-from dpltm.privacy.entry import Entry
+from dpltm.privacy.entry import RECORD, Entry
 from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 from dpltm.privacy.private_search import SCORE_NOISE, gamma_for
@@ -58,7 +58,7 @@ def _price(account: Account, group: list[Entry], every: float, delta: float, acc
     trainings = {
         replace(sgd, nominal_sensitivity=None, claimed_by="") for entry in group for sgd in entry.of(NoisySgd)
     }
-    if account.adjacency != "add-remove" or len(trainings) > MAX_PRICED:
+    if account.unit != RECORD or account.adjacency != "add-remove" or len(trainings) > MAX_PRICED:
         return None
     costliest = max(trainings, key=lambda mechanism: epsilon((mechanism,), delta, "rdp"))  # quick: it only ranks them
     price = every

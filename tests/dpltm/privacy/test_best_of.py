@@ -1,22 +1,28 @@
-"""What keeping the best of several trainings costs, by what a ledger holds of them."""
+"""What keeping the best of several trainings costs, by what an account holds of them."""
 
 import re
+from collections.abc import Iterable
 
 import pytest
 
+from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.best_of import MAX_PRICED, alike, best_of_notes
+from dpltm.privacy.best_of import MAX_PRICED, best_of_notes
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import DatasetRef, GaussianEvent, TrainingEvent
+from dpltm.privacy.entry import HASHES, Entry, Part
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 
-REF = DatasetRef("people", "a", "k")
-HALF = DatasetRef("people", "a", "k", start=0, stop=5 * 10**8, cut="values")
+PEOPLE = Part("people", "ab" * 32)
+HALF = Part("people", "ab" * 32, cut="record", start=0, stop=HASHES // 2)
 MNIST = NoisySgd(4096 / 60000, 234, 1.0)
 
 
-def trainings(*noise: float, ref: DatasetRef = REF, live: int = 100, **more) -> list[TrainingEvent]:
-    return [TrainingEvent(ref, NoisySgd(0.1, 20, each, **more), "clip(C=1)", live) for each in noise]
+def trainings(*noise: float, part: Part = PEOPLE, unit: str = "record", **more) -> list[Entry]:
+    return [Entry("release", part, (NoisySgd(0.1, 20, each, **more),), "training", unit=unit) for each in noise]
+
+
+def notes_of(entries: Iterable[Entry], accountant: str = "pld", unit: str = "record", **more) -> list[str]:
+    return best_of_notes(Account(unit=unit) + entries, 1e-5, accountant, **more)
 
 
 def figures(note: str) -> list[float]:
@@ -29,29 +35,29 @@ def test_ten_settings_of_mnist(each, all_of_them, search):
 
     Papernot and Steinke have 0.42 and 1.92.
     """
-    event = TrainingEvent(REF, calibrate_noise(each, 1e-5, MNIST), "clip(C=1)", 100)
-    naive, paid = best_of_notes([event] * 10, 1e-5, "pld")
+    entry = Entry("release", PEOPLE, (calibrate_noise(each, 1e-5, MNIST),), "training")
+    naive, paid = notes_of([entry] * 10)
     assert figures(naive)[0] == pytest.approx(all_of_them, abs=0.01)
     assert each < figures(paid)[0] <= search
 
 
 def test_in_words():
-    naive, paid = best_of_notes(trainings(2.0, 3.0), 1e-5, "rdp", ", in all ledgers of this user")
+    naive, paid = notes_of(trainings(2.0, 3.0), "rdp")
     both = epsilon([NoisySgd(0.1, 20, 2.0), NoisySgd(0.1, 20, 3.0)], 1e-5, "rdp")
     assert 0 <= figures(naive)[0] - both < 0.001  # rounded up
     assert naive == (
-        "2 trainings on people, in all ledgers of this user, each of 100 live weights, may differ in settings alone: whoever"
-        f" keeps the best of them pays for all, epsilon {figures(naive)[0]:g} together, and for scores on private records on"
-        " top (`eval_private`)"
+        "2 trainings on people may differ in settings alone: whoever keeps the best of them pays for all, epsilon"
+        f" {figures(naive)[0]:g} together, and for scores on private records on top (`eval_private`)"
     )
     assert paid == (
         f"a search that is paid for (dpltm tune `private` `tries` 2) would have cost epsilon {figures(paid)[0]:g}, scores"
         " included, for as many tries in the mean, each as noisy as the costliest of these"
     )
+    assert notes_of(trainings(2.0, 3.0), "rdp", priced=False) == [naive]
 
 
 def test_more_trainings_cost_more_either_way():
-    told = [best_of_notes(trainings(*[3.0] * count), 1e-5, "pld") for count in (2, 3, 6)]
+    told = [notes_of(trainings(*[3.0] * count)) for count in (2, 3, 6)]
     for place in (0, 1):
         costs = [figures(notes[place])[0] for notes in told]
         assert costs == sorted(set(costs))
@@ -60,44 +66,48 @@ def test_more_trainings_cost_more_either_way():
 def test_a_search_is_priced_at_the_costliest_whatever_the_order():
     """Two of one noise that together come to the same epsilon would have the same score, and so the same price."""
     costly, cheap = trainings(1.5), trainings(6.0)
-    (told,) = {figures(best_of_notes(events, 1e-5, "pld")[1])[0] for events in (costly + cheap, cheap + costly)}
-    lower, upper = (figures(best_of_notes(pair, 1e-5, "pld")[1])[0] for pair in (cheap * 2, costly * 2))
+    (told,) = {figures(notes_of(entries)[1])[0] for entries in (costly + cheap, cheap + costly)}
+    lower, upper = (figures(notes_of(pair)[1])[0] for pair in (cheap * 2, costly * 2))
     assert lower < 0.5 * told
     assert told == pytest.approx(upper, rel=0.05)
 
 
 @pytest.mark.parametrize(
-    "events",
+    "entries",
     [
         trainings(2.0),
-        trainings(2.0) + trainings(2.0, live=99),
-        trainings(2.0) + trainings(2.0, ref=DatasetRef("others", "b", "k")),
-        trainings(2.0) + trainings(2.0, ref=HALF),
-        trainings(2.0) + [GaussianEvent(REF, GaussianRelease(2.0), "mean")] * 2,
+        trainings(2.0) + trainings(2.0, part=Part("others", "cd" * 32)),
+        trainings(2.0) + trainings(2.0, part=HALF),
+        trainings(2.0) + [Entry("release", PEOPLE, (GaussianRelease(2.0),), "mean")] * 2,
         trainings(0.0, 0.0),
     ],
-    ids=["one", "networks", "records", "parts", "no trainings", "no guarantee"],
+    ids=["one", "records", "parts", "no trainings", "no guarantee"],
 )
-def test_nothing_is_said_where_there_is_nothing_to_choose_or_no_figure(events):
-    assert best_of_notes(events, 1e-5, "pld") == []
+def test_nothing_is_said_where_there_is_nothing_to_choose_or_no_figure(entries):
+    assert notes_of(entries) == []
 
 
 @pytest.mark.parametrize(
-    "events",
+    "entries",
     [
-        trainings(2.0, 2.0, unit="user"),
+        trainings(2.0, 2.0, unit="patient"),
         trainings(2.0, 2.0, adjacency="replace-one"),
         trainings(*[2 + each / 10 for each in range(MAX_PRICED + 1)]),
     ],
-    ids=["users", "replace-one", "many"],
+    ids=["persons", "replace-one", "many"],
 )
-def test_a_search_that_nobody_can_ask_for_is_not_priced(events):
-    (naive,) = best_of_notes(events, 1e-5, "rdp")
-    assert f"{len(events)} trainings" in naive
+def test_a_search_that_nobody_can_ask_for_is_not_priced(entries):
+    (naive,) = notes_of(entries, "rdp", entries[0].unit)
+    assert f"{len(entries)} trainings" in naive
+
+
+def test_what_a_training_releases_beside_its_steps_counts():
+    """Its centre is in the same entry, and whoever keeps the best of two has paid for two centres."""
+    steps, centre = NoisySgd(0.1, 20, 2.0), GaussianRelease(4.0)
+    naive, _ = notes_of([Entry("release", PEOPLE, (centre, steps), "training")] * 2)
+    assert 0 <= figures(naive)[0] - epsilon([centre, centre, steps, steps], 1e-5) < 0.001  # rounded up
 
 
 def test_groups_are_told_one_by_one():
-    events = [*trainings(2.0, 2.0), *trainings(3.0, 3.0, 3.0, live=7)]
-    first, second = best_of_notes(events[:2], 1e-5, "pld"), best_of_notes(events[2:], 1e-5, "pld")
-    assert best_of_notes(events, 1e-5, "pld") == first + second
-    assert alike(events, events[0]) == tuple(events[:2])
+    entries = [*trainings(2.0, 2.0), *trainings(3.0, 3.0, 3.0, part=HALF)]
+    assert notes_of(entries) == notes_of(entries[:2]) + notes_of(entries[2:])

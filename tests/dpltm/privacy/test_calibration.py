@@ -8,6 +8,7 @@ from scipy.optimize import brentq
 
 from dpltm.errors import BudgetError, CalibrationError, InputError
 from dpltm.privacy import calibration, gdp
+from dpltm.privacy.account import Account, Planned, epsilon_with
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import (
     MAX_NOISE_RATIO,
@@ -20,19 +21,19 @@ from dpltm.privacy.calibration import (
     slack_noise,
 )
 from dpltm.privacy.describe import describe
-from dpltm.privacy.events import ProvenanceEvent
-from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Selection
-from dpltm.privacy.parts import OnRecord, epsilon_with
-from entries import BUDGET, DATA, REVEALED, SELECTION, TRAINING, pure
+from dpltm.privacy.entry import HASHES, Entry, Part
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Selection, Unprotected
 from exact import gaussian_epsilon
 from refusals import refused
 
 DELTA = 1e-5
 SEARCHES = (calibrate_noise, calibrate_steps, calibrate_rate)
 REMEDY = (
-    "; set a larger `epsilon`, a new budget for all of it together (another `ledger` leaves out what stands in this one"
-    " alone, and both add up all the same)"
+    "; set a larger `epsilon`, a new budget for all of it together, or name the account of other people (`ledger`,"
+    " `population`)"
 )
+DAY = "2026-01-02"
+PEOPLE = Part("people", "ab" * 32)
 
 
 def plan(steps, rate, sigma=1.0, adjacency="add-remove"):
@@ -41,6 +42,26 @@ def plan(steps, rate, sigma=1.0, adjacency="add-remove"):
 
 def selection(eps1, adaptive=True):
     return Selection(eps1, eps1, adaptive=adaptive)
+
+
+def entry(*mechanisms, part=PEOPLE, words="a count", kind="release"):
+    return Entry(kind, part, mechanisms, words, day=DAY)
+
+
+def pure(spent, part=PEOPLE):
+    return entry(Guarantee(spent), part=part)
+
+
+def planned(*entries, part=PEOPLE, others=()):
+    """Behind what an account holds."""
+    return Planned(Account() + entries, part, others)
+
+
+PUBLIC = entry(kind="public", words="tickets by magnitude")
+BUDGET = entry(Guarantee(1.2, 1e-5), kind="budget")
+DRAW = entry(selection(0.5), words="winner of 15 tickets")
+TRAINING = entry(NoisySgd(256 / 60000, 3515, 1.1), words="training, clip 1")
+REVEALED = entry(Unprotected(), words="every ticket's score")
 
 
 def refusal(error, search, *arguments, **named):
@@ -81,19 +102,30 @@ def test_spends_the_budget_and_no_more(budget, steps, rate, before):
     assert (1 - TOLERANCE) * budget <= epsilon([*before, found], DELTA) <= budget
 
 
-def test_what_a_ledger_holds_counts_where_it_may_touch_the_records():
-    """The plan is on all of them, so it adds up with the costlier half; a statement costs nothing."""
-    halves = [replace(DATA, start=start, stop=start + 30000) for start in (0, 30000)]
-    events = [pure(eps, ref) for ref, eps in zip(halves, (0.5, 0.3), strict=True)]
-    held = [
-        OnRecord(DATA, (*events, ProvenanceEvent(DATA, "public", "s"))),
+def test_what_an_account_holds_counts_where_it_may_touch_the_records():
+    """A plan on all records adds up with the costlier half, and one on a half with that half; a statement costs nothing."""
+    halves = [
+        Part("people", "ab" * 32, cut="record", start=start, stop=start + HASHES // 2) for start in (0, HASHES // 2)
+    ]
+    held = [pure(eps, part) for part, eps in zip(halves, (0.5, 0.3), strict=True)]
+    before = [
+        planned(*held, PUBLIC),
         [Guarantee(0.5)],
-        OnRecord(halves[1], (events[1],)),
+        planned(*held, PUBLIC, part=halves[0]),
+        planned(held[1], part=halves[1]),
         [Guarantee(0.3)],
     ]
-    found = [calibrate_noise(2.0, DELTA, plan(1, 1.0), before) for before in held]
+    found = [calibrate_noise(2.0, DELTA, plan(1, 1.0), each) for each in before]
+    assert found[0] == found[1] == found[2]
+    assert found[3] == found[4] != found[0]
+
+
+def test_what_the_same_release_holds_beside_counts():
+    found = [
+        calibrate_noise(2.0, DELTA, plan(10, 0.1), before)
+        for before in (planned(pure(0.5), others=(GaussianRelease(4.0),)), [Guarantee(0.5), GaussianRelease(4.0)])
+    ]
     assert found[0] == found[1]
-    assert found[2] == found[3] != found[0]
 
 
 @pytest.mark.parametrize(
@@ -250,32 +282,35 @@ def test_other_accountants_keep_the_budget_too(accountant):
 
 
 def test_what_leaves_nothing_is_named():
-    """The costliest release first, with its date; of mechanisms alone no date is known."""
-    less = [pure(0.1), SELECTION, pure(0.4), BUDGET]
+    """The costliest release first, with its day; of mechanisms alone no day is known."""
     for costliest, shown in ((pure(1.5), "1.5"), (REVEALED, "inf")):
-        assert refusal(BudgetError, calibrate_noise, 1.25, DELTA, plan(10, 0.1), OnRecord(DATA, (costliest,))) == (
-            f"budget: on these records epsilon {shown} goes to {describe(costliest)} (t), so nothing is left of"
+        assert refusal(BudgetError, calibrate_noise, 1.25, DELTA, plan(10, 0.1), planned(costliest)) == (
+            f"budget: on these records epsilon {shown} goes to {describe(costliest)} ({DAY}), so nothing is left of"
             f" 1.25{REMEDY}"
         )
-    held = OnRecord(DATA, (*less[:2], TRAINING, *less[2:]))
+    held = planned(pure(0.1), DRAW, TRAINING, pure(0.4), BUDGET)
     said = refusal(BudgetError, calibrate_noise, 1.0, DELTA, plan(10, 0.1), held)
-    assert f" goes to {describe(TRAINING)} (t) and 3 other releases, so nothing is left of 1;" in said
+    assert f" goes to {describe(TRAINING)} ({DAY}) and 3 other releases, so nothing is left of 1;" in said
     assert refusal(BudgetError, calibrate_noise, 1.25, DELTA, plan(10, 0.1), [Guarantee(1.5)]) == (
         "budget: on these records epsilon 1.5 goes to what comes before, so nothing is left of 1.25; set a larger `epsilon`"
     )
+    said = refusal(BudgetError, calibrate_noise, 1.25, DELTA, plan(10, 0.1), planned(others=(Guarantee(1.5),)))
+    assert REMEDY in said
+    assert "on these records epsilon 1.5 goes to " in said
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("left", [0.0, 1e-6, 0.0199])
 def test_a_sliver_left_is_refused(search, left):
     """Whatever is searched for: a spent budget leaves up to ``TOLERANCE``, and some noise would fit it."""
-    spent = epsilon([SELECTION.mechanism], DELTA)
+    held = planned(pure(0.1), DRAW)  # a draw after another release, so an adaptive one
+    spent = epsilon([Guarantee(0.1), selection(0.5)], DELTA)
     budget = spent / (1 - left)
     why = f"so nothing is left of {budget:g}"
     if left:
         why = f"which leaves less than 2 % of {budget:g}, nothing but noise"
-    assert refusal(BudgetError, search, budget, DELTA, plan(1000, 0.01), OnRecord(DATA, (SELECTION,))) == (
-        f"budget: on these records epsilon {spent:.4g} goes to {describe(SELECTION)} (t), {why}{REMEDY}"
+    assert refusal(BudgetError, search, budget, DELTA, plan(1000, 0.01), held) == (
+        f"budget: on these records epsilon {spent:.4g} goes to {describe(DRAW)} ({DAY}) and 1 other release, {why}{REMEDY}"
     )
 
 
@@ -290,11 +325,10 @@ def test_what_a_calibrated_training_leaves_is_a_sliver(search):
 def test_more_than_ten_times_the_noise_of_the_whole_is_refused(monkeypatch):
     """At 3 % left by a release whose guarantee is all that is known, noise would be 25 times as much."""
     calibrate_noise(1.0, DELTA, plan(1, 1.0), [Guarantee(0.92)])
-    events = (pure(0.97), ProvenanceEvent(DATA, "public", "s", time="t"), pure(1e-3))
-    before = OnRecord(DATA, events)
+    before = planned(pure(0.97), PUBLIC, pure(1e-3))
     spent = epsilon([Guarantee(0.97), Guarantee(1e-3)], DELTA)
     assert refusal(BudgetError, calibrate_noise, 1.0, DELTA, plan(1, 1.0), before) == (
-        f"budget: on these records epsilon {spent:.4g} goes to a count, known to be (0.97)-DP (t) and 1 other release,"
+        f"budget: on these records epsilon {spent:.4g} goes to a count: known to be (0.97)-DP ({DAY}) and 1 other release,"
         f" which leaves so little of 1 that the noise would be over 10 times that of the whole{REMEDY}"
     )
     whole = calibrate_noise(1.0, DELTA, plan(1, 1.0)).noise_multiplier
@@ -323,8 +357,8 @@ def test_no_step_fits():
         " raise `epsilon` or the noise"
     )
     assert calibrate_steps(4.38, DELTA, plan(10, 1.0, 1.0)).steps == 1
-    assert refusal(BudgetError, calibrate_steps, 4.4, DELTA, plan(10, 1.0, 1.0), OnRecord(DATA, (pure(0.5),))) == (
-        "budget: on these records epsilon 0.5 goes to a count, known to be (0.5)-DP (t), which leaves too little of 4.4:"
+    assert refusal(BudgetError, calibrate_steps, 4.4, DELTA, plan(10, 1.0, 1.0), planned(pure(0.5))) == (
+        f"budget: on these records epsilon 0.5 goes to a count: known to be (0.5)-DP ({DAY}), which leaves too little of 4.4:"
         f" even one step at noise multiplier 1 and sampling rate 1 spends more{REMEDY}"
     )
     with pytest.raises(CalibrationError, match="even one step at noise multiplier"):

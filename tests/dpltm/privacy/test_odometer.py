@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from dpltm.errors import InputError
 from dpltm.privacy import odometer as module
+from dpltm.privacy.account import Account, Planned, epsilon_with
 from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.entry import HASHES, Entry, Part
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, Selection, Unprotected
 from dpltm.privacy.odometer import Odometer
-from dpltm.privacy.parts import epsilon_with
 from exact import gaussian_epsilon
 
 DELTA = 1e-5
@@ -75,6 +76,19 @@ def test_what_came_before_is_counted_from_the_first_step():
     assert 1.99 <= min(found) <= max(found) <= 2.01
     assert readings(Odometer([Unprotected()], plan(50), DELTA), 50) == [math.inf] * 50
     assert readings(Odometer([], plan(50, sigma=0.0), DELTA), 50) == [math.inf] * 50
+
+
+def test_what_an_account_holds_counts_with_the_steps():
+    """Releases of the other half may cost more than the first steps do: the figure is of whoever is treated worst."""
+    halves = [
+        Part("people", "ab" * 32, cut="record", start=start, stop=start + HASHES // 2) for start in (0, HASHES // 2)
+    ]
+    account = Account() + [Entry("release", halves[1], (Guarantee(0.5),), "a count")]
+    planned, centre = plan(20, 1.0, 5.0), Guarantee(0.1)
+    here = readings(Odometer(Planned(account, halves[0]), planned, DELTA), 20)
+    assert here == [max(epsilon([Guarantee(0.5)], DELTA), each) for each in readings(Odometer([], planned, DELTA), 20)]
+    both = readings(Odometer(Planned(account, halves[1], (centre,)), planned, DELTA), 20)
+    assert both == readings(Odometer([Guarantee(0.5), centre], planned, DELTA), 20)
 
 
 def test_a_reading_takes_no_accountant(monkeypatch):

@@ -16,11 +16,10 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.describe import describe
-from dpltm.privacy.event_json import from_json, to_json
-from dpltm.privacy.events import SearchEvent
-from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, PrivateSearch, TwoSteps, mean_tries
+from dpltm.privacy.entry import Entry, Part, entry_from_json, to_json
+from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, PrivateSearch, mean_tries
 from dpltm.privacy.private_search import gamma_for, search_curve, tries
-from entries import DATA
+from dpltm.privacy.two_steps import over_two_steps
 
 DELTA = 1e-5
 TRAINING = NoisySgd(4096 / 60000, 234, noise_multiplier=1.0)
@@ -142,7 +141,7 @@ def test_directions_and_relations() -> None:
         PrivateSearch((replace(TRAINING, noise_multiplier=4.0, adjacency=relation),), SILENT, 0.1, adjacency=relation)
         for relation in ("add-remove", "replace-one")
     )
-    assert epsilon([add], DELTA) < epsilon([TwoSteps(add)], DELTA) < 3 * epsilon([add], DELTA)
+    assert epsilon([add], DELTA) < epsilon([over_two_steps(add)], DELTA) < 3 * epsilon([add], DELTA)
     assert 0 < epsilon([replaced], DELTA) < math.inf
 
 
@@ -163,13 +162,16 @@ def test_the_number_of_tries(mean: float) -> None:
 
 
 def test_a_search_is_kept_in_words_and_json() -> None:
-    event = SearchEvent(DATA, search(10, calibrate_noise(0.5, DELTA, TRAINING), TRAINING), "clip 1", 10, time="t")
-    body = to_json(event)
-    assert from_json(body) == event
-    assert "the best of a secret number of trainings, 10 in the mean, each at one of 2 settings" in describe(event)
-    for wrong in ([], [{}], [{**body["trainings"][0], "steps": 0}], [{**body["trainings"][0], "more": 1}], "x", None):
+    found = search(10, calibrate_noise(0.5, DELTA, TRAINING), TRAINING)
+    entry = Entry("release", Part("people"), (found,), "a search, clip 1")
+    body = to_json(entry)
+    assert entry_from_json(body) == entry
+    assert "the best of a secret number of trainings, 10 in the mean, each at one of 2 settings" in describe(entry)
+    (kept,) = body["mechanisms"]
+    first = kept["trainings"][0]
+    for wrong in ([], [{}], [{**first, "steps": 0}], [{**first, "more": 1}], "x", None):
         with pytest.raises(ArtifactError):
-            from_json({**body, "trainings": wrong})
+            entry_from_json({**body, "mechanisms": [{**kept, "trainings": wrong}]})
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,6 @@ def test_a_search_is_kept_in_words_and_json() -> None:
         {"gamma": math.nan},
         {"score_noise": 0.0},
         {"adjacency": "replace-one"},
-        {"unit": "user"},
         {"trainings": (replace(TRAINING, nominal_sensitivity=0.5),)},
     ],
 )

@@ -11,7 +11,9 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from dpltm.errors import InputError
+from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.entry import HASHES, Entry, Part
 from dpltm.privacy.mechanisms import (
     GaussianRelease,
     Guarantee,
@@ -19,10 +21,9 @@ from dpltm.privacy.mechanisms import (
     NoisySgd,
     RandomizedResponse,
     Selection,
+    Unprotected,
 )
-from dpltm.privacy.trade_off import curves, curves_of_events, sentence
-from entries import BUDGET, DATA, PROVENANCE, TRAINING, having
-from entries import FIRST as FIRST_DRAW
+from dpltm.privacy.trade_off import curves, curves_of_account, sentence
 from exact import gaussian_epsilon, two_outcomes
 
 FIRST = Selection(0.5, 0.5, adaptive=False)
@@ -124,8 +125,8 @@ def test_no_draw_pair_beats_the_curve(eps):
 
 
 def test_nothing_released_tells_nothing():
-    public = replace(PROVENANCE, provenance="public")
-    for found in (curves([]), curves_of_events([]), curves_of_events([public, BUDGET])):
+    free = Entry("public", words="s"), Entry("budget", mechanisms=(Guarantee(1.2, 1e-5),))
+    for found in (curves([]), curves_of_account(Account()), curves_of_account(Account() + free)):
         assert at(found) == pytest.approx(1 - ALPHAS, abs=1e-12)
         assert np.array_equal(found.deltas, np.zeros(len(found.epsilons)))
 
@@ -196,10 +197,10 @@ def test_many_answers_of_randomised_response(eps, answers, alpha):
 # Shape.
 
 
-@pytest.mark.parametrize("events", MANY, ids=range(len(MANY)))
-def test_shape(events):
+@pytest.mark.parametrize("mechanisms", MANY, ids=range(len(MANY)))
+def test_shape(mechanisms):
     """A trade-off function is convex, falls, and lies under 1 - alpha; the arrays go together."""
-    found = curves(events)
+    found = curves(mechanisms)
     alphas, misses = found.false_alarms, found.misses
     assert alphas[0] == 0
     assert alphas[-1] == 1
@@ -220,14 +221,14 @@ def test_shape(events):
     assert 0 <= found.deltas[-1] <= 1e-6
 
 
-@pytest.mark.parametrize("events", MANY[:6], ids=range(6))
-def test_the_epsilon_curve_is_the_certified_one(events):
+@pytest.mark.parametrize("mechanisms", MANY[:6], ids=range(6))
+def test_the_epsilon_curve_is_the_certified_one(mechanisms):
     """At every delta the curve and the accountant agree, to the spacing of the curve."""
-    found = curves(events)
+    found = curves(mechanisms)
     for place in (40, 100, 200, 300):
         delta = float(found.deltas[place])
         if delta > 1e-9:
-            spent = epsilon(events, delta * (1 + 1e-9))
+            spent = epsilon(mechanisms, delta * (1 + 1e-9))
             assert found.epsilons[place - 1] <= spent <= found.epsilons[place + 1]
 
 
@@ -245,18 +246,25 @@ def test_the_central_limit_is_drawn_beside():
     assert other.misses_gdp is None
 
 
-def test_curves_of_a_ledger():
-    """Whoever is attacked, the curve of the part that was treated worst holds; what has no curve is named."""
-    halves = [replace(DATA, start=start, stop=start + 30000) for start in (0, 30000)]
+def test_curves_of_an_account():
+    """Whoever is attacked, the curve of the part that was treated worst holds; what has no curve is refused."""
+    halves = [
+        Part("people", "ab" * 32, cut="record", start=start, stop=start + HASHES // 2) for start in (0, HASHES // 2)
+    ]
     mechanisms = (NoisySgd(0.1, 10, 1.0), NoisySgd(1.0, 1, 3.0))
-    events = [replace(TRAINING, dataset=ref, mechanism=sgd) for ref, sgd in zip(halves, mechanisms, strict=True)]
-    both, first, last = curves_of_events(events), curves([mechanisms[0]]), curves([mechanisms[1]])
+    entries = [Entry("release", part, (sgd,), "training") for part, sgd in zip(halves, mechanisms, strict=True)]
+    both, first, last = (
+        curves_of_account(Account() + entries),
+        curves([mechanisms[0]]),
+        curves([mechanisms[1]]),
+    )
     assert at(both) == pytest.approx(np.minimum(at(first), at(last)), abs=1e-3)
     assert both.mu == max(first.mu, last.mu)
-    for private in (PROVENANCE, having(TRAINING, noise_multiplier=0.0)):
-        with pytest.raises(InputError, match=r"^mnist\[0:60000\]: there is no curve to draw: "):
-            curves_of_events([private])
-    assert curves_of_events([events[0], replace(FIRST_DRAW, dataset=halves[1])]).mu is None
+    for silent in (Unprotected(), NoisySgd(0.1, 10, 0.0)):
+        with pytest.raises(InputError, match="there is no curve to draw"):
+            curves_of_account(Account() + [*entries, Entry("release", halves[0], (silent,), "tickets")])
+    draw = Entry("release", halves[1], (FIRST,), "winner")
+    assert curves_of_account(Account() + [entries[0], draw]).mu is None
 
 
 # In words.
