@@ -409,8 +409,10 @@ def _bases(runs: Sequence[tuple[FoundRun, Candidate]]) -> tuple[list[Base], list
             if first is not None and (reason := unlike(first, candidate)) is not None:
                 raise InputError(reason)
             _check_density(found)
-            draws = tuple(entry for entry in found.lineage.entries if entry.of(Selection))
-            behind = replace(found.lineage, entries=draws) if draws else NO_LINEAGE
+            drawn = any(entry.of(Selection) for entry in found.lineage.entries)
+            own = found.run.entry
+            before = tuple(entry for entry in found.lineage.entries if entry != own)  # which the draw may depend on
+            behind = replace(found.lineage, entries=before) if drawn else NO_LINEAGE
             run, label = found.run, candidate.label
             bases.append(base_of(label, found.config, run.mask, run.feature_map, behind, found.measure))
             first = first or candidate
