@@ -59,6 +59,9 @@ KINDS = {
     "read": "the private records were read where they need not be",
 }
 
+ON_GRID = 5e-4
+"""What a grid leaves of an answer: steps are at most 2^-10 standard deviations, and round by 2.9e-4 on average."""
+
 ROUNDING = 1e-5
 """Part of the sensitivity that float32 sums of so few records may be off by."""
 
@@ -441,7 +444,7 @@ def _check_gaussian(release: Release, event: Charge, found: Findings) -> None:
             found.add("scale", f"{release.mechanism}: the noise is not what was asked for")
         return
     share, times, rest = _fit(release.values, query, noise)
-    if rest > 5e-4:  # steps of the grid are at most 2^-10 standard deviations, and round by 2.9e-4 on average
+    if rest > ON_GRID:
         found.add("mechanism", f"{release.mechanism}: the answer is not its query plus the noise")
         return
     if abs(share - 1) > 1e-3:
@@ -467,13 +470,20 @@ def _check_score(release: Release, event: Charge, found: Findings) -> None:
 
 
 def _fit(values: np.ndarray, query: np.ndarray, noise: np.ndarray) -> tuple[float, float, float]:
-    """values = share query + times noise, by least squares; and what is left of values, over the noise."""
+    """values = share query + times noise; and what is left of values, over the noise.
+
+    By least squares, unless a share of one leaves no more than the grid does: of a small query the grid moves the share.
+    """
     size = float(np.linalg.norm(noise))
-    if np.linalg.norm(query) < 1e-2 * size:  # too small to tell by what it was multiplied
-        share, times = 1.0, float((values - query) @ noise) / size**2
-    else:
-        share, times = (float(one) for one in np.linalg.lstsq(np.stack([query, noise], 1), values, rcond=None)[0])
-    return share, times, float(np.linalg.norm(values - share * query - times * noise)) / size
+
+    def rest(share: float, times: float) -> float:
+        return float(np.linalg.norm(values - share * query - times * noise)) / size
+
+    times = float((values - query) @ noise) / size**2
+    if rest(1.0, times) <= ON_GRID or np.linalg.norm(query) < 1e-2 * size:
+        return 1.0, times, rest(1.0, times)
+    share, times = (float(one) for one in np.linalg.lstsq(np.stack([query, noise], 1), values, rcond=None)[0])
+    return share, times, rest(share, times)
 
 
 def _check_geometric(release: Release, event: Charge, found: Findings) -> None:
