@@ -44,7 +44,6 @@ from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.events import UNKNOWN_RECORDS
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.randomness.noise import FastSource
@@ -194,7 +193,7 @@ def feature_map(name: str, features: str, public: str | None, components: int | 
     if public is None or private.takes != "image":
         return private
     theirs = fitted_to_public(public, features, components)
-    return replace(private, source=UNKNOWN_RECORDS, statistics=theirs.statistics, projection=theirs.projection)
+    return replace(private, statistics=theirs.statistics, projection=theirs.projection)
 
 
 @cache

@@ -1,6 +1,6 @@
-"""Processor time of entering one event where a ledger holds many already, and a budget is set on their records.
+"""Processor time of entering one release where a ledger holds many already, and a budget is set on all of them.
 
-    python benchmarks/ledger.py [--events 1000] [--repeat 20]
+    python benchmarks/ledger.py [--entries 1000] [--repeat 20]
 
 Prints JSON: milliseconds, the median; for a ledger that is open, for one that is opened for it, and for the large one opened
 for it. Waiting for the disk does not count.
@@ -31,31 +31,26 @@ def milliseconds(work: Callable[[], object], repeat: int) -> float:
 
 def main(arguments: list[str]) -> dict[str, float]:
     """The figures, by what was measured."""
-    from dpltm.privacy.events import BudgetEvent, GuaranteeEvent
+    from dpltm.privacy.entry import Entry, Part
     from dpltm.privacy.mechanisms import Guarantee
-    from dpltm.records import load
     from dpltm.tickets.ledger_file import open_ledger
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=1000)
+    parser.add_argument("--entries", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=20)
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CONFIG_HOME"] = folder
         many, few = Path(folder) / "many.jsonl", Path(folder) / "few.jsonl"
         ledger = open_ledger(many)
-        records = ledger.registry.reference(load("digits"))
-
-        def event() -> GuaranteeEvent:
-            return GuaranteeEvent(records, Guarantee(1e-3), "a count")
-
-        ledger.append(BudgetEvent(records, 1e3, 1e-5))
-        ledger.enter([event() for _ in range(given.events)])
+        release = Entry("release", Part("digits"), (Guarantee(1e-3),), "a count")
+        ledger.declare(Entry("budget", mechanisms=(Guarantee(1e3, 1e-5),)))
+        ledger.declare(*[release] * given.entries)
         other = open_ledger(few)
         return {
-            "open": milliseconds(lambda: other.append(event()), given.repeat),
-            "opened": milliseconds(lambda: open_ledger(few).append(event()), given.repeat),
-            "large, opened": milliseconds(lambda: open_ledger(many).append(event()), given.repeat),
+            "open": milliseconds(lambda: other.declare(release), given.repeat),
+            "opened": milliseconds(lambda: open_ledger(few).declare(release), given.repeat),
+            "large, opened": milliseconds(lambda: open_ledger(many).declare(release), given.repeat),
         }
 
 

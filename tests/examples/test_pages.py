@@ -31,7 +31,7 @@ from dpltm import PrivateLoop
 from dpltm.cli.main import run
 from dpltm.features.drawings import learning
 from dpltm.filters import FILTERS
-from dpltm.privacy.old_ledger import Ledger
+from dpltm.privacy.ledger import Ledger
 from hub import FakeHub
 from pages import PAGES, ROOT, Reader, Step, shows, steps
 

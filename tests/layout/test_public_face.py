@@ -1,7 +1,7 @@
 """What others call is documented: names, parameters, what is raised, and every option at the terminal.
 
 Ruff's D1 rules (pyproject.toml) see to it that modules, classes and functions have docstrings at all;
-``tests/dpltm/test_face.py`` runs the examples in them.
+``tests/dpltm/test_api.py`` runs the examples in them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def public() -> dict[str, Any]:
             own = {
                 k: v
                 for k, v in vars(value).items()
-                if k[0] != "_" and getattr(v, "__module__", None) == value.__name__
+                if k in getattr(value, "__all__", [k])
+                and k[0] != "_"
+                and getattr(v, "__module__", None) == value.__name__
             }
             found |= {f"{name}.{k}": v for k, v in own.items() if inspect.isclass(v) or inspect.isfunction(v)}
     return found

@@ -358,8 +358,8 @@ def test_no_step_fits():
     )
     assert calibrate_steps(4.38, DELTA, plan(10, 1.0, 1.0)).steps == 1
     assert refusal(BudgetError, calibrate_steps, 4.4, DELTA, plan(10, 1.0, 1.0), planned(pure(0.5))) == (
-        f"budget: on these records epsilon 0.5 goes to a count: known to be (0.5)-DP ({DAY}), which leaves too little of 4.4:"
-        f" even one step at noise multiplier 1 and sampling rate 1 spends more{REMEDY}"
+        f"budget: on these records epsilon 0.5 goes to a count: known to be (0.5)-DP ({DAY}), which leaves too little of"
+        f" 4.4: even one step at noise multiplier 1 and sampling rate 1 spends more{REMEDY}"
     )
     with pytest.raises(CalibrationError, match="even one step at noise multiplier"):
         calibrate_steps(1.0, DELTA, plan(10, 0.5, 0.2))

@@ -83,7 +83,8 @@ def test_what_an_account_holds_counts_with_the_steps():
     halves = [
         Part("people", "ab" * 32, cut="record", start=start, stop=start + HASHES // 2) for start in (0, HASHES // 2)
     ]
-    account = Account() + [Entry("release", halves[1], (Guarantee(0.5),), "a count")]
+    held = [Entry("release", halves[1], (Guarantee(0.5),), "a count")]
+    account = Account() + held
     planned, centre = plan(20, 1.0, 5.0), Guarantee(0.1)
     here = readings(Odometer(Planned(account, halves[0]), planned, DELTA), 20)
     assert here == [max(epsilon([Guarantee(0.5)], DELTA), each) for each in readings(Odometer([], planned, DELTA), 20)]

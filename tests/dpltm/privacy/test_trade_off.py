@@ -35,6 +35,10 @@ def at(found, alphas=ALPHAS):
     return np.array([found.misses_at(alpha) for alpha in alphas])
 
 
+def curves_of(*entries):
+    return curves_of_account(Account() + entries)
+
+
 def binary(eps, delta, alphas):
     """(eps, delta)-DP: the larger of two lines, less delta, and 0 (Wasserman, Zhou 2010; Kairouz, Oh, Viswanath 2015)."""
     return np.maximum(np.maximum(1 - delta - math.exp(eps) * alphas, math.exp(-eps) * (1 - delta - alphas)), 0)
@@ -126,7 +130,7 @@ def test_no_draw_pair_beats_the_curve(eps):
 
 def test_nothing_released_tells_nothing():
     free = Entry("public", words="s"), Entry("budget", mechanisms=(Guarantee(1.2, 1e-5),))
-    for found in (curves([]), curves_of_account(Account()), curves_of_account(Account() + free)):
+    for found in (curves([]), curves_of(), curves_of(*free)):
         assert at(found) == pytest.approx(1 - ALPHAS, abs=1e-12)
         assert np.array_equal(found.deltas, np.zeros(len(found.epsilons)))
 
@@ -254,7 +258,7 @@ def test_curves_of_an_account():
     mechanisms = (NoisySgd(0.1, 10, 1.0), NoisySgd(1.0, 1, 3.0))
     entries = [Entry("release", part, (sgd,), "training") for part, sgd in zip(halves, mechanisms, strict=True)]
     both, first, last = (
-        curves_of_account(Account() + entries),
+        curves_of(*entries),
         curves([mechanisms[0]]),
         curves([mechanisms[1]]),
     )
@@ -262,9 +266,9 @@ def test_curves_of_an_account():
     assert both.mu == max(first.mu, last.mu)
     for silent in (Unprotected(), NoisySgd(0.1, 10, 0.0)):
         with pytest.raises(InputError, match="there is no curve to draw"):
-            curves_of_account(Account() + [*entries, Entry("release", halves[0], (silent,), "tickets")])
+            curves_of(*entries, Entry("release", halves[0], (silent,), "tickets"))
     draw = Entry("release", halves[1], (FIRST,), "winner")
-    assert curves_of_account(Account() + [entries[0], draw]).mu is None
+    assert curves_of(entries[0], draw).mu is None
 
 
 # In words.
