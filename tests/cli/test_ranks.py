@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from child_processes import PATIENCE
-from rank_work import GENERATE, TRAIN
+from rank_work import TRAIN
 from ranked import Ranked
 
 OPTIONS = (
