@@ -19,6 +19,7 @@ from dpltm.experiments.reader import REMEMBERED
 from dpltm.experiments.recipe import Arm, Recipe, Section, Trial, data_options, digest
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import ModelSpec
+from dpltm.networks.masks import Mask
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.report import BASELINES, CompareRequest
 from dpltm.options.sections import resolve, section_problems
@@ -29,7 +30,6 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Selection
 from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import GenerationConfig, pruning_rates
-from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import DatasetCache
 from dpltm.registry import listed
 from dpltm.reports.comparison import Candidate, compare, unlike
@@ -41,13 +41,11 @@ from dpltm.tickets.found import FoundRun, candidate_of, find_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.generate import generate
-from dpltm.tickets.workbench.opening import open_features, services
+from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.sweep import check_jobs, finish, local_workers, new_session, sweep, total
-from dpltm.tickets.workbench.train import check_request, open_records, open_start, opened_ledger, options_of
+from dpltm.tickets.workbench.train import check_request, open_start, opened_ledger, options_of
 from dpltm.tickets.workbench.trial import STAGES, Stage, TrialRunner
-from dpltm.training.start import from_round
-from dpltm.verbs import generate as generation
 from dpltm.verbs import train as training
 
 if TYPE_CHECKING:
@@ -108,12 +106,19 @@ class Baseline:
         beside: labels of the runs with these settings.
         base: the first of them.
         trial: of the recipe.
+        label: what the table calls it: by its kind, and where there are several of that, by the runs that it is for.
     """
 
     kind: str
     beside: tuple[str, ...]
     base: Base
     trial: Trial
+    label: str
+
+    @property
+    def run(self) -> Path:
+        """Where it is, or will be."""
+        return self.trial.recipe.path / "members" / self.trial.label / "run"
 
 
 def kinds_of(given: str | None) -> tuple[str, ...]:
@@ -209,7 +214,7 @@ def baselines(bases: Sequence[Base], kinds: Sequence[str], path: Path) -> tuple[
     Args:
         bases: the runs.
         kinds: what to train.
-        path: what the recipe calls its file.
+        path: folder of their sweep, which stands for the file of the recipe.
 
     Returns:
         The recipe, and what its arms are.
@@ -231,10 +236,12 @@ def baselines(bases: Sequence[Base], kinds: Sequence[str], path: Path) -> tuple[
             arms.setdefault(arm.name, (kind, arm, []))[2].append(base)
     rows = tuple(arm for _, arm, _ in arms.values())
     recipe = Recipe(path, TITLE, "", (), 1, bases[0].measure, sets, rows, None, False)
-    made = [
-        Baseline(kind, tuple(base.label for base in beside), beside[0], trial)
-        for (kind, _, beside), trial in zip(arms.values(), recipe.trials, strict=True)
-    ]
+    made = []
+    for (kind, _, beside), trial in zip(arms.values(), recipe.trials, strict=True):
+        labels = tuple(base.label for base in beside)
+        several = sum(other == kind for other, _, _ in arms.values()) > 1
+        label = f"{NAMES[kind]} (baseline{' of ' + ', '.join(labels) if several else ''})"
+        made.append(Baseline(kind, labels, beside[0], trial, label))
     return recipe, made
 
 
@@ -306,14 +313,12 @@ class Shown:
 
     Attributes:
         baseline: which.
-        path: of its run.
         state: ``planned``, ``unfinished``, ``failed`` or ``finished``.
         candidate: its row.
         new: the draft of what training it would enter, if that is to come.
     """
 
     baseline: Baseline
-    path: Path
     state: str
     candidate: Candidate
     new: Entry | None = None
@@ -368,7 +373,7 @@ def with_baselines(
 
 def _rows(shown: Sequence[Shown], there: Collection[Path]) -> tuple[Candidate, ...]:
     """The rows of baselines, but for those that were named as runs."""
-    return tuple(one.candidate for one in shown if one.path.resolve() not in there)
+    return tuple(one.candidate for one in shown if one.baseline.run.resolve() not in there)
 
 
 def _answers(shown: Sequence[Shown]) -> list[dict[str, Any]]:
@@ -377,7 +382,7 @@ def _answers(shown: Sequence[Shown]) -> list[dict[str, Any]]:
         {
             "kind": one.baseline.kind,
             "beside": list(one.baseline.beside),
-            "run": str(one.path),
+            "run": str(one.baseline.run),
             "state": one.state,
             "why": next(iter(one.candidate.problems), None),
             "certified": None if one.candidate.privacy is None else one.candidate.privacy["certified"]["epsilon"],
@@ -464,7 +469,6 @@ class _Work:
     cache: DatasetCache = field(default_factory=DatasetCache)
 
     def __post_init__(self) -> None:
-        self.kinds = [baseline.kind for baseline in self.wanted]
         self.draws = {
             arm: baseline.base.draws for baseline in self.wanted if (arm := baseline.trial.arm.tickets) is not None
         }
@@ -500,26 +504,27 @@ class _Work:
         Raises:
             DpltmError: it cannot be trained.
         """
-        path, (found, candidate) = self._path(baseline), self.ran[baseline.base.label]
+        path, (found, candidate) = baseline.run, self.ran[baseline.base.label]
         if self.folder is not None and self.folder.result(baseline.trial.label) is not None:
             shown = self._after(baseline, self.folder)
             if shown.state == "finished" and (why := unlike(candidate, shown.candidate)) is not None:
                 raise InputError(f"`out`: {path} was trained on {why}; take another `out`")
             return shown
         if path.exists() or progress_of(path) is not None:
-            return self._unfinished(baseline, "unfinished", "was interrupted; it goes on, and is paid for once")
+            why = "was interrupted; it goes on, and is paid for once"
+            return Shown(baseline, "unfinished", Candidate(baseline.label, "unfinished", (why,)))
         try:
-            plan = self._plan(baseline)
-            row = self._planned(plan, self._label(baseline))
+            assert found.run is not None  # else nothing stands beside it
+            plan = self._plan(baseline, found.run.mask)
+            row = self._planned(plan, baseline.label)
             if (why := unlike(candidate, row) or self._changed(found, plan.entry.part)) is not None:
                 raise InputError(CHANGED.format(why))
-            theirs = None if found.run is None else found.run.feature_map
-            if _front(plan.dataset.feature_map) != _front(theirs):
+            if _front(plan.dataset.feature_map) != _front(found.run.feature_map):
                 raise InputError("the features that its options make are not those that RUN was trained on")
         except DpltmError as error:
             said = str(error).replace("; correct the path", WHERE)
             raise type(error)(f"RUN: {baseline.base.label}: no baseline {baseline.kind}: {said}") from None
-        return Shown(baseline, path, "planned", row, plan.entry)
+        return Shown(baseline, "planned", row, plan.entry)
 
     def _changed(self, found: FoundRun, part: Part) -> str | None:
         """What is said where records at hand are not those of a run, as far as their ledger knows both."""
@@ -542,52 +547,32 @@ class _Work:
         stages: dict[str, Stage] = {**STAGES, "generate": partial(_generate, self.draws)}
         runner = TrialRunner(folder, self.cache, stages, self.request.ledger, self.request.population)
         sweep(self.recipe, runner, local_workers(self.recipe, folder, jobs), progress)
-        return [self._after(baseline, folder) for baseline in self.wanted], finish(self.recipe, folder, self.ledger)[
-            "privacy"
-        ]
+        privacy = finish(self.recipe, folder, self.ledger)["privacy"]
+        return [self._after(baseline, folder) for baseline in self.wanted], privacy
 
     def _after(self, baseline: Baseline, folder: SweepFolder) -> Shown:
         """A baseline after the sweep: finished, or why not."""
-        path, name = self._path(baseline), baseline.trial.label
+        name = baseline.trial.label
         if folder.result(name) is None:
-            return self._unfinished(baseline, "failed", folder.failure(name) or "another process is at it")
-        return Shown(baseline, path, "finished", candidate_of(find_run(path), self._label(baseline)))
+            why = folder.failure(name) or "another process is at it"
+            return Shown(baseline, "failed", Candidate(baseline.label, "unfinished", (why,)))
+        return Shown(baseline, "finished", candidate_of(find_run(baseline.run), baseline.label))
 
-    def _unfinished(self, baseline: Baseline, state: str, why: str) -> Shown:
-        row = Candidate(self._label(baseline), "unfinished", (why,))
-        return Shown(baseline, self._path(baseline), state, row)
+    def _plan(self, baseline: Baseline, mask: Mask) -> training.Training:
+        """The training of a baseline as its trial will plan it; nothing is entered or written.
 
-    def _path(self, baseline: Baseline) -> Path:
-        return self.root / "members" / baseline.trial.label / "run"
-
-    def _label(self, baseline: Baseline) -> str:
-        """What the table calls it: by its kind, and where there are several of that, by the runs that it is for."""
-        of = f" of {', '.join(baseline.beside)}" if self.kinds.count(baseline.kind) > 1 else ""
-        return f"{NAMES[baseline.kind]} (baseline{of})"
-
-    def _plan(self, baseline: Baseline) -> training.Training:
-        """The training of a baseline as its trial will plan it; nothing is entered or written."""
-        arm = baseline.trial.arm
-        given = {"dense": True} if arm.tickets is None else {"ticket": f"{arm.tickets}@1"}
-        request = self._request(arm.train, {**given, "seed": baseline.trial.seed})
+        A random mask has as many live coordinates as that of the run, which is all that its price depends on.
+        """
+        base = baseline.base
+        section = _dense_arm(base, baseline.kind).train
+        request = self._request(section, {"dense": True, "seed": baseline.trial.seed})
         check_request(request)
-        if arm.tickets is None:
-            _, start, dataset = open_start(request, SILENT, self.cache)
-        else:
-            start, dataset = from_round(self._mask(arm.tickets, baseline.trial.seed), 1), None
-        if dataset is None:
-            dataset = open_records(request, start, self.cache)
-        options, given_services = options_of(request), services(SILENT)
-        return training.plan(start, dataset, options, self.ledger, self.ledger.book, given_services, own=True)
-
-    def _mask(self, title: str, seed: int) -> TicketSet:
-        """The set of a random mask, in memory; no record has a say in it but for the draws behind its density."""
-        request = resolve(GenerateRequest, {"name": title, "seed": seed}, self.recipe.tickets[title])
-        dataset = open_dataset(request, dataset_cache=self.cache)
-        dataset = open_features(dataset, request, None, SILENT)
-        plan = generation.plan(dataset, request, self.ledger, services(SILENT))
-        made = generation.generate(plan, services(SILENT))
-        return replace(made, lineage=made.lineage | self.draws[title])
+        _, start, dataset = open_start(request, SILENT, self.cache)
+        assert dataset is not None  # without a set, it decides the network's shape
+        if baseline.kind == "random":
+            start = replace(start, mask=mask, round=1, lineage=base.draws)
+        options, given = options_of(request), services(SILENT)
+        return training.plan(start, dataset, options, self.ledger, self.ledger.book, given, own=True)
 
     def _planned(self, plan: training.Training, label: str) -> Candidate:
         """The row of a training that is planned: all but what will be measured."""
