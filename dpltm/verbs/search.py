@@ -105,10 +105,11 @@ class Search:
             self.services.progress.say("going on with the search; nothing more is spent")
             repeat_choices(at.state["choices"])
             position = _position_in(self, at)
+        paid = replace(self, entry=secret.entry)  # which checkpoints name
         spent = f"epsilon of the whole search {figure(planned_statement(self).certified.epsilon)}"
         while position.left:
-            position = _try(self, position, spent)
-            self.checkpoints.keep(_checkpoint(replace(self, entry=secret.entry), position))
+            position = _try(paid, position, spent)
+            self.checkpoints.keep(_checkpoint(paid, position))
         assert position.best is not None
         yield position.best
 
