@@ -22,6 +22,7 @@ from torch import nn
 
 from dpltm import PrivateLoop
 from dpltm.audit.black_box import Membership, Model, examine_membership, mislabelled, repeat
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource
 
@@ -55,9 +56,9 @@ class Attacked:
         loop = PrivateLoop(
             model, nn.CrossEntropyLoss(reduction="none"), x, y,
             batch_size=RECORDS, records=RECORDS, steps=STEPS, epsilon=EPSILON, delta=DELTA,
-            sampling=FastSource(2 * seed), noise=FastSource(2 * seed + 1),
+            sampling=FastSource(2 * seed), noise=FastSource(2 * seed + 1), ledger=Ledger(),
         )  # fmt: skip
-        self.mechanism: NoisySgd = loop.event.mechanism
+        (self.mechanism,) = loop.entry.of(NoisySgd)
         loop._gradients.noise_std *= self.share  # the bug
         optimizer = torch.optim.SGD(model.parameters(), LR)
         for step in loop:

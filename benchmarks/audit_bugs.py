@@ -51,6 +51,7 @@ from dpltm.local.codebook import Codebook
 from dpltm.networks.masks import Mask
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.entry import Entry
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
 from dpltm.privacy.selection import SelectionPlan
 from dpltm.randomness.noise import FastSource
@@ -147,7 +148,7 @@ def private_loop(seed: int, filter: Filter, canaries: int) -> tuple[PrivateLoop,
     }
     sources = {"sampling": FastSource(2 * seed), "noise": FastSource(2 * seed + 1)}
     loss = nn.CrossEntropyLoss(reduction="none")
-    return PrivateLoop(model, loss, x, y, filter=filter, audit=canaries, **settings, **sources), model
+    return PrivateLoop(model, loss, x, y, filter=filter, audit=canaries, ledger=Ledger(), **settings, **sources), model
 
 
 def canaries(seed: int, filter: Filter | None = None, count: int = CANARIES) -> Found:
@@ -224,7 +225,7 @@ def trained(seed: int, **options: Any) -> Run:
         given["noise_multiplier"] = 1.0
     model = options.pop("model", "mlp:100")
     settings = {**given, **options, **({"seed": seed} if isinstance(model, str) else {})}
-    return dpltm.train(model, digits(), **settings)
+    return dpltm.train(model, digits(), **{"ledger": Ledger(), **settings})
 
 
 # --- pairs: many releases on two neighbouring datasets ---
@@ -248,7 +249,9 @@ def transcript(x: np.ndarray, source: int, *, weights: int, **settings: Any) -> 
     """What the steps of a loop give, ``(steps, weights)``, as noisy sums. They do not depend on weights, which move."""
     model = nn.Linear(x.shape[1], weights // x.shape[1], bias=False)
     sources = {"sampling": FastSource(2 * source), "noise": FastSource(2 * source + 1)}
-    loop = PrivateLoop(model, total, x, np.zeros(len(x), np.int64), delta=DELTA, **settings, **sources)
+    loop = PrivateLoop(
+        model, total, x, np.zeros(len(x), np.int64), delta=DELTA, ledger=Ledger(), **settings, **sources
+    )
     sums = []
     for step in loop:
         step.backward()
@@ -401,7 +404,8 @@ def small_run(there: bool, **options: Any) -> Run:
     x, y = np.full((24 + there, 6), 128, np.uint8), (np.arange(24 + there) == 0).astype(np.int64)
     np.savez("d.npz", x_train=x, y_train=y)  # for the bugs that read it
     given: dict[str, Any] = {"steps": 2, "batch_size": 8.0, "delta": DELTA, "records": 50, "classes": 2, **options}
-    return dpltm.train(given.pop("model", "mlp:4"), x, y, **given)
+    ledger = Ledger(unit=str(given.get("unit", "user")) if "units" in given else "record")
+    return dpltm.train(given.pop("model", "mlp:4"), x, y, ledger=ledger, **given)
 
 
 def of_runs(times: int, score: Callable[[Run], float], **options: Any) -> Attack:
@@ -431,7 +435,8 @@ def centre_along(there: bool, apart: int, epsilon: float, **options: Any) -> flo
     x = np.eye(6, dtype=np.float32)[[0] * 10 + [5] * (apart if there else 0)]
     given: dict[str, Any] = {"features": "unit", "centre": 0.5, "steps": 1, "batch_size": 50.0, "delta": DELTA}
     facts: dict[str, Any] = {"bounds": (0, 1), "classes": 2, "records": 50}
-    run = dpltm.train("mlp", x, np.arange(len(x)) % 2, epsilon=epsilon, **given, **facts, **options)
+    ledger = Ledger(unit="user" if "units" in options else "record")
+    run = dpltm.train("mlp", x, np.arange(len(x)) % 2, epsilon=epsilon, ledger=ledger, **given, **facts, **options)
     feature_map = run.feature_map
     assert feature_map is not None
     assert feature_map.centre is not None
