@@ -26,7 +26,7 @@ demo:
 
 test:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
-	.venv/bin/pytest -n 2 --dist loadfile $(ARGS)
+	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-elsewhere:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test

@@ -23,6 +23,13 @@ NEW = settings(settings.get_profile("dpltm"), derandomize=False, max_examples=20
 settings.register_profile("explore", NEW)
 settings.load_profile("dpltm")
 
+SLOW = {"adversary", "examples", "golden", "workbench"}
+"""Folders whose files take longest: whoever shares the work has the short ones left for the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: SLOW.isdisjoint(item.path.relative_to(Path(__file__).parent).parts))
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

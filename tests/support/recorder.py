@@ -631,7 +631,8 @@ def _bindings(original: Any) -> list[tuple[ModuleType, str]]:
 
 def _generators() -> list[Any]:
     """Where the process's own generators stand, which nothing private may be drawn from."""
-    return [torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())]
+    _, words, *place = np.random.get_state()
+    return [torch.get_rng_state().numpy().tobytes(), random.getstate(), np.asarray(words).tobytes(), place]
 
 
 def _plain(values: Any) -> np.ndarray:
