@@ -134,6 +134,10 @@ class Keeper(Protocol):
         """Return what there is of a release to go on with; None to begin."""
         ...
 
+    def check(self) -> None:
+        """Raise InputError if what is held is of other work."""
+        ...
+
     def keep(self, held: Held) -> None:
         """Keep this in place of what was held; when this returns, it is on disk.
 
@@ -153,6 +157,9 @@ class InMemory:
     def held(self) -> Held | None:
         """See :class:`Keeper`."""
         return None
+
+    def check(self) -> None:
+        """See :class:`Keeper`."""
 
     def keep(self, held: Held) -> None:
         """See :class:`Keeper`."""
@@ -237,7 +244,7 @@ def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper
     keeper = InMemory() if keeper is None else keeper
     held = keeper.held()
     if held is not None:
-        resumed = _go_on(plan, ledger, held)
+        resumed = _go_on(plan, ledger, keeper, held)
         if resumed is not None:
             return resumed
     for _ in range(ATTEMPTS):
@@ -259,17 +266,20 @@ def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper
     raise InputError("`ledger`: others enter their releases all the time; try again when they have ended")
 
 
-def _go_on(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, held: Held) -> Paid[T] | None:
+def _go_on(
+    plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper: Keeper, held: Held
+) -> Paid[T] | None:
     """The release that a checkpoint is of; None where it was never entered and drew nothing."""
     book = ledger.book
     known = next((entry for entry in book.entries if entry.id == held.id), None)
-    if known is None:
-        if held.state is not None:
-            raise InputError(
-                "`ledger`: it does not hold the release that the checkpoint goes on with, and values were drawn; put back"
-                " the ledger that it was entered in, or say `fresh` to begin again"
-            )
+    if known is None and held.state is None:
         return None
+    keeper.check()
+    if known is None:
+        raise InputError(
+            "`ledger`: it does not hold the release that the checkpoint goes on with, and values were drawn; put back"
+            " the ledger that it was entered in, or say `fresh` to begin again"
+        )
     release = plan(book, known)
     release.check()
     if known.part.snapshot is None:

@@ -193,17 +193,17 @@ class Kept:
         self._checkpoints, self._shown = checkpoints, dict(shown)
 
     def held(self) -> Held | None:
-        """Return what there is of a release to go on with; None to begin.
-
-        Raises:
-            InputError: it is of other work.
-        """
+        """Return what there is of a release to go on with; None to begin."""
         held = self._checkpoints.held
         if held is None:
             return None
-        check_same(held.state["of"], self._shown)
         key = held.state.get("key")
         return Held(str(held.state["id"]), None if key is None else bytes.fromhex(key), held if key is None else None)
+
+    def check(self) -> None:
+        """Raise InputError if what is held is of other work."""
+        if self._checkpoints.held is not None:
+            check_same(self._checkpoints.held.state["of"], self._shown)
 
     def keep(self, held: Held) -> None:
         """Keep the key of a release that is not entered yet."""

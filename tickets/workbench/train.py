@@ -68,7 +68,9 @@ def train(
         planned.check()
         return as_flags({"dry_run": True, **facts_of(planned), "privacy": planned_statement(planned).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
-        if request.resume and checkpoints.held is None:
+        held = None if checkpoints.held is None else checkpoints.held.state
+        entered = held is not None and held.get("id") in {entry.id for entry in ledger.book.entries}
+        if request.resume and (held is None or ("key" in held and not entered)):
             raise InputError(
                 f"`resume`: what was begun at {out} kept no checkpoint; leave `resume` out to begin again"
             )
