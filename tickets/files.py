@@ -336,7 +336,7 @@ def digest_of(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def check_schema(path: Path | str, body: object, form: str, schema: int) -> None:
+def check_schema(path: Path | str, body: object, form: str, schema: int, instead: str = "make it again") -> None:
     """Raises ArtifactError unless ``body`` says that it is a ``form`` of this schema.
 
     Args:
@@ -344,6 +344,7 @@ def check_schema(path: Path | str, body: object, form: str, schema: int) -> None
         body: parsed JSON.
         form: the ``format`` that it must state.
         schema: the one that this version writes; of others none is read.
+        instead: what to do about an older one.
     """
     if not isinstance(body, dict) or body.get("format") != form:
         raise ArtifactError(f"{path}: not a document of format {form!r}")
@@ -355,7 +356,7 @@ def check_schema(path: Path | str, body: object, form: str, schema: int) -> None
             f"{path}: schema {stated!r:.40} is newer than this version of dpltm reads ({schema}); upgrade dpltm"
         )
     if stated < schema:
-        raise ArtifactError(f"{path}: schema {stated} was written by dpltm before 0.3; make it again")
+        raise ArtifactError(f"{path}: schema {stated} was written by dpltm before 0.3; {instead}")
 
 
 LINEAGE, MAX_LINEAGE = "lineage.json", 2**27

@@ -257,12 +257,7 @@ class FileStore:
     def _read_header(self, line: bytes) -> tuple[Id, str | None, str]:
         where = f"{self._path}: line 1"
         body: Any = parse_json(where, line)
-        check_schema(where, body, FORMAT, SCHEMA)
-        if body["schema"] < SCHEMA:
-            raise ArtifactError(
-                f"{self._path}: written by dpltm before 0.3; price it with the version that made it, and begin another"
-                " ledger"
-            )
+        check_schema(where, body, FORMAT, SCHEMA, "price it with the version that made it, and begin another ledger")
         home, population, unit = (body.get(name) for name in ("id", "population", "unit"))
         named = all(isinstance(name, str) and name.isprintable() for name in (unit, population or ""))
         if not (named and isinstance(home, str) and _ID.fullmatch(home) and unit and population != ""):

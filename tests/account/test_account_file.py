@@ -248,7 +248,8 @@ def test_an_incomplete_line_is_named(path, cut):
 def test_a_ledger_of_an_earlier_version_is_refused_by_name(schema):
     Path("l.jsonl").write_text(json.dumps({"format": "dpltm-ledger", "schema": schema}) + "\n")
     assert refusal("l.jsonl") == (
-        "l.jsonl: written by dpltm before 0.3; price it with the version that made it, and begin another ledger"
+        f"l.jsonl: line 1: schema {schema} was written by dpltm before 0.3; price it with the version that made it, and"
+        " begin another ledger"
     )
 
 

@@ -55,7 +55,7 @@ def test_an_optimizer_of_other_parameters_is_noticed() -> None:
     with pytest.raises(InputError) as caught:
         run(loop, copy.deepcopy(model).parameters())
     assert str(caught.value) == STUCK.format(NAMES)
-    assert len(loop.ledger.events) == 1  # what was entered stays
+    assert len(loop.ledger.book.entries) == 1  # what was entered stays
 
 
 def test_a_step_size_of_zero_is_noticed() -> None:
@@ -89,7 +89,7 @@ def test_what_cannot_move_is_not_missed() -> None:
     mask = Mask(
         {name: torch.full_like(value, "0.weight" not in name, dtype=bool) for name, value in model.named_parameters()}
     )
-    loop = loop_over(model, mask=mask)
+    loop = loop_over(model, mask=mask, provenance="data-free")
     run(loop, [value for value in model.parameters() if value.requires_grad])
     assert notes(loop) == []
     assert not bool(model[0].weight.any())
