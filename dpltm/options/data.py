@@ -73,10 +73,6 @@ class PersonOptions:
     )
 
 
-LEDGER_SHOWN = "dpltm.ledger.jsonl beside the file; NAME.ledger.jsonl of a known dataset"
-POPULATION_HELP = "Name of the people that the ledger is the account of."
-
-
 @dataclass(frozen=True, kw_only=True)
 class LedgerOptions:
     """Account: which ledger pays, and whose it is."""

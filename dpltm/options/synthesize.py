@@ -11,7 +11,7 @@ from dpltm.options.data import DataOptions, LedgerOptions
 
 @dataclass(frozen=True, kw_only=True)
 class SynthesizeOptions:
-    """How many synthetic records are made, and what that may spend."""
+    """Synthetic records: how many, and what they may spend."""
 
     epsilon: float | None = option(
         None, "Budget: the certified epsilon of everything in the ledger afterwards.", metavar="E"

@@ -356,14 +356,13 @@ def _input_notes(plan: GenerationPlan) -> list[str]:
 
 def _provenance_notes(plan: GenerationPlan) -> list[str]:
     """What follows from where the tickets come from; of private ones the statement itself tells."""
-    name = plan.dataset.name
     match plan.provenance:
         case "data-free":
             return [
                 "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round"
             ]
         case "public":
-            return [f"{name} was declared public: no guarantee is claimed for it, and the tickets cost nothing"]
+            return [f"{plan.dataset.part} was declared public: no guarantee is claimed for it, and the tickets cost nothing"]
         case "dp":
             return [
                 "the tickets are post-processing of one release, which goes along with them and counts with whatever is"

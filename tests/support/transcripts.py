@@ -10,7 +10,7 @@ A transcript is read line by line::
     [2]                                             its exit code, unless that is 0
     $ cat > r.toml                                  writes a file, or adds to it (>>): the lines that begin with "> "
     > [recipe]
-    $ cat pub/ledger.jsonl                          shows a file; of tensors, their names, types and shapes
+    $ cat pub/lineage.json                          shows a file; of tensors, their names, types and shapes
     $ ls pub                                        lists the files in a folder
 
 What differs between two machines, or between two times, is replaced before anything is compared: times, dates, seconds,
