@@ -98,7 +98,7 @@ COMMANDS = [
             ),
             Later(
                 "verify",
-                "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its ledger.",  # noqa: E501
+                "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.",  # noqa: E501
                 "tickets:VerifyRequest",
             ),
             Later(
@@ -158,7 +158,7 @@ COMMANDS = [
             ),
             Later(
                 "ledger",
-                "Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.",
+                "Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.",  # noqa: E501
                 "privacy:LedgerOptions",
             ),
             Later(
@@ -166,7 +166,9 @@ COMMANDS = [
                 "Compute the figures of a card or a page again, from the entries in it, and say what differs.",
                 "privacy:CheckOptions",
             ),
-            Later("budget", "Show the budget that a ledger sets on its population, or set one.", "privacy:BudgetOptions"),
+            Later(
+                "budget", "Show the budget that a ledger sets on its population, or set one.", "privacy:BudgetOptions"
+            ),
             Later(
                 "apart",
                 "Declare that another population has nobody in common with that of a ledger.",
@@ -245,7 +247,11 @@ COMMANDS = [
                 "Draft the public schema of a table, or find under DP what is private in a draft.",
                 "datasets:SchemaRequest",
             ),
-            Later("overlap", "Rows that two files share, for the eyes of their owner.", "datasets:OverlapRequest"),
+            Later(
+                "overlap",
+                "Rows that two files share, whatever their labels: for the eyes of their owner.",
+                "datasets:OverlapRequest",
+            ),
         ],
     ),
 ]

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from dpltm.tickets.ledger_file import open_ledger as open_ledger
 
 
-_HOMES = {"load": "artifacts", "save": "artifacts", "open_ledger": "ledger_file"}
-
-
 def __getattr__(name: str) -> Any:
     """``save`` and ``load``, which need torch, and ``open_ledger``, when they are first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"dpltm.tickets.{_HOMES[name]}"), name)
+    if name in ("load", "save"):
+        return getattr(importlib.import_module("dpltm.tickets.artifacts"), name)
+    if name == "open_ledger":
+        return importlib.import_module("dpltm.tickets.ledger_file").open_ledger
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -101,7 +101,12 @@ def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float
 
 
 def violated(lower_bound: float, certified: float, nominal: float | None) -> list[str]:
-    """Return which claims a lower bound refutes, ``certified`` and ``nominal``; a nominal one may be None, for no claim."""
+    """Return which claims a lower bound refutes, by their names.
+
+    Args:
+        lower_bound: of epsilon.
+        certified, nominal: what is claimed; None where there is no nominal claim.
+    """
     claims = {"certified": certified, "nominal": nominal}
     return [name for name, epsilon in claims.items() if epsilon is not None and lower_bound > epsilon]
 

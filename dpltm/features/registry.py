@@ -6,16 +6,12 @@ one is made. A new kind is one :class:`MapKind`, and one call of ``MAPS.register
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Literal, Protocol
 
-import numpy as np
-
-from dpltm.errors import DataError, InputError, did_you_mean
+from dpltm.errors import InputError, did_you_mean
 from dpltm.registry import Deferred, Parameter, Registry
 
 if TYPE_CHECKING:
@@ -413,25 +409,3 @@ class Transform(Protocol):
     def __call__(self, x: Tensor) -> Tensor:
         """Records in the unit range, ``(n, *shape)``, to ``(n, channels, height, width)`` or ``(n, features)``."""
         ...
-
-
-def bundled_tensors(name: str, digest: str) -> dict[str, np.ndarray]:
-    """The tensors of a file of this package.
-
-    Args:
-        name: of the file.
-        digest: SHA-256 (hex) of its bytes.
-
-    Raises:
-        DataError: it is not there, or is not that file.
-    """
-    from safetensors.numpy import load
-
-    try:
-        body = resources.files(__package__).joinpath(name).read_bytes()
-    except OSError:
-        body = b""
-    if hashlib.sha256(body).hexdigest() != digest:
-        raise DataError(f"{name}, which comes with dpltm, is not what was bundled; install dpltm again")
-    tensors: dict[str, np.ndarray] = load(body)
-    return tensors

@@ -127,7 +127,7 @@ class ApartOptions:
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """Compute the figures of a card or a page again, from the events in it, and say what differs.
+    """Compute the figures of a card or a page again, from the entries in it, and say what differs.
 
     Nothing is signed. It shows figures and words that do not follow from the events; the events are taken at their word.
 

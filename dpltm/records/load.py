@@ -116,7 +116,7 @@ def load(
         for name, value in told.items():
             if value is not None:
                 raise DataError(f"`{name}`: the schema says what the columns hold; drop `{name}`")
-    asked = (dataset, Columns(label, units, known), bounds, classes, test, words, length, home, rows_coincide)
+    asked = (dataset, Columns(label, units, known), (bounds, classes), test, words, length, home, rows_coincide)
     if dataset_cache is None:
         return take_part(_whole(*asked), subset, records, for_training)
     paths = (Path(dataset), home / f"{dataset}.npz", Path(test or ""))
@@ -148,8 +148,7 @@ class Columns(NamedTuple):
 def _whole(
     dataset: str,
     columns: Columns,
-    bounds: tuple[float, float] | None,
-    classes: int | None,
+    declared: tuple[tuple[float, float] | None, int | None],
     test: str | None,
     words: int | None,
     length: int | None,
@@ -164,9 +163,10 @@ def _whole(
     part = _test_split(dataset, train, part, None if hold_out is not None else test, columns, layout)
     tables = _tables(train, part, words, length, layout)
     schema = columns.schema
-    declared = (bounds, classes) if schema is None else ((0.0, 1.0), len(schema.label.values))
+    if schema is not None:
+        declared = (0.0, 1.0), len(schema.label.values)
     if train.facts is not None:
-        declared = (bounds or train.facts[0], classes or train.facts[1])
+        declared = declared[0] or train.facts[0], declared[1] or train.facts[1]
     whole = settle(name, train, part, description, declared, tables, hold_out=hold_out, rows_coincide=rows_coincide)
     if train.facts is not None:  # nobody is among them, so that how many there are is public
         whole = replace(whole, synthetic=True, records_origin="described", classes_origin="described")

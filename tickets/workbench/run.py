@@ -84,7 +84,16 @@ def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
 
 
 def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
-    """Run the three stages that a TOML file describes. Arguments and errors as :func:`run`."""
+    """Run the three stages that a TOML file describes.
+
+    Args:
+        path: of the file.
+        options: what the run decides for all stages.
+        progress: told how far it is.
+
+    Raises:
+        InputError, ArtifactError, BudgetError: as :func:`run`.
+    """
     return run(options, read_pipeline(read_toml(path), path, options), progress)
 
 

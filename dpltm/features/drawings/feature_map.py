@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from dpltm.features.drawings.strokes import SIDE
 from dpltm.features.image import check_resizable, colours_first
-from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE, bundled_tensors
+from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE
+from dpltm.records.bundled import bundled_tensors
 
 GREY = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in the brightness of an image (ITU-R BT.601)."""

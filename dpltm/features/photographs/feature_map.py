@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from dpltm.features.image import check_resizable, colours_first
 from dpltm.features.photographs.leaves import SIDE
-from dpltm.features.registry import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE, bundled_tensors
+from dpltm.features.registry import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
+from dpltm.records.bundled import bundled_tensors
 
 
 class Photographs:

@@ -1,0 +1,112 @@
+"""``dpltm audit``: a claim on disk is attacked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dpltm.audit.findings import violated
+from dpltm.audit.local import local_bound
+from dpltm.audit.one_run import check_confidence
+from dpltm.errors import ArtifactError, InputError, as_flags
+from dpltm.options.audit import AuditRequest
+from dpltm.privacy.statement import json_figure
+from dpltm.randomness.noise import SecureSource
+from dpltm.stages.progress import Progress
+from dpltm.tickets.accounts import ledger_of
+from dpltm.tickets.audit_plot import write_audit_plot
+from dpltm.tickets.curve_files import new_picture
+from dpltm.tickets.run import load_run
+from dpltm.tickets.scheme_files import load_scheme
+from dpltm.tickets.store import find_set
+from dpltm.tickets.workbench.opening import services
+from dpltm.tickets.workbench.records import open_dataset
+from dpltm.verbs.audit import audit, audit_tickets, demo
+
+MESSAGES = "likelihood ratios of messages of two records"
+MASKS = "made-up records with a feature that no record has, found by masks alone"
+
+
+def attack(request: AuditRequest, progress: Progress) -> dict[str, Any]:
+    """Return the JSON answer; the plot is written if one was asked for."""
+    check_confidence(request.confidence)
+    picture = new_picture(request.plot)
+    target = request.target or ""
+    if target == "demo":
+        body = _demo(request, progress)
+    elif (Path(target) / "config.json").is_file():
+        body = _run(request, target, progress)
+    elif (Path(target) / "scheme.json").is_file():
+        body = _scheme(request, target)
+    else:
+        body = _tickets(request, target, progress)
+    body = {"audited": target, **body, "confidence": request.confidence}
+    if picture is not None:
+        write_audit_plot(picture, body.get("rows", [body]))
+    return as_flags({**body, "plot": request.plot})
+
+
+def _without_records(request: AuditRequest, why: str) -> None:
+    if request.dataset is not None:
+        raise InputError(f"`dataset`: {why}; leave `dataset` out")
+
+
+def _demo(request: AuditRequest, progress: Progress) -> dict[str, Any]:
+    """Claims on the digits, a row each."""
+    _without_records(request, "the demo is on the embedded digits")
+    found = demo(open_dataset(replace(request, dataset="digits")), services(progress), request.confidence)
+    rows = [
+        {"audited": one.what, **_claims(one.certified, one.nominal, one.lower_bound, one.violates)} for one in found
+    ]
+    return {"rows": rows, "violates": list(dict.fromkeys(name for one in found for name in one.violates))}
+
+
+def _run(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
+    """What canaries saw in a training."""
+    _without_records(request, "a run was attacked while it was trained")
+    progress.say("looking for the canaries")
+    return audit(load_run(Path(target)), confidence=request.confidence, delta=request.delta).to_json()
+
+
+def _scheme(request: AuditRequest, target: str) -> dict[str, Any]:
+    """Messages of two records, told apart."""
+    _without_records(request, "the records that a scheme is attacked with are made up")
+    answer = load_scheme(Path(target)).answer
+    bound = local_bound(answer, request.messages, request.confidence, SecureSource())
+    fallen = violated(bound, answer.certified, answer.nominal)
+    told = _claims(answer.certified, answer.nominal, bound, fallen)
+    return {**told, "delta": 0.0, "method": MESSAGES, "canaries": None, "messages": request.messages}
+
+
+def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
+    """Masks that tell who is among the records."""
+    try:
+        tickets = find_set(target)
+    except ArtifactError:
+        if (Path(target) / "tickets.json").exists():
+            raise
+        raise InputError(
+            f"{target}: neither a run, a ticket set nor a scheme; name what dpltm train, generate or latent scheme made"
+        ) from None
+    dataset = open_dataset(request)
+    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+    found = audit_tickets(
+        tickets, dataset, ledger, services(progress), confidence=request.confidence, unprotected=request.unprotected
+    )
+    claims, masks = found.claims, found.masks
+    assert claims.nominal is not None
+    return {
+        **_claims(claims.certified.epsilon, claims.nominal.epsilon, masks.lower_bound, found.violates),
+        "delta": 0.0,
+        "method": MASKS,
+        "canaries": masks.canaries,
+        "correct": masks.correct,
+        "supermask": found.supermask,
+        "shuffled_mask": found.shuffled,
+    }
+
+
+def _claims(certified: float, nominal: float | None, lower_bound: float, violates: list[str]) -> dict[str, Any]:
+    claims = {"certified": json_figure(certified), "nominal": None if nominal is None else json_figure(nominal)}
+    return {"lower_bound": lower_bound, **claims, "violates": violates}
