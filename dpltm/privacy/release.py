@@ -2,7 +2,7 @@
 
 Every verb comes here. It makes a :class:`Release` from its options, which can be priced without a secret; :func:`pay` checks
 it, mints the secret key, keeps that in the checkpoint, enters the entry under the ledger's lock, synced, and only then lets
-the release draw. Private arrays are opened by :class:`Secret` values alone, and a secret is the key of an entry on record.
+the release draw. A :class:`Secret` is the key of an entry on record: all randomness of the release follows from it.
 
 What holds, whenever the process is killed: a value that was drawn has its entry; an entry without a value costs, and is
 found again by its id; no key is ever paid twice, so no two noisy values share one noise.
@@ -44,12 +44,12 @@ def release_id(key: bytes) -> Id:
 
 @dataclass(frozen=True)
 class Secret:
-    """The key of a release that was paid for: everything random of it follows from these bits, and it opens its records.
+    """The key of a release that was paid for: everything random of it follows from these bits.
 
     Attributes:
         entry: of the release, as it is on record.
-        key: 256 bits; whoever has them can take the noise away. None where values were drawn already: a checkpoint then
-            holds the states of its sources, which tell nothing of what was drawn before.
+        key: 256 bits; whoever has them can take the noise away. None where work goes on from the states of its sources, which
+            tell nothing of what was drawn before.
 
     Guarantees:
         The entry is that of the key, and some ledger holds it. A secret stays in its process.
@@ -106,7 +106,7 @@ class Release(Protocol[T_co]):
         """Yield the values that the entry pays for.
 
         Args:
-            secret: of the release; opens its records.
+            secret: of the release.
             at: the state of a checkpoint to go on from; None to begin.
         """
         ...
@@ -118,7 +118,8 @@ class Held:
 
     Attributes:
         id: of the release.
-        key: its secret key; None as soon as something was drawn.
+        key: its secret key; None once a checkpoint holds the states of its sources instead. Until then what was drawn is
+            drawn again from it, and nobody was told.
         state: where it is, to be read by the release; None where nothing was drawn.
     """
 
@@ -269,7 +270,7 @@ def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper
 def _go_on(
     plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper: Keeper, held: Held
 ) -> Paid[T] | None:
-    """The release that a checkpoint is of; None where it was never entered and drew nothing."""
+    """The release that a checkpoint is of; None where no ledger paid for the key: then it is dropped, and nothing was told."""
     book = ledger.book
     known = next((entry for entry in book.entries if entry.id == held.id), None)
     if known is None and held.state is None:

@@ -9,7 +9,6 @@ their number: the statement says so.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -45,7 +44,7 @@ from dpltm.training.descent import Descent
 from dpltm.training.evaluation import accuracy, count_correct
 from dpltm.training.run import Run
 from dpltm.training.start import StartingPoint, starting_point
-from dpltm.verbs.train import Draft, Sources, Training, config_of, draft, prepare
+from dpltm.verbs.train import Draft, Sources, Training, config_of, draft, in_a_copy, prepare
 from dpltm.verbs.tune import Setting, front_of, to_try
 from dpltm.verbs.tune import check_private as check_private_search
 
@@ -95,7 +94,7 @@ class Search:
         """Refuse a network or records that cannot be trained, or features that cannot be had."""
         check_private(self.account, self.entry.part)
         for training in {id(each.start): each for each in self.trainings}.values():
-            prepare(_anew(training), Sources.unused())
+            prepare(in_a_copy(training), Sources.unused())
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Best]:
         """Search, and yield the best try. Arguments as :meth:`Release.draw`."""
@@ -380,17 +379,12 @@ def noisy_score(right: int, noise_std: float, source: RandomSource) -> float:
     return float(gaussian_mechanism(np.array([float(right)]), noise_std, source)[0])
 
 
-def _anew(training: Training) -> Training:
-    """The same with a network of its own, to be trained in place."""
-    return replace(training, start=replace(training.start, model=copy.deepcopy(training.start.model)))
-
-
 def _try(plan: Search, position: _Position, spent: str) -> _Position:
     """One try, and where the search is after it; who watches is told what is ``spent``."""
     draws = _draws_of(position)
     (first, coin), sources = secret_draws(draws, 2), secret_sources(draws)
     number = int(first * len(plan.trainings))  # each as likely, within 2^-44
-    training = _anew(plan.trainings[number])
+    training = in_a_copy(plan.trainings[number])
     model, dataset, services = training.start.model, training.dataset, plan.services
     descent = Descent(prepare(training, sources))
     with services.progress.progress(f"try {position.done + 1}, training under DP", training.config.steps) as step:

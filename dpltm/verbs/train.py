@@ -7,6 +7,7 @@ features, their second moments, the noisy steps, and counts of right answers on 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import time
@@ -565,10 +566,11 @@ def plan(
     start, dataset, notes = drafted.start, drafted.dataset, list(drafted.notes)
     account = book.own_account(drafted.lineage) if own else book.account(drafted.lineage)
     facts = _facts(drafted, ledger, options)
-    if known is not None:
-        made, mechanism = head.Before(*known.of(GaussianRelease)), known.of(NoisySgd)[0]
+    counts: tuple[Guarantee, ...]
+    if known is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
+        made, counts, (paid,) = head.Before(*known.of(GaussianRelease)), known.of(Guarantee), known.of(NoisySgd)
+        mechanism = replace(drafted.mechanism, steps=paid.steps, noise_multiplier=paid.noise_multiplier)
         account = replace(account, entries=tuple(entry for entry in account.entries if entry.id != known.id))
-        entry = known
     else:
         before = Planned(account, drafted.part)
         made = _before_steps(options, drafted, before)
@@ -576,11 +578,10 @@ def plan(
         asked = head.for_steps(options, made)
         before = replace(before, others=(*made.mechanisms, *counts))
         mechanism = _with_noise(asked, drafted.mechanism, before, services)
-        words = f"training, {drafted.config.filtered}, {start.mask.live:,} live weights"
-        digest = hashlib.sha256(canonical(facts).encode()).hexdigest()
-        entry = Entry(
-            "release", drafted.part, (*made.mechanisms, mechanism, *counts), words, digest, unit=dataset.unit
-        )
+    words = f"training, {drafted.config.filtered}, {start.mask.live:,} live weights"
+    digest = hashlib.sha256(canonical(facts).encode()).hexdigest()
+    mechanisms = (*made.mechanisms, mechanism, *counts)
+    entry = Entry("release", drafted.part, mechanisms, words, digest, unit=dataset.unit)
     check_canaries(options.audit, start.mask.live, mechanism.noise_multiplier)
     if mechanism.steps < drafted.mechanism.steps:
         notes.append(
@@ -608,7 +609,7 @@ def plan(
 
 
 def _facts(drafted: Draft, ledger: Ledger, options: TrainOptions) -> dict[str, Any]:
-    """What a training is of; of the records a keyed digest, in their order: results of two others would share noise."""
+    """What a training is of. The records enter as a keyed digest in their order: with others one key would noise two sums."""
     start, feature_map = drafted.start, drafted.dataset.feature_map
     return {
         "options": {name: value for name, value in asdict(options).items() if value is not None},
@@ -656,10 +657,16 @@ def train_start(
     if options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
 
+    rehearsed: list[Training] = []
+
     def planned(book: Book, known: Entry | None) -> Training:
         made = plan(start, dataset, options, ledger, book, services, known=known, own=own)
-        book.account(made.lineage).check_budget((made.entry,) if known is None else ())
-        if options.eval_private is None:  # now that nothing is refused any more; and then it is planned once more
+        if known is None and not rehearsed:  # nothing is entered, and no checkpoint begun, that cannot be trained
+            book.account(made.lineage).check_budget((made.entry,))
+            prepare(in_a_copy(made), Sources.unused(options.noise))
+            rehearsed.append(made)
+        if options.eval_private is None:
+            # the test split is measured exactly, so it is declared first; that moves the head, and pay plans again (Moved)
             ledger.exclude(dataset)
         return replace(made, ranks=ranks, checkpoints=checkpoints)
 
@@ -855,8 +862,17 @@ class Sources:
         return {name: source.state for name, source in vars(self).items() if source is not None}
 
 
+def in_a_copy(training: Training) -> Training:
+    """Return the same with a network of its own, to be trained, or tried out, in place."""
+    return replace(training, start=replace(training.start, model=copy.deepcopy(training.start.model)))
+
+
 def _drawn(training: Training, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
-    """Releases the mean and the moments, and takes the noisy steps."""
+    """Draw the centre, then the moments, then take the noisy steps on features so centred, from a checkpoint if there is one.
+
+    Yields once, at the end. Noise is added in ``NoisyGradients.backward``, which each step of ``Descent.run`` calls: sample,
+    filtered sum, noise.
+    """
     options, services, ranks, made = training.options, training.services, training.ranks, training.before_steps
     if at is None:
         sources = Sources.of_secret(secret, options.noise, options.audit is not None)
@@ -874,7 +890,7 @@ def _drawn(training: Training, secret: Secret, at: Checkpoint | None) -> Iterato
         descent = Descent(prepare(training, sources), newton)
     elif made.mean is not None:
         descent = Descent(prepare(training, sources))
-    drawn = Drawn() if at is None else _go_on(training, descent, at)
+    drawn = Drawn() if at is None else _resumed(training, descent, at)
     drawn.dataset, drawn.descent = training.dataset, descent
     if ranks is not None:
         _begin(ranks, training, descent, drawn.reached(options.stop_at))
@@ -1067,7 +1083,7 @@ def _checkpoint(
     return Checkpoint(f"step {descent.step} of {training.mechanism.steps}", state, tensors)
 
 
-def _go_on(training: Training, descent: Descent, held: Checkpoint) -> Drawn:
+def _resumed(training: Training, descent: Descent, held: Checkpoint) -> Drawn:
     """Takes a training to where a checkpoint was taken."""
     try:
         audit = {name: value for name, value in held.tensors.items() if name.startswith(AUDIT)}

@@ -32,7 +32,7 @@ from dpltm.training.evaluation import accuracy
 from dpltm.training.private_loop import PrivateLoop
 from dpltm.training.run import Run
 from dpltm.training.start import default_network, fresh, from_round, starting_point
-from dpltm.verbs.train import facts_of, planned_statement, train_start
+from dpltm.verbs.train import facts_of, plan, planned_statement, train_start
 from refusals import refused
 from stage_cases import (
     CLASSES,
@@ -654,3 +654,31 @@ def test_how_sums_are_computed_reaches_the_engine_and_costs_the_same():
     other = planned(noise_multiplier=4.0, physical_batch=7, precision="bfloat16")
     assert other.config == replace(plain.config, physical_batch=7, precision="bfloat16")
     assert planned_statement(other).certified == planned_statement(plain).certified
+
+
+def test_what_fails_on_made_up_records_costs_nothing(ledger, monkeypatch):
+    """Layers, losses, kernels and compilers are tried out before anything is entered."""
+
+    def failing(*_, **__):
+        raise InputError("`compile`: fails on made-up records")
+
+    monkeypatch.setattr("dpltm.training.descent.RecordGradients.check", failing)
+    start = from_round(ticket_set(), 2)
+    dataset = records(0, test=40)
+    assert "made-up records" in refused(train_start, start, dataset, TrainOptions(steps=2, epsilon=1.0), ledger)
+    assert ledger.entries == ()
+
+
+def test_a_training_goes_on_with_its_own_facts_alone(ledger):
+    """What its entry says is compared with what is asked for now, and not with itself."""
+    entry = train_start(from_round(ticket_set(), 2), records(0), TrainOptions(steps=2, epsilon=1.0), ledger).entry
+    made = plan_again(entry, TrainOptions(steps=2, epsilon=1.0), ledger)
+    assert replace(made.entry, id=entry.id, home=entry.home, sequence=1, day=entry.day) == entry
+    for other in ({"clip_norm": 0.5}, {"batch_size": 20.0}, {"lr": 2.0}):
+        made = plan_again(entry, TrainOptions(**{"steps": 2, "epsilon": 1.0, **other}), ledger)
+        assert replace(made.entry, id=entry.id, home=entry.home, sequence=1, day=entry.day) != entry
+
+
+def plan_again(entry, options, ledger):
+    start, services = from_round(ticket_set(), 2), Services()
+    return plan(start, records(0), options, ledger, ledger.book, services, known=entry)
