@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from dpltm.networks import build
-from dpltm.tickets.files import new_folder
-from dpltm.tickets.run import load_run, write_run
+from dpltm.tickets.files import new_folder, write_lineage
+from dpltm.tickets.run import load_run, weights_of, write_run
 from refusals import told
 
 METRICS = [{"step": 1, "epsilon": 0.5, "accuracy": None}, {"step": 2, "epsilon": "inf", "accuracy": 0.25}]
@@ -30,6 +30,7 @@ def written(tmp_path, tickets, monkeypatch):
     config = {"model": "mlp:8", "features": 64, "classes": 10, "bounds": [0.0, 16.0], "more": {"a": 1}}
     with new_folder(R) as folder:
         write_run(folder, config, model, tickets.tickets[2].mask, METRICS)
+        write_lineage(folder, tickets.lineage, weights_of(model, tickets.tickets[2].mask))
     return model
 
 
@@ -39,12 +40,13 @@ def test_round_trip(written, tickets):
     assert run.bounds == (0.0, 16.0)
     assert run.config["more"] == {"a": 1}
     assert run.path == R
+    assert run.lineage == tickets.lineage
     x = torch.rand(5, 64)
     assert torch.equal(run.model(x), written(x))
 
 
 def test_files(raw, tickets):
-    tensors, documents = ("mask.safetensors", "model.safetensors"), ("config.json", "environment.json")
+    tensors, documents = ("mask.safetensors", "model.safetensors"), ("config.json", "environment.json", "lineage.json")
     assert {path.name for path in R.iterdir()} == {*tensors, *documents, "metrics.jsonl"}
     assert [json.loads(line) for line in (R / "metrics.jsonl").read_text().splitlines()] == METRICS
     environment = json.loads((R / "environment.json").read_text())
