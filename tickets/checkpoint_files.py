@@ -146,9 +146,8 @@ class CheckpointFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._listen(False)
-        if self._lock is not None:
-            if not self._file.exists():
-                self._remove()
+        if self._lock is not None and not self._file.exists():
+            self._remove()
         self._release()
         if kind is KeyboardInterrupt and self._last is not None:
             raise self._interrupted() from None

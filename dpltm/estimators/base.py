@@ -516,7 +516,9 @@ class TicketEstimator(BaseEstimator):
         """
         spent = self._spent
         try:
-            account = None if self.ledger is None and not spent.lineage.paid else self._open_ledger().account(spent.lineage)
+            account = (
+                None if self.ledger is None and not spent.lineage.paid else self._open_ledger().account(spent.lineage)
+            )
         except InputError:  # the ledger stayed behind: what went along counts
             account = Account.of((), spent.lineage, unit=spent.lineage.paid[0].unit) if spent.lineage.paid else None
         if account is None or not account.paid:  # of a file that processes share, what they entered counts

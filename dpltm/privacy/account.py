@@ -383,7 +383,7 @@ def check_declared(account: Account, part: Part, kind: str) -> None:
 
 
 def _meets(one: Part, other: Part) -> bool:
-    """Whether two parts share records, as far as that is known: of one snapshot; by their rows; or of a file that changed."""
+    """Whether two parts share records, as far as is known: of one snapshot; by their rows; or of a file that changed."""
     if one.snapshot is not None and one.snapshot == other.snapshot:
         return one.overlaps(other)
     if share(one, other):

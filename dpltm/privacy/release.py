@@ -48,8 +48,8 @@ class Secret:
 
     Attributes:
         entry: of the release, as it is on record.
-        key: 256 bits; whoever has them can take the noise away. None where work goes on from the states of its sources, which
-            tell nothing of what was drawn before.
+        key: 256 bits; whoever has them can take the noise away. None where work goes on from the states of its sources,
+            which tell nothing of what was drawn before.
 
     Guarantees:
         The entry is that of the key, and some ledger holds it. A secret stays in its process.
@@ -270,7 +270,7 @@ def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper
 def _go_on(
     plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper: Keeper, held: Held
 ) -> Paid[T] | None:
-    """The release that a checkpoint is of; None where no ledger paid for the key: then it is dropped, and nothing was told."""
+    """The release that a checkpoint is of; None where no ledger paid for the key: it is dropped, and nothing was told."""
     book = ledger.book
     known = next((entry for entry in book.entries if entry.id == held.id), None)
     if known is None and held.state is None:

@@ -232,9 +232,8 @@ class Rows:
     """The records of one split as they were read, before any schema: what tells one from another.
 
     A public hash looks at one record, or one person, and at nothing else, so that a record more or less changes the part
-    that it falls into and no other (privacy-model.md 1.5). It is the same for everybody. It does not depend on the order of the
-    file, on how wide its numbers are, on which column is the label, or on a schema. Numbers count as float32, so 1 is 1.0
-    and True.
+    that it falls into and no other (privacy-model.md 1.5). It is the same for everybody, whatever the order of the file, the
+    width of its numbers, the column of the label, or a schema. Numbers count as float32, so 1 is 1.0 and True.
 
     Attributes:
         x: cells, ``(n, ...)``, as stored; of a table also those of the column that says whose a record is.
@@ -300,7 +299,9 @@ class Rows:
             return Marks(rows)
         names = [name.encode() for name in self.units.tolist()]
         pairs = (row + b" " + name for row, name in zip(self._features(by_name=True), names, strict=True))
-        return Marks(rows, digests(set(names), self.units_name), digests(pairs, (shape, self.units_name)), self.units_name)
+        return Marks(
+            rows, digests(set(names), self.units_name), digests(pairs, (shape, self.units_name)), self.units_name
+        )
 
     def public_hashes(self) -> np.ndarray:
         """A number from 0 to ``HASHES`` - 1 for each record, ``(n,)`` int64, from what it holds alone.

@@ -16,7 +16,6 @@ from dpltm.stages.services import Services
 from dpltm.training.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error
 from dpltm.training.run import Run
 
-
 UNKNOWN = (
     "whether these records were trained on cannot be checked here, where another ledger is open than that which paid for the"
     " run; its accuracy on those is private"

@@ -362,7 +362,9 @@ def _provenance_notes(plan: GenerationPlan) -> list[str]:
                 "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round"
             ]
         case "public":
-            return [f"{plan.dataset.part} was declared public: no guarantee is claimed for it, and the tickets cost nothing"]
+            return [
+                f"{plan.dataset.part} was declared public: no guarantee is claimed for it, and the tickets cost nothing"
+            ]
         case "dp":
             return [
                 "the tickets are post-processing of one release, which goes along with them and counts with whatever is"

@@ -609,7 +609,7 @@ def plan(
 
 
 def _facts(drafted: Draft, ledger: Ledger, options: TrainOptions) -> dict[str, Any]:
-    """What a training is of. The records enter as a keyed digest in their order: with others one key would noise two sums."""
+    """What a training is of; of the records a keyed digest in their order: with others one key would noise two sums."""
     start, feature_map = drafted.start, drafted.dataset.feature_map
     return {
         "options": {name: value for name, value in asdict(options).items() if value is not None},
@@ -868,7 +868,7 @@ def in_a_copy(training: Training) -> Training:
 
 
 def _drawn(training: Training, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
-    """Draw the centre, then the moments, then take the noisy steps on features so centred, from a checkpoint if there is one.
+    """Draw the centre, then the moments, then take the noisy steps on features so centred; or go on from a checkpoint.
 
     Yields once, at the end. Noise is added in ``NoisyGradients.backward``, which each step of ``Descent.run`` calls: sample,
     filtered sum, noise.

@@ -28,8 +28,8 @@ from dpltm.privacy.entry import Entry, Head, Id, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, Moved
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee
 from dpltm.privacy.release import Held, InMemory, Paid, Secret, pay, price, release_id
-from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.files import sync
+from dpltm.tickets.ledger_file import open_ledger
 
 STEPS = 3
 NOTHING = Lineage()

@@ -154,7 +154,9 @@ def test_a_ledger_that_is_not_to_be_written(cli, disk, tree):
     read_only(disk)
     before = tree()
     said = one_line(cli(*TRAIN, "--ledger", str(disk / "l.jsonl")))
-    assert said.startswith(f"error: {disk}/l.jsonl: the ledger cannot be written: Read-only file system; nothing was spent")
+    assert said.startswith(
+        f"error: {disk}/l.jsonl: the ledger cannot be written: Read-only file system; nothing was spent"
+    )
     assert tree() == before
 
 

@@ -43,7 +43,8 @@ def test_persons_are_protected(cli, entries):
     assert certified["epsilon"] == pytest.approx(epsilon((NoisySgd(10 / 40, 4, 2.0, 1.0),), 1e-3), rel=1e-6)
     notes = body["privacy"]["notes"]
     assert (
-        "a person is all records that share a value of 'who'; at most 3 of each count, those of the lowest public hashes where"
+        "a person is all records that share a value of 'who'; at most 3 of each count, those of the lowest public hashes"
+        " where"
         " there are more"
     ) in notes
     assert any(note.startswith("the number of persons (40) was counted and is treated as public") for note in notes)

@@ -12,9 +12,9 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
+from dpltm import tickets as artifacts
 from dpltm.privacy.account import Account
 from dpltm.privacy.figures import percent
-from dpltm import tickets as artifacts
 from dpltm.records import load
 from dpltm.tickets.ticket_set import load_ticket_set
 
@@ -50,9 +50,7 @@ def test_the_budget_covers_selection_and_training(cli, entries):
     assert (made["kind"], selection["mechanisms"][0]["mechanism"]) == ("public", "selection")
     (steps,) = training["mechanisms"]
     accountant = PLDAccountant(value_discretization_interval=1e-4)  # dp-accounting's own, on the training alone
-    step = dp_event.PoissonSampledDpEvent(
-        steps["sampling_rate"], dp_event.GaussianDpEvent(steps["noise_multiplier"])
-    )
+    step = dp_event.PoissonSampledDpEvent(steps["sampling_rate"], dp_event.GaussianDpEvent(steps["noise_multiplier"]))
     alone = accountant.compose(dp_event.SelfComposedDpEvent(step, steps["steps"])).get_epsilon(1e-5)
     certified = trained["privacy"]["certified"]["epsilon"]
     assert alone < 0.95, "a good part of the budget went to the selection"

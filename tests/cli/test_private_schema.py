@@ -348,9 +348,7 @@ def test_releases_that_were_changed_are_refused(cli, refused):
         Path("f.toml").write_text(text.replace(old, new))
         assert refused(*train).startswith("--schema f.toml: its lineage is damaged")
     Path("f.toml").write_text(re.sub("(?m)^lineage = .*", "found = []", text))
-    assert refused(*train) == (
-        "--schema f.toml: written by dpltm before 0.3; find its bounds and values again"
-    )
+    assert refused(*train) == ("--schema f.toml: written by dpltm before 0.3; find its bounds and values again")
 
 
 def test_what_was_found_before_stays_with_the_schema(cli):

@@ -240,7 +240,8 @@ def test_more_rows_a_person_than_count_are_said(cli):
     data = ("--dataset", "d.csv", "--schema", "s.toml", "--unit-column", "who", "--per-unit", "1", "--delta", "1e-3")
     body = cli("train", "--dense", *data, "--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--json").json
     assert (
-        "a person is all records that share a value of 'who'; at most 1 of each count, those of the lowest public hashes where"
+        "a person is all records that share a value of 'who'; at most 1 of each count, those of the lowest public hashes"
+        " where"
         " there are more"
     ) in body["privacy"]["notes"]
 

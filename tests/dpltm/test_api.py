@@ -71,9 +71,7 @@ except AttributeError as error:
 
 def kinds(ledger: dpltm.Ledger) -> list[str]:
     """What a ledger holds: the kind of each entry, and of releases the mechanism."""
-    return [
-        entry.kind if entry.kind != "release" else type(entry.mechanisms[0]).__name__ for entry in ledger.entries
-    ]
+    return [entry.kind if entry.kind != "release" else type(entry.mechanisms[0]).__name__ for entry in ledger.entries]
 
 
 def test_one_ledger_of_the_process_pays_for_all(tickets):

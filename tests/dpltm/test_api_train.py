@@ -108,7 +108,7 @@ def test_a_winner_brings_its_draw_and_a_set_what_stands_in_front(tickets):
 @pytest.mark.parametrize("elsewhere", [False, True])
 @pytest.mark.parametrize("moved", [None, {"mode": "mask-only", "seed": 1}, {"round": 2}], ids=str)
 def test_whatever_is_made_of_a_set_that_was_drawn_from_brings_the_draw(tickets, moved, elsewhere):
-    """A round of the set, all of it for other records, or the round that won; whatever ledger the draw is in, it is priced."""
+    """A round of the set, all of it for other records, or the round that won; whatever ledger has the draw."""
     apart, another = Ledger(), Ledger()
     draw = {"eps1": 0.2, "score": "additive", "classes": CLASSES, "ledger": apart if elsewhere else another}
     winner = dpltm.select(tickets, *arrays(0), **draw)

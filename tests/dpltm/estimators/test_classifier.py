@@ -36,8 +36,8 @@ from dpltm.privacy.entry import NO_LINEAGE, Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import pay
-from stage_cases import kinds
 from dpltm.tickets.ledger_file import open_ledger
+from stage_cases import kinds
 
 FAST = {"epochs": 2, "noise": "fast"}
 
@@ -258,7 +258,9 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
     dpltm.train("mlp", x, (y == "low").astype(int), bounds=(0, 1), noise_multiplier=2.0, epochs=1, ledger=ledger)
     first, second = ledger.entries
     assert first.part.snapshot == second.part.snapshot, "records are known by what they were before they were scaled"
-    assert made.privacy_.certified.epsilon == Account(ledger.entries).epsilon(1e-5) > made.run_.privacy.certified.epsilon
+    assert (
+        made.privacy_.certified.epsilon == Account(ledger.entries).epsilon(1e-5) > made.run_.privacy.certified.epsilon
+    )
 
 
 # refusals
@@ -481,7 +483,9 @@ def test_a_score_on_the_training_records_is_paid_for_or_refused():
     x, y = table()
     made = classifier().fit(x, y)
     for few in (slice(None), slice(5)):
-        with pytest.raises(InputError, match=r"^`X`: records is protected .* or give `score_epsilon`, which pays for a score"):
+        with pytest.raises(
+            InputError, match=r"^`X`: records is protected .* or give `score_epsilon`, which pays for a score"
+        ):
             made.score(np.concatenate([x[few], x + 1]), np.concatenate([y[few], y]))
     fitted = made.privacy_.certified.epsilon
     made.set_params(score_epsilon=0.5)
@@ -498,7 +502,9 @@ def test_records_that_were_scored_for_free_cannot_be_trained_on():
     (x, y), (x_test, y_test) = table(), table(1, 50)
     made = classifier().fit(x, y)
     made.score(x_test, y_test)
-    with pytest.raises(InputError, match=r"^`X`: the scored records .* to cross-validate on private records give `score_eps"):
+    with pytest.raises(
+        InputError, match=r"^`X`: the scored records .* to cross-validate on private records give `score_eps"
+    ):
         made.fit(np.concatenate([x, x_test]), np.concatenate([y, y_test]))
 
 

@@ -57,7 +57,10 @@ COLUMNS = {
 def test_persons_are_protected(units: Any) -> None:
     made = classifier(per_unit=4).fit(X, Y, units=units)
     steps, unit = training(made)
-    assert (steps, unit) == (NoisySgd(10 / PERSONS, 10, 2.0, 1.0, bits="fast"), "user")  # of 50 persons, not of 200 records
+    assert (steps, unit) == (
+        NoisySgd(10 / PERSONS, 10, 2.0, 1.0, bits="fast"),
+        "user",
+    )  # of 50 persons, not of 200 records
     certified = made.privacy_.certified
     assert certified.unit == "user"
     assert certified.epsilon == pytest.approx(epsilon([steps], 1e-5), rel=1e-9)

@@ -116,7 +116,9 @@ def test_it_gives_the_bits_that_train_gives(filter, adjacency, records, noise):
     x, y = toy_data()
     mine, other = toy_model(), toy_model()
     mask = half_of(mine)
-    loop = make(mine, steps=6, filter=filter, mask=mask, provenance="data-free", adjacency=adjacency, records=records, **noise)
+    loop = make(
+        mine, steps=6, filter=filter, mask=mask, provenance="data-free", adjacency=adjacency, records=records, **noise
+    )
     optimizer = torch.optim.SGD(mine.parameters(), lr=0.3, momentum=0.9)
     for step in loop:
         step.backward()
@@ -310,7 +312,9 @@ def test_a_budget_set_on_the_records_is_enforced_before_anything_is_drawn():
     sources = {"sampling": untouched, "noise": untouched}
     alone = make(ledger=Ledger()).report().certified.epsilon
     told = refused(lambda: make(ledger=held(limit), **sources), kind=BudgetError)
-    assert told.startswith("budget: ") and f"{alone:.4g}" in told and "0.2" in told
+    assert told.startswith("budget: ")
+    assert f"{alone:.4g}" in told
+    assert "0.2" in told
     ledger = Ledger()
     loop = make(ledger=ledger, **sources)
     ledger.declare(limit)
@@ -402,7 +406,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"loss": functional.cross_entropy},
         "loss: shape (), expected one value for each of 11 records; use reduction='none'",
     ),
-    ({"mask": NOTHING, "provenance": "data-free"}, "mask: prunes every parameter that is not frozen, so there is nothing to train"),
+    (
+        {"mask": NOTHING, "provenance": "data-free"},
+        "mask: prunes every parameter that is not frozen, so there is nothing to train",
+    ),
     ({"model": nn.Flatten()}, "model: has no parameters"),
     ({"batch_size": 41}, f"`batch_size`: 41 {RECORDS}"),
     ({"batch_size": 21, "records": 20}, "`batch_size`: 21 is not between 0 and the 20 records"),

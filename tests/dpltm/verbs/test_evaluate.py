@@ -11,7 +11,6 @@ import torch
 from sklearn.datasets import load_digits
 
 import dpltm
-from dpltm.errors import InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
@@ -29,6 +28,7 @@ from refusals import refused
 from stage_cases import kinds
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
+
 
 def digits(start: int, stop: int, test: tuple[int, int] | None, name: str = "mine", **facts: Any) -> Dataset:
     held_out = None if test is None else (X[slice(*test)], Y[slice(*test)])
