@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -40,11 +41,11 @@ DENSE = "train --dense --model mlp:4 --steps 2 --noise-multiplier 5 --delta 1e-3
 TRAIN = "train --dataset b.npz --steps 2 --noise-multiplier 5 --delta 1e-3 --quiet"
 SETUP = (
     f"{PUBLIC} --out set",
-    f"{TRAIN} set@1 --ledger set/ledger.jsonl --out run",
+    f"{TRAIN} set@1 --out run",
     "select set --dataset b.npz --eps1 0.5 --score additive --delta 1e-3 --quiet",
     f"{TRAIN} --dense --features fourier:8,0.1 --components 2 --public a.npz --model mlp:4 --out seen",
     f"{TRAIN} --dense --model mlp:4 --ledger l.jsonl --out dense",
-    "privacy budget l.jsonl --dataset b.npz --epsilon 900 --delta 1e-3 --quiet",
+    "privacy budget l.jsonl --epsilon 900 --delta 1e-3 --quiet",
     "latent scheme --public a.npz --features unit --protocol rappor --epsilon 192 --label-epsilon 5 --out scheme --quiet",
     "latent encode scheme --dataset b.npz --delta 1e-3 --out m --quiet",
     f"{DENSE.removesuffix(' --dry-run')} --dataset v.csv --schema s.toml --out visits --quiet",
@@ -154,9 +155,9 @@ _SET = (
     "theta0.safetensors",
     "predictors.safetensors",
     "selection.json",
-    "ledger.jsonl",
+    "lineage.json",
 )
-_RUN = "config.json", "model.safetensors", "mask.safetensors", "ledger.jsonl"
+_RUN = "config.json", "model.safetensors", "mask.safetensors", "lineage.json"
 _INFO = "--bounds 0,16 --classes 3"
 KINDS: dict[str, Kind] = {
     "npz": Kind(("b.npz",), (*_data("{}", _INFO), "evaluate run --dataset {}", "predict run --input {} -o out.csv")),
@@ -189,8 +190,8 @@ KINDS: dict[str, Kind] = {
     ),
     "ledger": Kind(
         ("l.jsonl", "other.jsonl"),
-        ("privacy ledger {} --delta 1e-3", "privacy curve --ledger {} --delta 1e-3", "privacy budget {}", "privacy adopt {}",
-         f"{DENSE} --dataset b.npz --ledger {{}}", f"privacy budget {{}} {PRIVATE} --epsilon 950"),
+        ("privacy ledger {} --delta 1e-3", "privacy curve --ledger {} --delta 1e-3", "privacy budget {}",
+         f"{DENSE} --dataset b.npz --ledger {{}}", "privacy budget {} --epsilon 950"),
     ),
     "run": Kind(
         _within("run", *_RUN, "result.json", "metrics.jsonl"),
@@ -208,8 +209,8 @@ KINDS: dict[str, Kind] = {
         (f"latent encode scheme {PRIVATE} --out out --dry-run", LEARN.format("m")),
     ),
     "messages": Kind(("m",), (LEARN,)),
-    "journal": Kind(
-        _within("home/dpltm", "key.journal", "key.records/*", "key"),
+    "key and record": Kind(
+        ("l.key", "home/dpltm/ledgers.jsonl"),
         ("privacy ledger l.jsonl --delta 1e-3", "privacy budget l.jsonl", f"{DENSE} --dataset b.npz --ledger l.jsonl"),
     ),
     "cache": Kind(("cache/dpltm/features/*.npy",), (f"{DENSE} --dataset b.npz {FEATURES}", "evaluate seen --dataset b.npz")),
@@ -288,9 +289,9 @@ def damage(path: Path, others: list[Path], chance: random.Random) -> str:
     """
     ways: list[tuple[float, Callable[[Path, random.Random], None]]] = [(3, _bytes), (1, _length), (1, _place)]
     suffix = path.suffix
-    if suffix in (".json", ".jsonl", ".journal"):
+    if suffix in (".json", ".jsonl"):
         ways += [(8, _json), (2, _text)]
-    elif suffix in (".toml", ".csv", ".md", ".dat") or path.name in ("ids", "key"):
+    elif suffix in (".toml", ".csv", ".md", ".dat") or suffix == ".key":
         ways += [(6, _text)]
     elif suffix == ".safetensors":
         ways += [(5, _tensors)]
@@ -387,8 +388,8 @@ def _changed(body: Any, chance: random.Random) -> Any:
 
 def _json(path: Path, chance: random.Random) -> None:
     """Values, with the digests of what holds them made right again, so that the damage gets as far as it can."""
+    from dpltm.privacy.ledger import canonical, first_digest
     from dpltm.tickets.files import digest_of
-    from dpltm.tickets.journal import link
 
     lines = path.read_text().splitlines()
     if path.suffix == ".json":
@@ -400,24 +401,14 @@ def _json(path: Path, chance: random.Random) -> None:
         return
     number = chance.randrange(len(lines))
     row = json.loads(lines[number])
-    if number and isinstance(row.get("event"), dict) and chance.random() < 0.9:
-        rows = [json.loads(line) for line in lines]
-        rows[number]["event"] = _changed(row["event"], chance)
-        before: dict[Any, list[Any]] = {}
+    if number and isinstance(row.get("entry"), dict) and chance.random() < 0.9:
+        header, *rows = map(json.loads, lines)
+        rows[number - 1]["entry"] = _changed(row["entry"], chance)
+        digest, lines = first_digest(header["id"], header["population"], header["unit"]), lines[:1]
         for row in rows:
-            if "event" in row:
-                chain = before.setdefault(row.get("ledger"), [])
-                chain.append(link(chain, row["event"]))
-                row["digest"] = chain[-1].digest
-                row["event"] = json.loads(chain[-1].text)
-        if "ledger" in rows[-1]:
-            lines = [json.dumps(row) for row in rows]
-            for place, row in enumerate(rows):
-                if "event" in row:
-                    text = json.dumps(row["event"], sort_keys=True, separators=(",", ":"))
-                    lines[place] = f'{{"ledger": {row["ledger"]}, "digest": "{row["digest"]}", "event": {text}}}'
-        else:
-            lines = [json.dumps(row) for row in rows]
+            text = canonical(row["entry"])
+            digest = hashlib.sha256((digest + text).encode()).hexdigest()
+            lines.append(f'{{"entry": {text}, "digest": "{digest}"}}')
     else:
         lines[number] = json.dumps(_changed(row, chance))
     path.write_text("\n".join(lines) + "\n")
