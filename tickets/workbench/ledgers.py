@@ -32,7 +32,9 @@ def explain(options: LedgerOptions, progress: Progress) -> dict[str, Any]:
     entries = [entry for book in books for entry in book.entries]
     notes = best_of_notes(account, options.delta, method)
     if len(books) > 1:
-        notes.append("a draw is the first release only in the ledger in which it was made; here it counts as a later one")
+        notes.append(
+            "a draw is the first release only in the ledger in which it was made; here it counts as a later one"
+        )
     adaptive = account.filter_epsilon(options.delta)
     notes.append(
         f"epsilon {figure(adaptive)} also holds for releases that were chosen after looking at answers (a Renyi filter of"
@@ -85,13 +87,14 @@ def _parts(account: Account, delta: float, method: str) -> list[dict[str, Any]]:
     """What the pieces of an account come to, where it has several: no person is in two."""
     if len(account.pieces) < 2:
         return []
-    return [
+    rows = [
         {
             "records": sorted({str(entry.part) for entry in piece}),
             "epsilon": json_figure(replace(account, entries=piece).epsilon(delta, method)),
         }
         for piece in account.pieces
     ]
+    return sorted(rows, key=lambda row: row["records"])
 
 
 def budgets(options: BudgetOptions, progress: Progress) -> dict[str, Any]:
