@@ -8,6 +8,7 @@ from pathlib import Path
 from dpltm.errors import ArtifactError
 from dpltm.privacy.entry import RECORD
 from dpltm.privacy.ledger import Ledger
+from dpltm.records.catalogue import catalogue
 from dpltm.records.files import SUFFIXES
 from dpltm.records.ratings import SUFFIX
 from dpltm.tickets.files import check_writable
@@ -29,8 +30,15 @@ def ledger_path(dataset: str | None, named: str | None = None) -> Path:
     path = Path(dataset)
     separators = {os.sep, os.altsep or os.sep}
     if separators & set(dataset) or path.suffix.lower() in (*SUFFIXES, SUFFIX):
-        return path.parent / BESIDE
-    return Path(f"{dataset}.ledger.jsonl")
+        return path.resolve().parent / BESIDE  # where it really lies: a link to it is of the same people
+    return Path(f"{_people_of(dataset)}.ledger.jsonl")
+
+
+def _people_of(name: str) -> str:
+    """The dataset of the catalogue that one is a part, or another form, of: both are of the same people."""
+    known = catalogue()
+    whole = (each for each in known if name.startswith(f"{each}-") and not known[name].made_up)
+    return next(whole, name) if name in known else name
 
 
 def ledger_of(

@@ -30,7 +30,7 @@ from dpltm.options.features import FeatureOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
-from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage
 from dpltm.privacy.ledger import Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
 from dpltm.privacy.release import Secret, pay
@@ -212,6 +212,7 @@ class TicketEstimator(BaseEstimator):
     noise: str = "secure"
     adjacency: str = "add-remove"
     per_unit: int | None = None
+    rows_coincide: bool = False
     ledger: Ledger | Callable[[], Ledger] | None = None
     random_state: int | np.random.RandomState | None = None
     name: str = "records"
@@ -305,6 +306,7 @@ class TicketEstimator(BaseEstimator):
         features = x.shape[1]
         columns = Columns.of(self.bounds, features, self.record_shape)
         facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name, "unit": self.unit}
+        facts |= {"rows_coincide": self.rows_coincide}
         facts |= {"units": None if units is None else owners(units), "for_training": for_training}
         dataset = private_records(columns, x, y, facts)
         run = self._train(dataset, features)
@@ -458,7 +460,7 @@ class TicketEstimator(BaseEstimator):
         whole = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64)
         ledger, lineage = self._open_ledger(), self.run_.lineage
         mechanism = Guarantee(epsilon, adjacency=cast(Adjacency, self.adjacency))
-        entry = Entry("release", ledger.part(records), (mechanism,), SCORE, unit=ledger.unit)
+        entry = Entry("release", ledger.part(records), (mechanism,), SCORE, unit=RECORD)
 
         def planned(book: Book, known: Entry | None) -> SumsRelease:
             del known
@@ -476,7 +478,7 @@ class TicketEstimator(BaseEstimator):
             InputError: a release was made from them.
         """
         whose = None if units is None else owners(units)
-        held_out = separate_records(self.run_, self._columns, X, codes, whose, self.unit)
+        held_out = separate_records(self.run_, self._columns, X, codes, whose, self.unit, self.rows_coincide)
         if units is None and self.run_.config.get("of_persons"):
             self._spent.notes |= {WHOSE: None}
         try:

@@ -67,6 +67,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         noise: ``secure``, or ``fast`` for bits that are not cryptographic.
         adjacency: neighbouring relation, ``add-remove`` or ``replace-one``.
         per_unit: most records of a person that count, where ``fit`` gets ``units``; 64 by default.
+        rows_coincide: whether records of different people may well be equal, such as of a few categories: then ``score``
+            cannot tell by its rows whether a record was trained on, and does not refuse it.
         ledger: a ``Ledger``, or a function that opens one in the process that fits. None for that of this process. Clones
             share it.
         random_state: decides the starting weights. Never the noise or the sampling: fits differ.
@@ -181,7 +183,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         epsilon, delta, noise_multiplier, bounds, n_records: as for :class:`TicketClassifier`; and likewise
         tickets, round, select_epsilon, model, features, record_shape: of as many classes as there are ``bins``;
         head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
-        per_unit, ledger, random_state, name, unit: as there.
+        per_unit, rows_coincide, ledger, random_state, name, unit: as there.
         target_bounds: public range of the targets, ``(low, high)``; needed. Targets outside count as its ends.
         bins: equal parts of that range.
         score_epsilon: what each :meth:`score` releases R^2 for, from sums with noise. None measures it exactly, for records

@@ -129,7 +129,8 @@ def private_records(columns: Columns, x: np.ndarray, y: np.ndarray, facts: dict[
         columns: what becomes of the table.
         x: ``(n, columns)``.
         y: classes, ``(n,)``, from 0.
-        facts: ``classes``, ``records``, ``units``, ``name`` and ``for_training``, as ``records.from_arrays`` takes them.
+        facts: ``classes``, ``records``, ``units``, ``rows_coincide``, ``name`` and ``for_training``, as
+            ``records.from_arrays`` takes them.
     """
     with in_python():
         dataset = from_arrays(columns.records(x), y, bounds=columns.bounds, **facts)
@@ -137,7 +138,13 @@ def private_records(columns: Columns, x: np.ndarray, y: np.ndarray, facts: dict[
 
 
 def separate_records(
-    run: Run, columns: Columns, x: np.ndarray, y: np.ndarray, units: np.ndarray | None = None, unit: str = "user"
+    run: Run,
+    columns: Columns,
+    x: np.ndarray,
+    y: np.ndarray,
+    units: np.ndarray | None = None,
+    unit: str = "user",
+    coincide: bool = False,
 ) -> Dataset:
     """Return records that were held out, as the test split that :func:`dpltm.evaluate` measures on.
 
@@ -148,10 +155,11 @@ def separate_records(
         y: classes, ``(n,)``, from 0.
         units: whose each record is; None where that is not known.
         unit: the noun of those.
+        coincide: whether records of different people may well be equal.
     """
     dataset = held_out(run, columns.records(x), y, {"name": "the scored records"})
-    rows = dataset.test_rows
-    assert rows is not None
+    assert dataset.test_rows is not None
+    rows = replace(dataset.test_rows, coincide=coincide)
     if units is not None:
         with in_python():
             names = checked_units(RawSplit(x, y, "the scored records", units=units))
@@ -161,7 +169,7 @@ def separate_records(
 
 def _rows(rows: Rows, x: np.ndarray, y: np.ndarray) -> Rows:
     """What records are known by: their values as they came, whatever bounds they are scaled by, and whose they are."""
-    return Rows(np.ascontiguousarray(x), y, units=rows.units, units_name=rows.units_name)
+    return replace(rows, x=np.ascontiguousarray(x), y=y)
 
 
 def numbered(y: np.ndarray, classes: np.ndarray, seen: str) -> np.ndarray:

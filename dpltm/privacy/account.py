@@ -353,7 +353,7 @@ def check_private(account: Account, part: Part) -> None:
             said = "public" if entry.kind == "public" else "apart from the people that are protected (a test split)"
             raise InputError(
                 f"`dataset`: {entry.part} was declared {said}, and {part} shares records with it; the same records cannot be"
-                " private here: take another `subset`, other records, or a ledger of their own"
+                f" private here: take another `subset`, other records, or a ledger of their own{_by_rows(entry.part, part)}"
             )
         if entry.paid and regrouped(entry.part, part):
             raise InputError(
@@ -379,7 +379,34 @@ def check_declared(account: Account, part: Part, kind: str) -> None:
                 f"`dataset`: {entry.part} is protected by a release on record ({entry.words}, {entry.day}), and {part}"
                 f" shares records with it; the same records cannot be {kind}: take other records, or another `subset`"
                 + ("" if kind == "public" else ", or `eval_private` for a measurement that is paid for")
+                + _by_rows(entry.part, part)
             )
+
+
+def check_unprotected(account: Account, drafts: Iterable[Entry], allowed: bool) -> None:
+    """Refuse to end the guarantees of an account that has some, unless that is meant.
+
+    Args:
+        account: of the ledger.
+        drafts: what would be entered.
+        allowed: whether the user said so.
+
+    Raises:
+        InputError: a release without protection would join releases with it.
+    """
+    ends = any(draft.of(Unprotected) for draft in drafts)
+    if ends and account.paid and not allowed and not any(entry.of(Unprotected) for entry in account.paid):
+        raise InputError(
+            "`unprotected`: the ledger holds releases with a guarantee, and one without protection would leave none for"
+            " anybody in it; name a `ledger` for trying out, or say `unprotected`"
+        )
+
+
+def _by_rows(one: Part, other: Part) -> str:
+    """What to do where two parts are of other files, which have rows in common."""
+    if one.snapshot == other.snapshot or not share(one, other):
+        return ""
+    return "; where rows of different people may well be equal, say `rows_coincide`"
 
 
 def _meets(one: Part, other: Part) -> bool:

@@ -58,6 +58,11 @@ def remember(part: Part, marks: Marks | None) -> None:
         _met[part] = marks
 
 
+def met(part: Part) -> bool:
+    """Return whether this process knows the rows of a part."""
+    return part in _met
+
+
 def share(one: Part, other: Part) -> bool:
     """Return whether two parts surely have records, or persons, in common, as far as this process met both."""
     ours, theirs = _met.get(one), _met.get(other)
@@ -74,4 +79,4 @@ def regrouped(one: Part, other: Part) -> bool:
     if ours is None or theirs is None or ours.whose is None or theirs.whose is None:
         return False
     rows = np.intersect1d(ours.rows, theirs.rows, assume_unique=True).size
-    return bool(2 * np.intersect1d(ours.whose, theirs.whose, assume_unique=True).size < rows)
+    return bool(np.intersect1d(ours.whose, theirs.whose, assume_unique=True).size < rows)

@@ -262,8 +262,7 @@ class Ledger:
         published = dataset.published_id()
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
         part = replace(dataset.part, name=dataset.name, snapshot=snapshot)
-        if published is None:
-            remember(part, dataset.marks())
+        remember(part, dataset.marks())
         return part
 
     def exclude(self, dataset: Dataset) -> None:

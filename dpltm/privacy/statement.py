@@ -114,7 +114,7 @@ def statement(
         sentences.append(SETTLED_NOTE)
     sentences += [SEARCH_NOTE] if account.adjacency is not None else []
     apart = {
-        name: Account(entries, unit=account.unit).epsilon(delta, method) for name, entries in account.aside.items()
+        name: Account(entries, unit=entries[0].unit).epsilon(delta, method) for name, entries in account.aside.items()
     }
     sentences += [
         f"at least epsilon {figure(epsilon)} for {name}, declared to have nobody in common with these people"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, for_tables, resolve
-from dpltm.privacy.mechanisms import Unprotected
 
 if TYPE_CHECKING:
-    from dpltm.privacy.account import Account
-    from dpltm.privacy.entry import Entry
     from dpltm.pruning.ticket_set import TicketSet
     from dpltm.records import Dataset
 
@@ -132,23 +128,4 @@ def check_delta_of(delta: float, records: int, at_hand: int, unit: str = "record
         raise InputError(
             f"`delta`: {delta:g} is not between 0 and 1/n, since there are more {unit}s than the {records}"
             " declared; take one well below it"
-        )
-
-
-def check_unprotected(account: Account, drafts: Iterable[Entry], allowed: bool) -> None:
-    """Refuse to end the guarantees of an account that has some, unless that is meant.
-
-    Args:
-        account: of the ledger.
-        drafts: what would be entered.
-        allowed: whether the user said so.
-
-    Raises:
-        InputError: a release without protection would join releases with it.
-    """
-    ends = any(draft.of(Unprotected) for draft in drafts)
-    if ends and account.paid and not allowed and not any(entry.of(Unprotected) for entry in account.paid):
-        raise InputError(
-            "`unprotected`: the ledger holds releases with a guarantee, and one without protection would leave none for"
-            " anybody in it; name a `ledger` for trying out, or say `unprotected`"
         )

@@ -28,16 +28,18 @@ from dpltm.audit.canaries import check_canaries, plant
 from dpltm.errors import BudgetError, InputError
 from dpltm.gradients import Loss
 from dpltm.networks.masks import Mask
-from dpltm.privacy.account import Account, Planned, check_private
+from dpltm.privacy.account import Account, Planned, check_private, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.figures import figure
+from dpltm.privacy.guards import remember
 from dpltm.privacy.ledger import Book, Ledger, of_process
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
+from dpltm.records.dataset import Rows
 from dpltm.records.items import gives_items, read_items
 from dpltm.training.descent import NoisyGradients
 from dpltm.training.loop_settings import LoopSettings, agree, check_type
@@ -48,6 +50,10 @@ from dpltm.training.sensitivity import nominal_sensitivity, nominal_source, sens
 if TYPE_CHECKING:
     from dpltm.audit.findings import Findings
 
+START_NOTE = (
+    "starting weights were taken as data-free: nothing says what they come from; pass lineage=run.lineage, or declare"
+    " provenance"
+)
 COUNTED_NOTE = "the number of records was counted and is treated as public; say records=... to keep it private"
 
 
@@ -91,8 +97,9 @@ class _LoopRelease:
     account: Account
 
     def check(self) -> None:
-        """Refuse records that were declared public or apart."""
+        """Refuse records that were declared public or apart, and to end the guarantees of an account that has some."""
         check_private(self.account, self.entry.part)
+        check_unprotected(self.account, (self.entry,), allowed=False)
 
     def draw(self, secret: Secret, at: object) -> Iterator[None]:
         """Yield nothing: samples and noise come from the sources of the loop."""
@@ -195,6 +202,7 @@ class PrivateLoop:
             adjacency=given.adjacency,
             bits="fast" if isinstance(given.noise, FastSource) else "secure",
         )
+        self._part = part_of(self.ledger, x) if self._first else Part("arrays")
         self._words = f"a loop, {self._gradients.config.filtered}, {live:,} live weights"
         self.entry = self._settled(mechanism, given)
         self._gradients.noise_std = self.mechanism.noise_std
@@ -204,6 +212,7 @@ class PrivateLoop:
         self.delta, self._budget = given.delta, given.epsilon
         self._notes = [
             *([COUNTED_NOTE] if given.records is None else []),
+            *([START_NOTE] if lineage is None and provenance is None else []),
         ]
         self._begun, self._due = False, 0
         self._process, self._lock = os.getpid(), threading.RLock()
@@ -222,7 +231,7 @@ class PrivateLoop:
 
     def _draft(self, mechanism: NoisySgd) -> Entry:
         exposed = (Unprotected(),) if self._exposed else ()
-        return Entry("release", Part("arrays"), (mechanism, *exposed), self._words, unit=self.ledger.unit)
+        return Entry("release", self._part, (mechanism, *exposed), self._words, unit=RECORD)
 
     def _settled(self, mechanism: NoisySgd, given: LoopSettings) -> Entry:
         """The draft with its noise, by the ledger of rank 0."""
@@ -345,6 +354,20 @@ class PrivateLoop:
         On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
         """
         return statement(self.account, self.delta, adjacency=self.mechanism.adjacency, notes=self._notes)
+
+
+def part_of(ledger: Ledger, x: Tensor | np.ndarray) -> Part:
+    """Return the part that arrays are, known again by their rows; whatever else the ledger holds may be of the same.
+
+    Args:
+        ledger: that pays.
+        x: ``(n, ...)``.
+    """
+    values = x.detach().cpu().float().numpy() if isinstance(x, Tensor) else x
+    rows = Rows(values.reshape(len(values), -1), np.zeros(len(values), dtype=np.int64))
+    part = Part("arrays", ledger.snapshot(rows.digest))
+    remember(part, rows.marks)
+    return part
 
 
 def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:

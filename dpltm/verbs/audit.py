@@ -21,7 +21,7 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.account import Account
+from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
@@ -31,7 +31,7 @@ from dpltm.pruning.ticket_set import TicketSet
 from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records import Dataset
-from dpltm.stages.checks import check_delta_alone, check_same_network, check_unprotected
+from dpltm.stages.checks import check_delta_alone, check_same_network
 from dpltm.stages.inputs import tensors
 from dpltm.stages.services import Services
 from dpltm.training.evaluation import accuracy
@@ -134,7 +134,9 @@ def audit_tickets(
     claims = statement(account, 1e-5)
     words = "audit of tickets: masks made anew of the records and canaries"
     look = Entry("release", ledger.part(dataset), (Unprotected(),), words, unit=ledger.unit)
+    check_private(ledger.account(tickets.lineage), look.part)
     check_unprotected(ledger.account(), (look,), unprotected)
+    ledger.exclude(dataset)
     ledger.declare(look)
     services.progress.say(f"making tickets anew, with {int(included.sum())} of {len(places)} made-up records")
     labels = (uniform(coins, int(included.sum())) * dataset.classes).astype(y.dtype)

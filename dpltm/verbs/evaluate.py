@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.errors import InputError
 from dpltm.privacy.account import check_declared
+from dpltm.privacy.guards import met
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.records import Dataset, by_user
 from dpltm.records.notes import bounds_notes, run_bounds_notes
@@ -17,8 +18,8 @@ from dpltm.training.evaluation import DIVERGED, accuracy, has_diverged, root_mea
 from dpltm.training.run import Run
 
 UNKNOWN = (
-    "whether these records were trained on cannot be checked here, where another ledger is open than that which paid for the"
-    " run; its accuracy on those is private"
+    "whether some of these records were trained on cannot be checked in another process than the training's: accuracy on"
+    " those is private"
 )
 
 
@@ -63,7 +64,9 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
     elsewhere = False
     if dataset.published_id() is None:  # a publication says that its splits are apart
         check_declared(ledger.account(run.lineage), ledger.part(dataset.tested()), "measured without a price")
-        elsewhere = any(entry.paid and entry.home != ledger.book.home for entry in run.lineage.entries)
+        tested = ledger.part(dataset.tested())
+        declared = any(entry.kind == "excluded" and entry.part == tested for entry in ledger.entries)
+        elsewhere = not declared and any(entry.paid and not met(entry.part) for entry in run.lineage.entries)
     notes = [
         *([UNKNOWN] if elsewhere else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),

@@ -22,7 +22,7 @@ from dpltm.networks.masks import Mask
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.parsing import parse_numbers
 from dpltm.options.sections import check_choices
-from dpltm.privacy.account import Account, Planned, check_declared, check_private
+from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.entry import Entry, Id, Lineage, Part, lineage_of
 from dpltm.privacy.figures import figure
@@ -48,7 +48,7 @@ from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes, test_notes, unit_notes
 from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments
 from dpltm.registry import listed
-from dpltm.stages.checks import check_count, check_delta, check_epsilon, check_unprotected, model_spec
+from dpltm.stages.checks import check_count, check_delta, check_epsilon, model_spec
 from dpltm.stages.front import declare_public, feature_notes, input_groups
 from dpltm.stages.inputs import batched_records, inputs, tensors
 from dpltm.stages.progress import by_round

@@ -13,7 +13,7 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.networks import build
 from dpltm.options.sections import check_choices
 from dpltm.options.select import SelectOptions
-from dpltm.privacy.account import Account, check_private
+from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.entry import RECORD, Entry, Lineage, Part, lineage_of
 from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Book, Ledger, canonical
@@ -32,7 +32,7 @@ from dpltm.pruning.ticket_set import Candidate, TicketSet, Winner
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import Dataset
 from dpltm.records.notes import bounds_notes, public_input_notes, unit_notes
-from dpltm.stages.checks import check_delta, check_same_network, check_unprotected
+from dpltm.stages.checks import check_delta, check_same_network
 from dpltm.stages.front import feature_notes, network_inputs, take_over_map
 from dpltm.stages.inputs import inputs
 from dpltm.stages.services import Services

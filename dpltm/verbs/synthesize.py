@@ -16,7 +16,7 @@ from dpltm.options.sections import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.entry import Entry, Lineage
+from dpltm.privacy.entry import RECORD, Entry, Lineage
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, NoisySgd
 from dpltm.privacy.release import Secret, pay, price
@@ -167,7 +167,7 @@ class Synthesis:
         draft = NoisySgd(1.0, 1, 1.0, bound, adjacency=adjacency)
         noise = calibrate_noise(options.epsilon, options.delta, draft, Planned(account, part)).noise_multiplier
         words = "counts, sums and second moments of norm-bounded records, for synthetic ones"
-        entry = Entry("release", part, (GaussianRelease(noise, bound, adjacency=adjacency),), words, unit=book.unit)
+        entry = Entry("release", part, (GaussianRelease(noise, bound, adjacency=adjacency),), words, unit=RECORD)
         return MomentsRelease(dataset=dataset, entry=entry, services=self.services)
 
     def priced(self) -> tuple[MomentsRelease, PrivacyReport]:

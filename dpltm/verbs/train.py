@@ -452,6 +452,11 @@ def _nominal_remainder(budget: float, before: Planned, delta: float) -> tuple[fl
 # --- the release ----------------------------------------------------------------------------------------------------
 
 
+OWN_NOTE = (
+    "the figure is of what this run itself depends on; its ledger may hold more from the same people, which adds up"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """A training, settled: a release of ``dpltm.privacy.release``.
@@ -681,6 +686,8 @@ def train_start(
     diverged = has_diverged(training.start.model, training.start.spec)
     taken = drawn.metrics[-1]["step"]
     account = ledger.book.own_account(paid.lineage) if own else paid.account
+    if own:
+        training = replace(training, notes=(*training.notes, OWN_NOTE))
     return Run(
         config_of(training, drawn.descent.gradients.gradients.kernels),
         training.start.model,

@@ -15,7 +15,7 @@ from dpltm.networks import ModelSpec
 from dpltm.options.features import FeatureOptions
 from dpltm.options.tickets import ImportOptions
 from dpltm.options.transfer import TransferOptions
-from dpltm.privacy.account import check_private
+from dpltm.privacy.account import check_private, check_unprotected
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
@@ -25,7 +25,7 @@ from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, r
 from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
 from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes
-from dpltm.stages.checks import check_tables, check_unprotected
+from dpltm.stages.checks import check_tables
 from dpltm.stages.front import FeatureSources, declare_public, take_over_map, with_feature_map
 from dpltm.stages.progress import SILENT, Progress
 

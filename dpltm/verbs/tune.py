@@ -26,7 +26,7 @@ from dpltm.options.features import FeatureOptions, MapOptions
 from dpltm.options.parsing import parse_numbers
 from dpltm.options.sections import check_choices, check_required
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
-from dpltm.privacy.account import Account
+from dpltm.privacy.account import Account, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.entry import Entry, Lineage, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger
@@ -341,12 +341,12 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
     counts = {setting.components for setting in tried}
     fronts = {count: front_of(target, dataset, count) for count in sorted(counts, key=lambda count: count or 0)}
     trainings = tuple((setting, _private_training(options, setting)) for setting in tried)
+    exposed = Entry("release", mechanisms=(Unprotected(),), words="settings with private tickets", unit=ledger.unit)
+    drafts = (exposed,) if tickets is not None and tickets.provenance == "private" else ()
+    check_unprotected(ledger.account(), drafts, allowed=False)
     public = declare_public(ledger, dataset, "settings are searched on them")
     ledger.exclude(dataset)
-    lineage = lineage_of(public, dataset, dataset.feature_map, tickets)
-    if tickets is not None and tickets.provenance == "private":
-        exposed = Entry("release", mechanisms=(Unprotected(),), words="settings searched with private tickets")
-        lineage |= ledger.lineage(*ledger.declare(replace(exposed, unit=ledger.unit)))
+    lineage = lineage_of(public, dataset, dataset.feature_map, tickets) | ledger.lineage(*ledger.declare(*drafts))
     return SearchPlan(options, tickets, fronts, trainings, lineage, ledger)
 
 

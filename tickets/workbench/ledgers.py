@@ -73,7 +73,10 @@ def total(books: list[Book]) -> Account:
         raise InputError(
             f"ledgers of different units ({', '.join(units)}) have no common figure: name those of one unit"
         )
-    return Account.of(union(*(book.entries for book in books)), unit=books[0].unit)
+    entries = union(*(book.entries for book in books))  # an owner may have sent messages by each of them: they add up
+    return Account.of(
+        (replace(each, home="") if each.kind == "local" else each for each in entries), unit=books[0].unit
+    )
 
 
 def _alone(account: Account, entry: Entry, delta: float, method: str) -> float | str | None:

@@ -686,3 +686,13 @@ def test_the_example_of_the_module():
     results = doctest.testmod(estimator)
     assert results.attempted > 5
     assert results.failed == 0
+
+
+def test_rows_that_coincide_by_nature_are_scored_where_that_is_said():
+    """A few categories: equal rows are other people's."""
+    x = np.random.default_rng(0).integers(0, 2, (200, 2)).astype(float)
+    y = x[:, 0].astype(int)
+    with pytest.raises(InputError, match="where rows of different people may well be equal, say `rows_coincide`"):
+        classifier(ledger=Ledger(), classes=2).fit(x, y).score(x[:50], y[:50])
+    made = classifier(ledger=Ledger(), classes=2, rows_coincide=True).fit(x, y)
+    assert 0 <= made.score(x[:50], y[:50]) <= 1

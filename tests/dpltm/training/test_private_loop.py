@@ -32,8 +32,10 @@ from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.randomness.gaussian_mechanism import SEED
 from dpltm.randomness.noise import FastSource, SecureSource
 from dpltm.randomness.sampling import Records
+from dpltm.records import from_arrays
+from dpltm.stages.front import declare_public
 from dpltm.training.descent import TrainingConfig, cross_entropy, train
-from dpltm.training.private_loop import PrivateLoop
+from dpltm.training.private_loop import START_NOTE, PrivateLoop
 from gradient_cases import random_mask
 from refusals import refused
 
@@ -209,7 +211,7 @@ def test_the_entry_says_what_is_done_and_the_report_is_the_accountants(filter, n
     rate = 10 / (records or 40)
     mechanism = NoisySgd(rate, 3, 20.0, bound, claimed, source, adjacency=adjacency, bits="fast")
     assert loop.entry.mechanisms == (mechanism,)
-    assert loop.entry.part == Part("arrays")
+    assert (loop.entry.part.name, loop.entry.part.cut, loop.entry.unit) == ("arrays", "whole", "record")
     assert str(filter) in loop.entry.words
     report = loop.report()
     assert report.certified.epsilon == total([loop.entry], 1e-3)
@@ -480,3 +482,37 @@ def test_one_entry_pays_for_one_loop_whoever_copies_it():
     assert refused(again.backward) == TAKEN.format(1)
     for copied in (lambda: copy.copy(loop), lambda: copy.deepcopy(step)):
         assert refused(copied) == "`PrivateLoop`: it cannot be copied, since it runs once; make another one"
+
+
+# What else is known of the records
+
+
+def test_records_that_were_tested_on_or_declared_public_are_refused_and_the_other_way_round():
+    """By their rows: a loop gets arrays, of which nothing else is known."""
+    x, y = torch.rand(40, 5).numpy(), np.arange(40) % 3
+    other, facts = from_arrays(1 + x, y, bounds=(0, 2), test=(x, y)), {"data": (torch.tensor(x), torch.tensor(y))}
+    ledger = Ledger()
+    ledger.exclude(other)
+    assert "was declared apart" in refused(lambda: list(make(ledger=ledger, **facts)))
+    ledger = Ledger()
+    list(make(ledger=ledger, **facts))
+    assert "is protected by a release" in refused(ledger.exclude, other)
+    public = from_arrays(x, y, bounds=(0, 1))
+    assert "is protected by a release" in refused(declare_public, ledger, public, "tickets")
+
+
+def test_a_loop_protects_records_and_no_persons():
+    assert refused(lambda: list(make(ledger=Ledger(unit="patient")))).startswith("`unit`: ")
+
+
+def test_an_account_that_has_guarantees_is_not_ended_by_a_mask():
+    mask, ledger = half_of(toy_model()), held(OTHER)
+    message = refused(lambda: list(make(mask=mask, provenance="private", ledger=ledger)))
+    assert message.startswith("`unprotected`: ")
+    assert ledger.account().epsilon(1e-3) < math.inf
+
+
+def test_what_nobody_says_of_starting_weights_is_said():
+    said = [note for note in make(ledger=Ledger()).report().notes if note.startswith("starting weights were taken")]
+    assert len(said) == 1
+    assert START_NOTE not in make(ledger=Ledger(), provenance="data-free").report().notes

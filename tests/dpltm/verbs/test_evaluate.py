@@ -157,3 +157,13 @@ def test_what_stands_in_front_makes_the_features(run: Run) -> None:
     assert evaluate(behind, TRAINED).accuracy == pytest.approx(
         expected, abs=0.011
     )  # features are kept in half precision
+
+
+def test_records_of_a_publication_are_known_by_their_rows_too() -> None:
+    """Its own test split is vouched for; its training records, handed in as arrays, are not."""
+    ledger, digits = Ledger(), dpltm.records.load("digits")
+    trained = dpltm.train("mlp:4", digits, noise_multiplier=9.0, steps=1, ledger=ledger)
+    assert "is protected by a release" in refused(
+        dpltm.evaluate, trained, digits.train.x, digits.train.y, ledger=ledger
+    )
+    assert dpltm.evaluate(trained, digits, ledger=ledger).notes == ()

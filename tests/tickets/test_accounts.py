@@ -1,0 +1,26 @@
+"""Where the account of a dataset lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpltm.tickets.accounts import ledger_path
+
+
+def test_a_link_to_a_file_has_the_ledger_of_the_file(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "d.csv").write_text("x,label\n")
+    (tmp_path / "b" / "d.csv").symlink_to(tmp_path / "a" / "d.csv")
+    assert ledger_path(str(tmp_path / "b" / "d.csv")) == ledger_path(str(tmp_path / "a" / "d.csv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "ledger"),
+    [("kmnist-7k", "kmnist"), ("har-raw", "har"), ("digits", "digits"), ("movielens-small", "movielens-small")],
+)
+def test_other_forms_of_a_dataset_have_one_ledger(name, ledger):
+    """They are of the same people; made-up ones are of nobody."""
+    assert ledger_path(name) == Path(f"{ledger}.ledger.jsonl")
