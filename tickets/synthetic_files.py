@@ -38,4 +38,4 @@ def write_synthetic(path: Path, made: SyntheticRecords) -> None:
         "classes": np.array(dataset.classes),
     }
     with new_file(path) as staging, staging.open("wb") as stream:
-        np.savez(stream, **arrays)
+        np.savez(stream, **arrays)  # type: ignore[arg-type]

@@ -557,7 +557,9 @@ class TicketRelease:
             config.lr,
         )
         records = batched_records(dataset.train, dataset, self.services)
-        return model, Descent(NoisyGradients(model, Mask.dense(model), cross_entropy, records, settings, **sources))
+        mask, drawn = Mask.dense(model), (sources["sampling"], sources["noise"])
+        gradients = NoisyGradients(model, mask, cross_entropy, records, settings, sampling=drawn[0], noise=drawn[1])
+        return model, Descent(gradients)
 
     def _trained(self, id: Id, sources: Mapping[str, ResumableSource], at: Checkpoint | None) -> Tickets:
         """Tickets by magnitude of a network trained under DP; predictors are that network under each mask."""
