@@ -120,7 +120,7 @@ def ledger(request: Any) -> str:
 def flags(request: Any, names: Iterable[str]) -> str:
     """Options of a request as they are typed; those that are not given, or that it has not, are left out."""
     given = ((name, getattr(request, name, None)) for name in names)
-    return " ".join(f"{in_flags(f'`{name}`')} {quoted(value)}" for name, value in given if value is not None)
+    return " ".join(f"{in_flags(f'`{name}`')} {quoted(value)}" for name, value in given if value not in (None, False))
 
 
 def quoted(value: object) -> str:

@@ -362,6 +362,31 @@ def check_private(account: Account, part: Part) -> None:
             )
 
 
+def check_moves(account: Account) -> None:
+    """Refuse releases under replace-one from a part by hash, beside a declaration of another by hash of the same records.
+
+    A record that is replaced by one of another hash would leave what is protected for what is not.
+
+    Args:
+        account: with the release, or the declaration, in it.
+
+    Raises:
+        InputError: there is such a pair.
+    """
+    if account.adjacency != "replace-one":
+        return
+    for declared in account.entries:
+        if declared.kind not in ("public", "excluded") or declared.part.can_be_apart(account.unit, "replace-one"):
+            continue
+        for entry in account.paid:
+            if entry.part.snapshot is not None and entry.part.snapshot == declared.part.snapshot:
+                said = "public" if declared.kind == "public" else "apart from the people that are protected (a test split)"
+                raise InputError(
+                    f"`dataset`: {declared.part} was declared {said}; under replace-one a record may leave one part by hash for"
+                    f" another, so {entry.part} is not protected beside it: take places for both, or add-remove"
+                )
+
+
 def check_declared(account: Account, part: Part, kind: str) -> None:
     """Refuse to declare public, or excluded, records from which a release was made.
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.privacy.account import Account, check_declared
+from dpltm.privacy.account import Account, check_declared, check_moves
 from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, Part, entry_from_json, to_json
 from dpltm.privacy.guards import Marks, remember
 
@@ -294,6 +294,7 @@ class Ledger:
             BudgetError: a budget would be exceeded; nothing was entered.
         """
         with self.adding() as book:
+            check_moves(book.account() + drafts)
             book.account().check_budget(drafts)
             return self._add(book, drafts, [secrets.token_hex(32) for _ in drafts])
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from dpltm.errors import DpltmError, InputError
-from dpltm.privacy.account import Account
+from dpltm.privacy.account import Account, check_moves
 from dpltm.privacy.entry import Entry, Id, Lineage
 from dpltm.privacy.ledger import Book, Ledger, Moved
 
@@ -252,7 +252,9 @@ def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper
         book = ledger.book
         release = plan(book, None)
         release.check()
-        book.account(release.lineage).check_budget((release.entry,))
+        account = book.account(release.lineage)
+        check_moves(account + (release.entry,))
+        account.check_budget((release.entry,))
         key = secrets.token_bytes(32)
         keeper.keep(Held(release_id(key), key))
         try:

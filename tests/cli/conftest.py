@@ -107,6 +107,7 @@ def by_places(cli: Callable[..., Done]) -> tuple[str, ...]:
     would be public; a place is a place.
     """
     shutil.rmtree("pub")
+    Path("digits.ledger.jsonl").unlink()
     public = ("--dataset", "digits", "--subset", "0:719", *TINY, "--provenance", "public")
     assert cli("generate", *public, "--out", "pub", "--quiet").code == 0
     return ("--dataset", "digits", "--subset", "719:1438")

@@ -48,7 +48,7 @@ def test_generate(cli):
 
 
 def test_generate_private(cli):
-    options = ("generate", *PRIVATE, *TINY, "--provenance", "private", "--json")
+    options = ("generate", *PRIVATE, *TINY, "--provenance", "private", "--ledger", "new.jsonl", "--json")
     planned, body = cli(*options, "--dry-run").json, cli(*options, "--out", "new").json
     assert planned["dry_run"] is True
     assert set(body) == {"ticket_set", "id", "provenance", "tickets", "privacy"}
@@ -58,8 +58,7 @@ def test_generate_private(cli):
         assert answer["privacy"]["certified"]["epsilon"] == "inf"
     assert body["privacy"]["nominal"] == {"epsilon": 0.0, "delta": 1e-5, "source": "DPLTM Theorem 3"}
     assert body["privacy"]["notes"] == [
-        "the tickets were made from digits[0.5:1.0] with no mechanism (provenance private): their masks may reveal the"
-        " records, their predictors even more, so nothing is certified",
+        "released without protection from digits[0.5:1.0]: tickets by magnitude, with no mechanism; nothing is certified",
         "accuracies are private and withheld; they are kept in new.private.json (--reveal shows them)",
     ]
 

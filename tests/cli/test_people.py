@@ -87,7 +87,7 @@ def test_features_of_other_persons_are_not_taken_for_theirs(cli):
     for turn, persons in enumerate((np.arange(60) % 12, np.arange(60) // 5)):
         np.savez(f"{turn}.npz", x_train=x, y_train=y, who_train=persons)
         data = ("--dataset", f"{turn}.npz", "--unit-column", "who", "--bounds", "0,255")
-        lives.append(cli(*command, *data, "--out", f"r{turn}", "--json").json["live"])
+        lives.append(cli(*command, *data, "--ledger", f"{turn}.jsonl", "--out", f"r{turn}", "--json").json["live"])
     assert lives[0] == lives[1]  # both were trained, and what the second took was no cache of another shape
 
 

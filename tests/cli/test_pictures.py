@@ -74,11 +74,11 @@ def test_bad_pictures_are_refused_before_anything_is_spent(
     cli: Callable[..., Any], command: tuple[str, ...], plot: str, said: str
 ) -> None:
     Path("there.png").write_text("mine")
-    ledger = Path("pub/ledger.jsonl").read_text()
+    ledger = Path("digits.ledger.jsonl").read_text()
     done = cli(*command, "--plot", plot)
     assert (done.code, done.err) == (2, f"error: {said}\n")
     assert Path("there.png").read_text() == "mine"
-    assert Path("pub/ledger.jsonl").read_text() == ledger
+    assert Path("digits.ledger.jsonl").read_text() == ledger
     assert not Path("r").exists()
 
 

@@ -50,9 +50,9 @@ def test_progress_and_messages_go_to_a_terminal_only(cwd):
     assert b"wrote r" in seen
 
 
-def test_an_interrupt_keeps_the_event_and_a_checkpoint(cwd):
-    """Ctrl-C once the event of a training is in the ledger."""
-    ledger = cwd / "pub/ledger.jsonl"
+def test_an_interrupt_keeps_the_entry_and_a_checkpoint(cwd):
+    """Ctrl-C once the entry of a training is in the ledger."""
+    ledger = cwd / "digits.ledger.jsonl"
     before = ledger.read_bytes()
     options = ("--steps", "500000", "--batch-size", "50", "--noise-multiplier", "500", "--out", "r")
     process = start(cwd, "train", "pub@1", *PRIVATE, *options)
@@ -60,7 +60,7 @@ def test_an_interrupt_keeps_the_event_and_a_checkpoint(cwd):
         until = time.monotonic() + PATIENCE
         while ledger.read_bytes() == before:
             assert process.poll() is None, process.communicate()
-            assert time.monotonic() < until, "the event never reached the ledger"
+            assert time.monotonic() < until, "the entry never reached the ledger"
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
@@ -74,9 +74,10 @@ def test_an_interrupt_keeps_the_event_and_a_checkpoint(cwd):
     assert re.fullmatch(said, err), err
     after = ledger.read_bytes()
     assert after.startswith(before)
-    event = json.loads(after[len(before) :])["event"]  # one line and no more
-    assert (event["kind"], event["steps"]) == ("training", 500000)
-    assert sorted(path.name for path in cwd.iterdir()) == [".r.checkpoint", "pri", "pri.private.json", "pub"]
+    entry = json.loads(after[len(before) :])["entry"]  # one line and no more
+    assert (entry["kind"], entry["mechanisms"][0]["steps"]) == ("release", 500000)
+    kept = ["digits.ledger.jsonl", "digits.ledger.key", "pri", "pri.jsonl", "pri.key", "pri.private.json", "pub"]
+    assert sorted(path.name for path in cwd.iterdir()) == [".r.checkpoint", *kept]
 
 
 def test_an_interrupt_that_is_ignored_stays_ignored(monkeypatch):
