@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dpltm.privacy.accountants import ACCOUNTANTS, Accountant
@@ -13,7 +12,8 @@ from dpltm.privacy.figures import figure
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 RATE = "256/60000"
-FEW = ("--steps", "3", "--noise-multiplier", "2", "--ledger", "l.jsonl", "--quiet")
+LEDGER = "digits.ledger.jsonl"
+MLP = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--quiet")
 
 
 def test_steps_and_epochs_say_the_same(cli):
@@ -91,125 +91,82 @@ def spent(cli):
 
 
 def test_ledger_recomputes_the_figure_from_the_file_alone(cli, spent):
-    body = cli("privacy", "ledger", "pub/ledger.jsonl", "--json").json
-    assert [event["line"] for event in body["events"]] == [2, 3, 4]
-    assert "before any other release" in body["events"][1]["words"]
-    assert "3 steps of training" in body["events"][2]["words"]
+    body = cli("privacy", "ledger", LEDGER, "--json").json
+    rows = body["entries"]
+    assert [(row["line"], row["kind"], row["dataset"]) for row in rows] == [
+        (2, "public", "digits[0.0:0.5]"),
+        (3, "release", "digits[0.5:1.0]"),
+        (4, "release", "digits[0.5:1.0]"),
+    ]
+    assert "3 steps" in rows[2]["words"]
     assert body["privacy"]["certified"] == spent["privacy"]["certified"]
-    (dataset,) = body["datasets"]
-    assert dataset["privacy"]["certified"] == spent["privacy"]["certified"]
-    assert [part["records"] for part in dataset["parts"]] == ["0.0:0.5", "0.5:1.0"]
-    assert dataset["parts"][0]["epsilon"] == 0
-    copy = cli("privacy", "ledger", "r/ledger.jsonl", "--json").json  # the run carries its own copy
-    assert copy["privacy"]["certified"] == spent["privacy"]["certified"]
+    alone = [row["epsilon"] for row in rows]
+    assert alone[0] is None
+    assert max(alone[1:]) < spent["privacy"]["certified"]["epsilon"] < sum(alone[1:])
 
 
-def test_a_ledger_tells_what_others_hold_on_the_same_records(cli, cwd, spent):
-    """Each release once, whichever ledgers hold it, and nothing of records with nobody in common."""
-    rows = cli("privacy", "ledger", "pub/ledger.jsonl", "--json").json["datasets"]
-    assert [row["elsewhere"] for row in rows] == [None]  # the run has a copy
-    few = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--quiet")
-    cli("train", "--dense", *PRIVATE, *few, "--out", "own")
-    cli(
-        "train", "--dense", "--dataset", "digits", "--subset", "0.0:0.5", *few, "--ledger", "apart.jsonl", "--out", "p"
+def test_several_ledgers_come_to_what_they_cost_together(cli):
+    """As they would in one file; what two files hold alike, such as a copy, counts once."""
+    both = [cli("train", "--dense", *PRIVATE, *MLP, "--ledger", f"{at}.jsonl", "--out", at) for at in "ab"]
+    assert [done.code for done in both] == [0, 0]
+    cli("train", "--dense", *PRIVATE, *MLP, "--ledger", "a.jsonl", "--out", "c")
+    one, once, twice = (
+        cli("privacy", "ledger", *files, "--json").json
+        for files in (("b.jsonl",), ("a.jsonl",), ("b.jsonl", "a.jsonl"))
     )
-    cli("train", "--dense", *PRIVATE, *few, "--ledger", "l.jsonl", "--out", "s")
-    Path("l.jsonl").unlink()
-    body = cli("privacy", "ledger", "pub/ledger.jsonl", "--json").json
-    (row,) = body["datasets"]
-    places = {each["ledger"]: each["events"] for each in row["elsewhere"]["ledgers"]}
-    assert places == {str(cwd / "own/ledger.jsonl"): 1, str(cwd / "l.jsonl"): 1}
-    assert row["elsewhere"]["events"] == 2
-    assert row["privacy"]["certified"] == spent["privacy"]["certified"]  # the figure of this ledger stays its own
-    cli("privacy", "restore", "l.jsonl")
-    for each in ("own/ledger.jsonl", "l.jsonl"):
-        (other,) = cli("privacy", "ledger", each, "--json").json["datasets"]
-        assert other["elsewhere"]["epsilon"] == row["elsewhere"]["epsilon"]
-    assert row["elsewhere"]["epsilon"] > spent["privacy"]["certified"]["epsilon"]
-    said = cli("privacy", "ledger", "pub/ledger.jsonl").out
-    assert "with 2 more in other ledgers: epsilon" in said
-    assert f"  1 in {cwd / 'own/ledger.jsonl'}\n" in said
+    figures = [body["privacy"]["certified"]["epsilon"] for body in (one, once, twice)]
+    assert figures == sorted(set(figures))
+    assert len(twice["entries"]) == len(one["entries"]) + len(once["entries"]) == 3
+    assert any("a draw is the first release only in the ledger" in note for note in twice["privacy"]["notes"])
+    again = cli("privacy", "ledger", "a.jsonl", "a.jsonl", "--json").json
+    assert again["privacy"]["certified"] == once["privacy"]["certified"]
 
 
 def test_the_best_of_several_runs_is_told_for_what_it_costs(cli):
-    """Each run with a ledger of its own, as who tries step sizes has them."""
-    few = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--json")
+    few = (*MLP[:-1], "--json")
     first, second = (cli("train", "--dense", *PRIVATE, *few, "--lr", lr, "--out", lr).json for lr in ("0.5", "1"))
     assert not any("keeps the best" in note for note in first["privacy"]["notes"])
-    naive = second["privacy"]["notes"][-1]
-    (row,) = cli("privacy", "ledger", "0.5/ledger.jsonl", "--json").json["datasets"]
-    both = row["elsewhere"]["epsilon"]
-    assert both > second["privacy"]["certified"]["epsilon"]
-    assert naive == (
-        "2 trainings on digits[0.5:1.0], in all ledgers of this user, each of 310 live weights, may differ in settings"
-        f" alone: whoever keeps the best of them pays for all, epsilon {figure(both)} together, and for scores on private"
-        " records on top (--eval-private)"
+    both = second["privacy"]["certified"]["epsilon"]
+    naive = (
+        "2 trainings on digits[0.5:1.0] may differ in settings alone: whoever keeps the best of them pays for all,"
+        f" epsilon {figure(both)} together, and for scores on private records on top (--eval-private)"
     )
-    told, paid = row["elsewhere"]["notes"]
+    assert naive in second["privacy"]["notes"]
+    told, paid = cli("privacy", "ledger", LEDGER, "--json").json["privacy"]["notes"][:2]
     assert told == naive
     assert paid.startswith("a search that is paid for (dpltm tune --private --tries 2) would have cost epsilon ")
-    assert "keeps the best" not in Path("1/result.json").read_text(
-        encoding="utf-8"
-    )  # what is published tells of no other run
-    assert naive in cli("privacy", "ledger", "0.5/ledger.jsonl").out.replace("\n", " ")
+    assert naive in " ".join(cli("privacy", "ledger", LEDGER).out.split())
 
 
-def test_a_ledger_tells_of_others_that_are_stated_for_another_relation(cli):
-    """Both together are a guarantee for replace-one, as budgets have it."""
-    few = ("--model", "mlp:4", "--steps", "3", "--noise-multiplier", "2", "--quiet")
+def test_what_is_stated_for_two_relations_adds_up_to_the_stronger_one(cli):
+    """A replacement is a removal and an addition, so what holds for these counts twice at most."""
     for adjacency in ("add-remove", "replace-one"):
-        cli("train", "--dense", *PRIVATE, *few, "--adjacency", adjacency, "--out", adjacency)
-    one, other = (
-        cli("privacy", "ledger", f"{name}/ledger.jsonl", "--json").json["datasets"][0]
-        for name in ("add-remove", "replace-one")
-    )
-    assert one["privacy"]["certified"]["adjacency"] == "add-remove"
-    assert one["elsewhere"]["epsilon"] == other["elsewhere"]["epsilon"]
-    alone = [row["privacy"]["certified"]["epsilon"] for row in (one, other)]
-    assert max(alone) < one["elsewhere"]["epsilon"] <= 2 * alone[0] + alone[1]
+        options = (*MLP, "--ledger", "l.jsonl", "--adjacency", adjacency, "--out", adjacency)
+        assert cli("train", "--dense", *PRIVATE, *options).code == 0
+    body = cli("privacy", "ledger", "l.jsonl", "--json").json
+    alone = [row["epsilon"] for row in body["entries"]]
+    certified = body["privacy"]["certified"]
+    assert certified["adjacency"] == "replace-one"
+    assert max(alone) < certified["epsilon"] <= 2 * alone[0] + alone[1]
+    curve = cli("privacy", "curve", "--ledger", "l.jsonl", "--json").json
+    assert curve["epsilon_at_delta"] >= certified["epsilon"]
 
 
 def test_a_budget_is_enforced_before_anything_is_spent(cli, refused, spent):
-    body = cli("privacy", "budget", "pub/ledger.jsonl", *PRIVATE, "--epsilon", "2.1", "--json").json
-    (budget,) = body["budgets"]
-    assert (budget["dataset"], budget["epsilon"]) == ("digits[0.5:1.0]", 2.1)
+    (budget,) = cli("privacy", "budget", LEDGER, "--epsilon", "2.1", "--json").json["budgets"]
+    assert (budget["epsilon"], budget["unit"]) == (2.1, "record")
     assert budget["spent"] == spent["privacy"]["certified"]["epsilon"]
-    noisy = ("--steps", "3", "--noise-multiplier", "9", "--ledger", "pub/ledger.jsonl", "--out", "s")
     for command in (
         ("select", "pub", *PRIVATE, "--eps1", "0.5", "--dry-run"),
         ("select", "pub", *PRIVATE, "--eps1", "1e-9", "--reveal"),
         ("train", "pub", *PRIVATE, "--steps", "3", "--epsilon", "4", "--out", "s"),
-        ("train", "pri@1", *PRIVATE, *noisy),
+        ("train", "pri@1", *PRIVATE, "--steps", "3", "--noise-multiplier", "9", "--out", "s"),
     ):
         message = refused(*command, code=1)
-        assert message.startswith("budget: this would bring digits[0.5:1.0] to epsilon "), command
+        assert message.startswith("budget: this would bring the population to epsilon "), command
         assert "above the budget of 2.1" in message
-    cli("privacy", "budget", "pub/ledger.jsonl", *PRIVATE, "--epsilon", "5", "--quiet")  # the last one counts
+    cli("privacy", "budget", LEDGER, "--epsilon", "5", "--quiet")  # the last one counts
     assert cli("train", "pub", *PRIVATE, "--steps", "3", "--epsilon", "4", "--out", "s", "--quiet").code == 0
-
-
-def test_one_name_does_not_hide_what_the_same_records_went_through_under_another(cli):
-    """Records are known by their fingerprint; a copy of the file under another name is the same records."""
-    x, y = np.arange(400, dtype=np.float32).reshape(100, 4) / 400, np.arange(100) % 2
-    for name in ("one", "two"):
-        np.savez(f"{name}.npz", x_train=x, y_train=y)
-        fixed = ("--dataset", f"{name}.npz", "--bounds", "0,1", "--delta", "1e-3", "--model", "mlp:4", "--out", name)
-        assert cli("train", "--dense", *fixed, *FEW).code == 0
-    whole, named = (cli("privacy", "ledger", "l.jsonl", *of, "--json").json for of in ((), ("--dataset", "two")))
-    assert named["privacy"]["certified"] == whole["privacy"]["certified"]
-    (dataset,) = named["datasets"]
-    assert any("go by one, two" in note for note in dataset["privacy"]["notes"])
-    curve = cli("privacy", "curve", "--ledger", "l.jsonl", "--dataset", "two", "--json").json
-    assert curve == {**cli("privacy", "curve", "--ledger", "l.jsonl", "--json").json, "of": "two"}
-
-
-def test_a_ledger_of_two_relations_has_no_common_curve(cli, refused):
-    for part, adjacency in (("0:719", "add-remove"), ("719:1438", "replace-one")):
-        fixed = ("--dataset", "digits", "--subset", part, "--model", "mlp:4", "--adjacency", adjacency)
-        assert cli("train", "--dense", *fixed, *FEW, "--out", adjacency).code == 0
-    body = cli("privacy", "ledger", "l.jsonl", "--json").json
-    assert body["privacy"]["certified"]["adjacency"] == "add-remove"  # at the same multiplier it has half the noise
-    assert "no common curve" in refused("privacy", "curve", "--ledger", "l.jsonl")
 
 
 GOOD = {"noise-multiplier": "1.1", "sampling-rate": "0.01", "steps": "100"}
@@ -253,18 +210,10 @@ TWO = "--noise-multiplier, --sampling-rate, --steps: give two of them; the third
         ("curve GOOD --plot c.jpg", "c.jpg: not a picture; let its name end in .png, .svg, .pdf"),
         ("curve GOOD --plot pub", "--plot: pub exists already; choose another name or remove it first"),
         (
-            "curve GOOD --dataset digits",
-            "--dataset: picks records out of a --ledger; name one, or leave --dataset out",
-        ),
-        (
-            "curve --ledger pub/ledger.jsonl --steps 3",
+            "curve --ledger l.jsonl --steps 3",
             "--steps: the --ledger holds the settings; leave --steps out",
         ),
-        (
-            "ledger pub/ledger.jsonl --dataset mnist",
-            "--dataset: pub/ledger.jsonl holds nothing on 'mnist'; it holds digits",
-        ),
-        ("ledger none.jsonl", "none.jsonl: no such ledger file; name one, such as SET/ledger.jsonl"),
+        ("ledger none.jsonl", "none.jsonl: no such ledger file; name one, such as dpltm.ledger.jsonl"),
     ],
 )
 def test_refused(refused, command, message):

@@ -20,6 +20,7 @@ OPTIONS = (
     ("--features", "unit:1", "--centre", "0.2", "--model", "mlp", "--schedule", "cosine"),
 )
 WORK = "rank_work:command"
+LEDGER = "digits.ledger.jsonl"
 
 
 @pytest.fixture
@@ -37,28 +38,29 @@ def weights() -> bytes:
 
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
-def test_the_run_is_the_same_whatever_the_number_of_ranks(ranked: Ranked, events, options):
+def test_the_run_is_the_same_whatever_the_number_of_ranks(ranked: Ranked, entries, options):
     command, found = (*TRAIN, *options, "--out", "r", "--json"), set()
     for size in (1, 2):
-        first, *others = ranked.run(size, WORK, command)
+        ledger = f"{size}.jsonl"
+        first, *others = ranked.run(size, WORK, (*command, "--ledger", ledger))
         assert (first.value, first.err) == (0, "")
         assert [(rank.value, rank.out, rank.err) for rank in others] == [(0, "", "")] * (size - 1)
         assert first.out.startswith('{"run": "r"')
-        assert [event["kind"] for event in events("r/ledger.jsonl")].count("training") == 1
+        assert [entry["kind"] for entry in entries(ledger)] == ["release"]
         found.add(weights())
     assert len(found) == 1
-    assert [path.name for path in Path().iterdir()] == []
+    assert sorted(path.name for path in Path().iterdir()) == ["1.jsonl", "1.key", "2.jsonl", "2.key"]
 
 
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGKILL), (1, signal.SIGKILL), (0, signal.SIGTERM)])
-def test_a_rank_that_ends_in_mid_run_ends_all_and_the_same_command_goes_on(ranked: Ranked, events, rank, number):
+def test_a_rank_that_ends_in_mid_run_ends_all_and_the_same_command_goes_on(ranked: Ranked, entries, rank, number):
     """With other keys than at first, so that equal weights can only come from the checkpoint."""
     command = (*TRAIN, "--out", "r")
-    assert ranked.run(1, WORK, command)[0].value == 0
+    assert ranked.run(1, WORK, (*command, "--ledger", "undisturbed.jsonl"))[0].value == 0
     undisturbed = weights()
     found = ranked.run(2, WORK, command, (), 1, (rank, 5, number))
-    assert Path("r.ledger.jsonl").exists()
+    paid = entries(LEDGER)
     assert found[1].out + found[1].err == ""
     if number == signal.SIGTERM:
         assert found[0].err.startswith("error: interrupted; the same command goes on from step 5 of 8")
@@ -71,11 +73,11 @@ def test_a_rank_that_ends_in_mid_run_ends_all_and_the_same_command_goes_on(ranke
             "error: ranks: another one has ended, or is out of reach; what the ledger entered stays entered; the same"
             " command goes on\n"
         )
-    paid = events("r.ledger.jsonl")
     assert ranked.run(2, WORK, command, (), 2)[0].value == 0
-    assert events("r/ledger.jsonl") == paid
+    assert entries(LEDGER) == paid
+    assert [entry["kind"] for entry in paid] == ["release"]
     assert weights() == undisturbed
-    assert [path.name for path in Path().iterdir()] == []
+    assert {path.stem.partition(".")[0] for path in Path().iterdir()} == {"undisturbed", "digits"}
 
 
 @pytest.mark.usefixtures("place")
@@ -127,7 +129,7 @@ def test_what_one_rank_cannot_open_is_refused_by_all(ranked: Ranked):
     first, second = ranked.run(2, "rank_work:command_in", ["first", "second"], (*command, "--bounds", "0,16"))
     assert first.err == "error: rank 1: --dataset d.npz: no such file; correct the path\n"
     assert (first.value, second.value, second.err) == (2, 2, "")
-    assert not Path("first/r.ledger.jsonl").exists()
+    assert [path.name for path in Path("first").iterdir()] == ["d.npz"]
 
 
 @pytest.mark.usefixtures("place")
