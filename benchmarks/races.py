@@ -1,11 +1,10 @@
 """Two processes that start together, for the last of a budget; and processes that are killed while they enter releases.
 
-In a race, a budget of 1.0 is set on records, and two whole commands (dpltm train, epsilon 0.9) run at once: each with
-a ledger of its own, with none, or with the same one. Both are held where they have planned on the whole budget and
-are about to enter what they will spend, and let go together. One of them has to train and the other to be refused,
-and what the winner spent has to be on record. A kill ends a process (SIGKILL) that enters releases one after the
-other and says so after each: every release that it has told of has to be in the ledger, and in the journal, and the
-ledger goes on.
+In a race, a ledger has a budget of 1.0, and two whole commands (dpltm train, epsilon 0.9 each) run at once. Both are held
+where they have planned on the whole budget and are about to enter what they will spend, and let go together. One of
+them has to train and the other to be refused, and what the winner spent has to be on record. A kill ends a process
+(SIGKILL) that enters releases one after the other and says so after each: every release that it has told of has to be
+in the ledger, and the ledger goes on.
 
     python benchmarks/races.py [--races 50] [--kills 50] [--json]
 """
@@ -26,24 +25,24 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.cli.main import run
-from dpltm.privacy.events import GuaranteeEvent, TrainingEvent
-from dpltm.tickets.journal import look
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.mechanisms import Guarantee
 from dpltm.tickets.ledger_file import open_ledger
 
-RECORDS = ("--dataset", "digits", "--subset", "0.5:1.0")
-TRAIN = ("train", "--dense", *RECORDS, "--model", "mlp:2", "--steps", "1", "--batch-size", "64", "--epsilon", "0.9")
-LEDGERS = {"two ledgers": ("a.jsonl", "b.jsonl"), "no ledger": (None, None), "one ledger": ("a.jsonl", "a.jsonl")}
+LEDGER = "digits.ledger.jsonl"
+TRAIN = ("train", "--dense", "--dataset", "digits", "--model", "mlp:2", "--steps", "1", "--batch-size", "64",
+         "--delta", "1e-5", "--ledger", LEDGER)  # fmt: skip
 
 RACER = """
 import contextlib, io, json, os, sys
 from dpltm.cli.main import run
-from dpltm.privacy.old_ledger import Ledger
+from dpltm.privacy.ledger import Ledger
 enter, gate = Ledger.enter, []
 def enter_together(ledger, *arguments):
     if gate:
         print(gate.pop(), flush=True)
         sys.__stdin__.readline()
-    enter(ledger, *arguments)
+    return enter(ledger, *arguments)
 Ledger.enter = enter_together
 run(json.loads(sys.stdin.readline()))  # what is imported late is there when the race begins
 for line in sys.stdin:
@@ -57,16 +56,14 @@ for line in sys.stdin:
 """
 
 SPENDER = """
-from dpltm.records import load
-from dpltm.privacy.events import GuaranteeEvent
+from dpltm.privacy.entry import Entry
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.tickets.ledger_file import open_ledger
 ledger = open_ledger("l.jsonl")
-records = ledger.registry.reference(load("digits"))
 print(0, flush=True)
 while True:
-    ledger.append(GuaranteeEvent(records, Guarantee(1e-6), "a count"))
-    print(len(ledger.events), flush=True)
+    ledger.declare(Entry("release", mechanisms=(Guarantee(1e-6),), words="a count"))
+    print(len(ledger.entries), flush=True)
 """
 
 
@@ -74,33 +71,47 @@ def races(count: int) -> dict[str, Any]:
     """Whole commands in pairs, and how they ended."""
     found = {"races": count, "one_winner": 0, "overspent": 0, "lost": 0, "seconds_apart": 0.0}
     with tempfile.TemporaryDirectory() as home:
-        racers = [_started(Path(home) / str(number)) for number in range(2)]
+        noise = _noise_of(0.9)
+        racers = [_started(Path(home) / str(number), noise) for number in range(2)]
         for number in range(count):
             folder = Path(home) / f"race-{number}"
             folder.mkdir()
-            _race(folder, racers, tuple(LEDGERS.values())[number % len(LEDGERS)], found)
+            _race(folder, racers, noise, found)
         for racer in racers:
             racer.communicate()
     return found
 
 
-def _started(folder: Path) -> subprocess.Popen[str]:
+def _noise_of(epsilon: float) -> str:
+    """The noise multiplier of a training that costs this much."""
+    return str(_told("privacy", "noise", "--sampling-rate", "64/1438", "--steps", "1", "--delta", "1e-5", "--epsilon",
+                     str(epsilon))["noise_multiplier"])  # fmt: skip
+
+
+def _told(*command: str) -> dict[str, Any]:
+    """What a command answers."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert run([*command, "--json"]) == 0
+    return dict(json.loads(out.getvalue()))
+
+
+def _started(folder: Path, noise: str) -> subprocess.Popen[str]:
     """A process that has imported all of it, and waits."""
     folder.mkdir()
     environment = {**os.environ, "XDG_CONFIG_HOME": str(folder)}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
     racer = subprocess.Popen([sys.executable, "-c", RACER], env=environment, **pipes)
-    _tell(racer, json.dumps([*TRAIN, "--out", "warm", "--quiet"]))
+    _tell(racer, json.dumps([*TRAIN, "--noise-multiplier", noise, "--out", "warm", "--quiet"]))
     return racer
 
 
-def _race(folder: Path, racers: list[subprocess.Popen[str]], ledgers: tuple[Any, ...], found: dict[str, Any]) -> None:
+def _race(folder: Path, racers: list[subprocess.Popen[str]], noise: str, found: dict[str, Any]) -> None:
     """One of them; adds to what was found."""
     with _at(folder):
-        assert run(["privacy", "budget", "budget.jsonl", *RECORDS, "--epsilon", "1", "--quiet"]) == 0
-        for number, (racer, ledger) in enumerate(zip(racers, ledgers, strict=True)):
-            named = () if ledger is None else ("--ledger", ledger)
-            _tell(racer, json.dumps([str(folder), [*TRAIN, *named, "--out", f"run-{number}", "--quiet"]]))
+        _told("privacy", "budget", LEDGER, "--epsilon", "1")
+        for number, racer in enumerate(racers):
+            options = ("--noise-multiplier", noise, "--out", f"run-{number}", "--quiet")
+            _tell(racer, json.dumps([str(folder), [*TRAIN, *options]]))
         for racer in racers:
             assert racer.stdout is not None
             assert racer.stdout.readline() == "ready\n"
@@ -109,17 +120,11 @@ def _race(folder: Path, racers: list[subprocess.Popen[str]], ledgers: tuple[Any,
         _tell(racers[1], "go")
         found["seconds_apart"] = max(found["seconds_apart"], time.perf_counter() - began)
         codes = [json.loads(racer.stdout.readline())[0] for racer in racers]  # type: ignore[union-attr]
-        found["one_winner"] += codes in ([0, 1], [1, 0], [0, 2], [2, 0])  # 2: another has written to the same ledger
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            assert run(["privacy", "budget", "budget.jsonl", "--json"]) == 0
-        found["overspent"] += json.loads(out.getvalue())["budgets"][0]["spent"] > 1
-        kept = sum(isinstance(event, TrainingEvent) for event in look().events)
-        held = [Path(f"run-{number}/ledger.jsonl") for number, code in enumerate(codes) if code == 0]
-        if ledgers[0] is not None:
-            held += [Path(name) for name in set(ledgers) if Path(name).exists()]
-        entered = [sum(isinstance(event, TrainingEvent) for event in open_ledger(path).events) for path in held]
-        wins = codes.count(0)
-        found["lost"] += kept != wins or any(each != 1 for each in entered)
+        found["one_winner"] += codes in ([0, 1], [1, 0])
+        found["overspent"] += _told("privacy", "budget", LEDGER)["budgets"][0]["spent"] > 1
+        entered = [entry.id for entry in open_ledger(LEDGER).entries if entry.paid]
+        runs = [json.loads(path.read_text())["entry"] for path in Path().glob("run-*/config.json")]
+        found["lost"] += sorted(runs) != sorted(entered) or len(runs) != codes.count(0)
 
 
 def kills(count: int) -> dict[str, Any]:
@@ -138,20 +143,14 @@ def kills(count: int) -> dict[str, Any]:
             found["released"] += told
             try:
                 ledger = open_ledger("l.jsonl")
-                found["missing"] += len(ledger.events) < told or len(look().order) < told
-                ledger.append(GuaranteeEvent(*_one_more(ledger)))
-                found["blocked"] += len(open_ledger("l.jsonl").events) != len(look().order)
+                held = len(ledger.entries)
+                found["missing"] += held < told
+                ledger.declare(Entry("release", mechanisms=(Guarantee(1e-6),), words="a count"))
+                found["blocked"] += len(open_ledger("l.jsonl").entries) != held + 1
             except Exception as error:
                 print(f"{type(error).__name__}: {error}", file=sys.stderr)
                 found["blocked"] += 1
     return found
-
-
-def _one_more(ledger: Any) -> tuple[Any, ...]:
-    from dpltm.privacy.mechanisms import Guarantee
-    from dpltm.records import load
-
-    return ledger.registry.reference(load("digits")), Guarantee(1e-6), "a count"
 
 
 @contextlib.contextmanager

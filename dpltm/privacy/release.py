@@ -212,17 +212,22 @@ class Paid(Generic[T]):
 
 
 def price(release: Release[Any], book: Book) -> Account:
-    """Return what a release would bring its population to, as ``--dry-run`` shows it: no secret is made, nothing is spent.
+    """Refuse a release that is not to be made, or return what it would bring its population to: nothing is spent.
 
     Args:
         release: that is planned.
         book: of the ledger that would pay.
 
     Raises:
+        BudgetError: a budget does not allow it.
+        InputError: it cannot be done.
         ArtifactError: what it is made of knows more of the ledger than that holds.
     """
-    drafts = (release.entry,)
-    return book.account(release.lineage) + drafts
+    release.check()
+    account, drafts = book.account(release.lineage), (release.entry,)
+    check_moves(account + drafts)
+    account.check_budget(drafts)
+    return account + drafts
 
 
 def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper: Keeper | None = None) -> Paid[T]:
@@ -251,10 +256,7 @@ def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper
     for _ in range(ATTEMPTS):
         book = ledger.book
         release = plan(book, None)
-        release.check()
-        account = book.account(release.lineage)
-        check_moves(account + (release.entry,))
-        account.check_budget((release.entry,))
+        price(release, book)
         key = secrets.token_bytes(32)
         keeper.keep(Held(release_id(key), key))
         try:

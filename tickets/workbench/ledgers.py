@@ -149,6 +149,7 @@ def read_book(path: Path) -> Book:
     """
     if path.is_dir():
         raise InputError(f"{path}: a folder; name the ledger file, such as {path / 'dpltm.ledger.jsonl'}")
+    book = open_ledger(path).book  # which knows of one that is gone
     if not path.is_file():
         raise InputError(f"{path}: no such ledger file; name one, such as dpltm.ledger.jsonl")
-    return open_ledger(path).book
+    return book

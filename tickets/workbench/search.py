@@ -11,6 +11,7 @@ from typing import Any
 from dpltm.errors import as_flags
 from dpltm.options.tune import PrivateTuneOptions, TuneRequest
 from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.privacy.release import price
 from dpltm.records import Dataset, DatasetCache
 from dpltm.stages.front import take_over_map
 from dpltm.stages.progress import Progress
@@ -48,7 +49,7 @@ def search(request: TuneRequest, progress: Progress, *, dataset_cache: DatasetCa
     given, ledger = services(progress), ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
     if request.dry_run:
         planned = verb.plan(target, dataset, options, ledger, ledger.book, given)
-        planned.check()
+        price(planned, ledger.book)
         statement = verb.planned_statement(planned)
         return as_flags({"dry_run": True, **verb.planned_facts(planned), "privacy": statement.to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:

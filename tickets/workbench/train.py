@@ -11,6 +11,7 @@ from dpltm.errors import InputError, as_flags
 from dpltm.options.train import TrainOptions, TrainRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.pruning.ticket_set import TicketSet
+from dpltm.privacy.release import price
 from dpltm.records import Dataset, DatasetCache
 from dpltm.records.at_unit import check_per_unit
 from dpltm.stages.checks import model_spec
@@ -65,7 +66,7 @@ def train(
     given = services(progress)
     if request.dry_run:
         planned = plan(start, dataset, options, ledger, ledger.book, given, own=own)
-        planned.check()
+        price(planned, ledger.book)
         return as_flags({"dry_run": True, **facts_of(planned), "privacy": planned_statement(planned).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
         held = None if checkpoints.held is None else checkpoints.held.state
