@@ -10,8 +10,8 @@ from typing import Any
 
 from dpltm.errors import as_flags
 from dpltm.options.tune import PrivateTuneOptions, TuneRequest
-from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.privacy.release import price
+from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset, DatasetCache
 from dpltm.stages.front import take_over_map
 from dpltm.stages.progress import Progress

@@ -10,8 +10,8 @@ from typing import Any
 from dpltm.errors import InputError, as_flags
 from dpltm.options.train import TrainOptions, TrainRequest
 from dpltm.privacy.ledger import Ledger
-from dpltm.pruning.ticket_set import TicketSet
 from dpltm.privacy.release import price
+from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
 from dpltm.records.at_unit import check_per_unit
 from dpltm.stages.checks import model_spec
