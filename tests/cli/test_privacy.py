@@ -160,6 +160,8 @@ def test_a_budget_is_enforced_before_anything_is_spent(cli, refused, spent):
         ("select", "pub", *PRIVATE, "--eps1", "0.5", "--dry-run"),
         ("select", "pub", *PRIVATE, "--eps1", "1e-9", "--reveal"),
         ("train", "pub", *PRIVATE, "--steps", "3", "--epsilon", "4", "--out", "s"),
+        ("train", "pub", *PRIVATE, "--steps", "3", "--epsilon", "4", "--dry-run"),
+        ("synthesize", *PRIVATE, "--epsilon", "4", "--out", "s.npz", "--dry-run"),
         ("train", "pri@1", *PRIVATE, "--steps", "3", "--noise-multiplier", "9", "--out", "s"),
     ):
         message = refused(*command, code=1)
