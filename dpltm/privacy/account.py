@@ -1,7 +1,7 @@
 """Accounts: what the entries of a ledger and of a lineage come to together, for one population and one unit.
 
 The accountant prices mechanisms; here it is settled which entries count, and which of them touched the same people. The
-rules (docs/privacy-model.md 1.6):
+rules (docs/privacy-model.md 1.5 to 1.7 and 5.9):
 
 - Everything in the ledger and in the lineage counts, once an id. Entries of a population that this ledger declares *apart*
   are set aside and shown beside the figure; a name alone separates nothing.

@@ -2,7 +2,7 @@
 
 A *unit* is all records that share a value of one column: a person, a household, a device. ``by_unit`` makes one record of
 them, ``(slots, ...)``, and the mean of their losses is what a gradient filter gets: so a unit more or less, whatever it
-holds, is one record more or less, and every bound for records holds for units as it stands (privacy-model.md 1.6).
+holds, is one record more or less, and every bound for records holds for units as it stands (privacy-model.md 1.1 and 4.1).
 """
 
 from __future__ import annotations
