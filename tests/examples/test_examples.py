@@ -213,9 +213,10 @@ def test_configuration_is_accepted(name, tmp_path, monkeypatch, capsys, request)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_activities_from_signals(data_home, tmp_path, capsys):
+def test_activities_from_signals(data_home, tmp_path, capsys, monkeypatch):
     """The recipe keeps its budget and is far above the 53 % of a network on the signals themselves."""
     assert data_home
+    monkeypatch.chdir(tmp_path)
     arguments = ["train", "--config", str(EXAMPLES / "har_at_0.2.toml"), "--out", str(tmp_path / "har.run"), "--json"]
     assert run(arguments) == 0
     body = json.loads(capsys.readouterr().out)
