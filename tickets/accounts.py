@@ -30,7 +30,8 @@ def ledger_path(dataset: str | None, named: str | None = None) -> Path:
     path = Path(dataset)
     separators = {os.sep, os.altsep or os.sep}
     if separators & set(dataset) or path.suffix.lower() in (*SUFFIXES, SUFFIX):
-        return path.resolve().parent / BESIDE  # where it really lies: a link to it is of the same people
+        there = path.resolve().parent  # where it really lies: a link to it is of the same people
+        return (path.parent if path.parent.resolve() == there else there) / BESIDE
     return Path(f"{_people_of(dataset)}.ledger.jsonl")
 
 

@@ -127,8 +127,8 @@ def masked():
         (lambda: dpltm.train("mlp:4", X / 2.0, Y), "records: x is float64, which has no public range; pass `bounds` (L"),
         (lambda: dpltm.train("mlp:4", X, Y, name="a\nb"), "`name`: 'a\\nb' is not a printable text of at most 200"),
         (lambda: dpltm.train(public_set(of_process()), XP, YP, round=1, name="mine", **FEW), "`x`: records1 was"
-            " declared public, and mine shares records with it; the same records cannot be private here: take another `x`,"
-            " other records, or a ledger of their own"),
+            " declared public, and mine shares records with it; the same records cannot be private here: take other"
+            " records `x`, or a `ledger` of their own"),
         (lambda: dpltm.train(a_set(), X[:, :5], Y, round=1, name="mine", **FEW), "tickets: its network takes 6 features, but"
             " mine has 5; use records of the same shape, or carry it over with dpltm.transfer"),
         (lambda: dpltm.train("mlp:4", X, Y, features="unit", public="mine", components=2, **FEW), "`public` mine: no such"),

@@ -15,6 +15,7 @@ def test_a_link_to_a_file_has_the_ledger_of_the_file(tmp_path):
     (tmp_path / "a" / "d.csv").write_text("x,label\n")
     (tmp_path / "b" / "d.csv").symlink_to(tmp_path / "a" / "d.csv")
     assert ledger_path(str(tmp_path / "b" / "d.csv")) == ledger_path(str(tmp_path / "a" / "d.csv"))
+    assert ledger_path("d.csv") == Path("dpltm.ledger.jsonl")
 
 
 @pytest.mark.parametrize(
