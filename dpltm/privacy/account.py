@@ -380,7 +380,11 @@ def check_moves(account: Account) -> None:
             continue
         for entry in account.paid:
             if entry.part.snapshot is not None and entry.part.snapshot == declared.part.snapshot:
-                said = "public" if declared.kind == "public" else "apart from the people that are protected (a test split)"
+                said = (
+                    "public"
+                    if declared.kind == "public"
+                    else "apart from the people that are protected (a test split)"
+                )
                 raise InputError(
                     f"`dataset`: {declared.part} was declared {said}; under replace-one a record may leave one part by hash for"
                     f" another, so {entry.part} is not protected beside it: take places for both, or add-remove"

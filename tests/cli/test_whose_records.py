@@ -84,7 +84,9 @@ def test_a_held_out_part_that_scored_synthetic_records_cannot_be_private(cli, re
     )
     assert made.code == 0
     told = refused("train", *options, *QUICK, "--out", "r")
-    assert told.startswith("--dataset: p[0.0:0.4] was declared apart from the people that are protected (a test split), and p")
+    assert told.startswith(
+        "--dataset: p[0.0:0.4] was declared apart from the people that are protected (a test split), and p"
+    )
     assert cli("train", *options, *QUICK, "--test", "0.4", "--out", "r", "--quiet").code == 0
 
 

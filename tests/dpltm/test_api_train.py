@@ -144,7 +144,6 @@ def test_a_search_costs_nothing_and_its_settings_train(tickets):
     assert message.startswith("`x`: ")
 
 
-@pytest.mark.xfail(strict=True, reason="a look at records that were declared apart leaves no entry in the ledger")
 @pytest.mark.parametrize("look", ["train", "evaluate"])
 def test_records_that_accuracy_was_measured_on_cannot_be_private(look):
     """Issue 43, finding 2: rule 6 of the account, whichever verb looked."""
