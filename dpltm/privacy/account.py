@@ -386,8 +386,8 @@ def check_moves(account: Account) -> None:
                     else "apart from the people that are protected (a test split)"
                 )
                 raise InputError(
-                    f"`dataset`: {declared.part} was declared {said}; under replace-one a record may leave one part by hash for"
-                    f" another, so {entry.part} is not protected beside it: take places for both, or add-remove"
+                    f"`dataset`: {declared.part} was declared {said}; under replace-one a record may leave one part by hash"
+                    f" for another, so {entry.part} is not protected beside it: take places for both, or add-remove"
                 )
 
 

@@ -94,8 +94,8 @@ def test_an_edited_ledger(cwd, refused, command):
 @pytest.mark.parametrize("command", ON_SETS)
 def test_a_ledger_that_cannot_be_written(refused, command):
     assert refused(*command, "--ledger", "/proc/none/ledger.jsonl") == (
-        "/proc/none/ledger.jsonl: the ledger cannot be written: No such file or directory; nothing was spent; make room, or name"
-        " another --ledger"
+        "/proc/none/ledger.jsonl: the ledger cannot be written: No such file or directory; nothing was spent; make room, or"
+        " name another --ledger"
     )
 
 
