@@ -34,7 +34,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -340,8 +339,8 @@ class Tree:
         return tree
 
     def packages(self) -> dict[str, str]:
-        project = tomllib.loads((self.folder / "pyproject.toml").read_text(encoding="utf-8"))
-        return dict(project["tool"]["setuptools"]["package-dir"])
+        """The folders of packages, by name."""
+        return {"dpltm": "dpltm", "dpltm.tickets": "tickets", "dpltm.cli": "cli"}
 
     def sources(self) -> dict[str, str]:
         """Text of every file of the packages, by path."""
