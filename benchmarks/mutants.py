@@ -57,8 +57,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGETS = (
     "dpltm/privacy/*.py", "dpltm/filters/*.py", "dpltm/privacy/selection.py", "dpltm/randomness/sampling.py",
     "dpltm/randomness/noise.py",
-    "dpltm/networks/unit_groups.py", "dpltm/stages/budget.py", "dpltm/stages/checks.py", "dpltm/stages/train_checks.py",
-    "dpltm/stages/train_plan.py",
+    "dpltm/networks/unit_groups.py", "dpltm/stages/checks.py", "dpltm/stages/front.py",
+    "dpltm/verbs/train.py",
 )  # fmt: skip
 """Files to take mutants from: mechanisms, accounting, lineage, and what decides what is entered and refused."""
 
