@@ -487,8 +487,8 @@ class TicketEstimator(BaseEstimator):
                 spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
                 check_declared(spent, part, "measured without a price")
                 api.evaluate(self.run_, held_out, ledger=ledger)
-                declared = (each for each in ledger.entries if each.kind == "excluded" and each.part == part)
-                self._spent.add(ledger.lineage(*declared))
+                if (declared := ledger.declared("excluded", part)) is not None:
+                    self._spent.add(ledger.lineage(declared))
         except InputError as error:
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
         return held_out

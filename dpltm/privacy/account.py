@@ -338,6 +338,10 @@ def epsilon_with(
     return float(_EPSILON(mechanisms, delta, accountant, resolution=resolution))
 
 
+_SAID = {"public": "public", "excluded": "apart from the people that are protected (a test split)"}
+"""What declarations say of records, for messages: these cannot be private as well."""
+
+
 def check_private(account: Account, part: Part) -> None:
     """Refuse a release from records that were declared public, or not to be the population's.
 
@@ -349,11 +353,11 @@ def check_private(account: Account, part: Part) -> None:
         InputError: the declaration that stands against it.
     """
     for entry in account.entries:
-        if entry.kind in ("public", "excluded") and _meets(entry.part, part):
-            said = "public" if entry.kind == "public" else "apart from the people that are protected (a test split)"
+        if entry.kind in _SAID and _meets(entry.part, part):
             raise InputError(
-                f"`dataset`: {entry.part} was declared {said}, and {part} shares records with it; the same records cannot be"
-                f" private here: take another `subset`, other records, or a ledger of their own{_by_rows(entry.part, part)}"
+                f"`dataset`: {entry.part} was declared {_SAID[entry.kind]}, and {part} shares records with it; the same"
+                " records cannot be private here: take another `subset`, other records, or a ledger of their"
+                f" own{_by_rows(entry.part, part)}"
             )
         if entry.paid and regrouped(entry.part, part):
             raise InputError(
@@ -376,18 +380,14 @@ def check_moves(account: Account) -> None:
     if account.adjacency != "replace-one":
         return
     for declared in account.entries:
-        if declared.kind not in ("public", "excluded") or declared.part.can_be_apart(account.unit, "replace-one"):
+        if declared.kind not in _SAID or declared.part.can_be_apart(account.unit, "replace-one"):
             continue
         for entry in account.paid:
             if entry.part.snapshot is not None and entry.part.snapshot == declared.part.snapshot:
-                said = (
-                    "public"
-                    if declared.kind == "public"
-                    else "apart from the people that are protected (a test split)"
-                )
                 raise InputError(
-                    f"`dataset`: {declared.part} was declared {said}; under replace-one a record may leave one part by hash"
-                    f" for another, so {entry.part} is not protected beside it: take places for both, or add-remove"
+                    f"`dataset`: {declared.part} was declared {_SAID[declared.kind]}; under replace-one a record may leave"
+                    f" one part by hash for another, so {entry.part} is not protected beside it: take places for both, or"
+                    " add-remove"
                 )
 
 

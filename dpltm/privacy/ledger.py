@@ -19,7 +19,7 @@ from typing import NoReturn, Protocol
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account, check_declared, check_moves
-from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, Part, entry_from_json, to_json
+from dpltm.privacy.entry import RECORD, Entry, Head, Id, Kind, Lineage, Part, entry_from_json, to_json
 from dpltm.privacy.guards import Marks, remember
 
 
@@ -265,6 +265,15 @@ class Ledger:
         remember(part, dataset.marks())
         return part
 
+    def declared(self, kind: Kind, part: Part) -> Entry | None:
+        """Return the declaration of that kind of just that part; None where there is none.
+
+        Args:
+            kind: ``public`` or ``excluded``.
+            part: of a dataset as it is now.
+        """
+        return next((entry for entry in self.entries if entry.kind == kind and entry.part == part), None)
+
     def exclude(self, dataset: Dataset) -> None:
         """Declare that the test split of a dataset is not of the population, before something is measured on it exactly.
 
@@ -279,7 +288,7 @@ class Ledger:
         if dataset.test is None or dataset.published_id() is not None:
             return
         part = self.part(dataset.tested())
-        if any(entry.kind == "excluded" and entry.part == part for entry in self.entries):
+        if self.declared("excluded", part) is not None:
             return
         check_declared(self.account(), part, "excluded")
         self.declare(Entry("excluded", part, words="a test split", unit=self.unit))

@@ -74,7 +74,7 @@ def declare_public(ledger: Ledger, dataset: Dataset, words: str) -> Lineage:
     if dataset.synthetic:
         return dataset.lineage
     part = ledger.part(dataset)
-    known = next((entry for entry in ledger.entries if entry.kind == "public" and entry.part == part), None)
+    known = ledger.declared("public", part)
     if known is None:
         check_declared(ledger.account(), part, "public")
         (known,) = ledger.declare(Entry("public", part, words=words, unit=ledger.unit))

@@ -65,8 +65,8 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
     if dataset.published_id() is None:  # a publication says that its splits are apart
         check_declared(ledger.account(run.lineage), ledger.part(dataset.tested()), "measured without a price")
         tested = ledger.part(dataset.tested())
-        declared = any(entry.kind == "excluded" and entry.part == tested for entry in ledger.entries)
-        elsewhere = not declared and any(entry.paid and not met(entry.part) for entry in run.lineage.entries)
+        declared = ledger.declared("excluded", tested)
+        elsewhere = declared is None and any(entry.paid and not met(entry.part) for entry in run.lineage.entries)
     notes = [
         *([UNKNOWN] if elsewhere else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),

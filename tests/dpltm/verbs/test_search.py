@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,21 @@ def test_the_score_is_measured_on_the_test_split_only_to_be_shown(keys):
     told = "accuracy is measured on the test split, which is declared separate from the private records"
     assert [told in run.privacy.notes for run in (one, other)] == [True, False]
     assert one.config["resolved"]["score"] == other.config["resolved"]["score"]
+
+
+def test_a_search_goes_on_with_its_own_settings_alone():
+    """What its entry says is compared with what is asked for now, and not with itself."""
+    ledger = Ledger()
+    entry = search(ledger=ledger).entry
+
+    def planned_again(**options):
+        asked = PrivateTuneOptions(**{**QUICK, **options})
+        made = verb.plan("mlp:8", records(0), asked, ledger, ledger.book, Services(), entry).entry
+        return replace(made, id=entry.id, home=entry.home, sequence=1, day=entry.day)
+
+    assert planned_again() == entry
+    for other in ({"lr": "0.5"}, {"epochs": "2"}, {"tries": 3.0}, {"clip_norm": "0.5"}):
+        assert planned_again(**other) != entry
 
 
 # --- refusals ---
