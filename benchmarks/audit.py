@@ -16,11 +16,11 @@ import sys
 import time
 from typing import Any
 
+from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
-from dpltm.stages.services import Services
 from dpltm.training.run import Run
 from dpltm.training.start import fresh
 from dpltm.verbs.audit import audit

@@ -21,8 +21,8 @@ import json
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 from dpltm.privacy import accountant, gdp
+from dpltm.privacy.checks import steps_of
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.stages.checks import steps_of
 
 MNIST, IMDB, ADULT, MOVIELENS = 256 / 60_000, 512 / 25_000, 256 / 29_305, 1 / 80
 

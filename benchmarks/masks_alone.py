@@ -18,12 +18,11 @@ import json
 from torch import Tensor
 
 from dpltm.experiments.replicates import summary
+from dpltm.features.inputs import Services, tensors
 from dpltm.networks import build
 from dpltm.pruning.generation import Tickets
 from dpltm.pruning.ticket_transfer import Mode, transfer
 from dpltm.records import Dataset, load
-from dpltm.stages.inputs import tensors
-from dpltm.stages.services import Services
 from dpltm.tickets.store import find_set
 from dpltm.training.evaluation import accuracy
 

@@ -57,7 +57,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGETS = (
     "dpltm/privacy/*.py", "dpltm/filters/*.py", "dpltm/privacy/selection.py", "dpltm/randomness/sampling.py",
     "dpltm/randomness/noise.py",
-    "dpltm/networks/unit_groups.py", "dpltm/stages/checks.py", "dpltm/stages/front.py",
+    "dpltm/networks/unit_groups.py", "dpltm/privacy/checks.py", "dpltm/features/setup.py",
     "dpltm/verbs/train.py",
 )  # fmt: skip
 """Files to take mutants from: mechanisms, accounting, lineage, and what decides what is entered and refused."""

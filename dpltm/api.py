@@ -26,6 +26,8 @@ import torch.utils.data
 from torch import Tensor
 
 from dpltm.errors import InputError, in_python, whole_number
+from dpltm.features.inputs import Services
+from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
 from dpltm.options.arguments import Arguments
 from dpltm.options.features import FeatureOptions, MapOptions
 from dpltm.options.generate import GenerateOptions
@@ -35,15 +37,13 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.transfer import TransferOptions
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
+from dpltm.progress import Progress, watched_by
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset, Rows, Split, from_arrays
 from dpltm.records.checks import as_array, checked_features
 from dpltm.records.items import gives_items, read_items
 from dpltm.records.raw import RawSplit
 from dpltm.records.settle import check_name
-from dpltm.stages.front import FeatureSources, take_over_map, with_feature_map
-from dpltm.stages.progress import Progress, watched_by
-from dpltm.stages.services import Services
 from dpltm.training.launcher import check_alone
 from dpltm.training.private_loop import PrivateLoop
 from dpltm.training.run import Run

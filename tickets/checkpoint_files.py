@@ -29,7 +29,7 @@ from safetensors.numpy import save as save_tensors
 
 from dpltm.errors import ArtifactError, InputError, Interrupted
 from dpltm.networks.content import content_id
-from dpltm.stages.progress import Progress
+from dpltm.progress import Progress
 from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, replaced, sync
 from dpltm.training.checkpoint import AGAIN, Checkpoint, check_same
 

@@ -19,9 +19,7 @@ import numpy as np
 
 from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import FeatureMap
-from dpltm.records import Augmentation, Dataset, Split, cache_home
-from dpltm.stages.progress import SILENT, Progress
-from dpltm.stages.services import (
+from dpltm.features.inputs import (
     MemoryFeatures,
     as_copies,
     copies_in,
@@ -29,6 +27,8 @@ from dpltm.stages.services import (
     features_of_copies,
     features_title,
 )
+from dpltm.progress import SILENT, Progress
+from dpltm.records import Augmentation, Dataset, Split, cache_home
 from dpltm.tickets.files import staged_file
 
 TRIED = 8
@@ -36,7 +36,7 @@ TRIED = 8
 
 
 class FeatureCache:
-    """The store of features (see :class:`dpltm.stages.services.FeatureStore`) in the user's cache folder.
+    """The store of features (see :class:`dpltm.features.inputs.FeatureStore`) in the user's cache folder.
 
     Where nothing can be written there, features are kept in memory for as long as this lives.
     """

@@ -24,12 +24,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpltm import api
 from dpltm.errors import DpltmError, InputError, in_python, named, shown_value
 from dpltm.estimators.records import Bounds, Columns, dense, owners, private_records, separate_records
+from dpltm.features.inputs import Services
+from dpltm.features.setup import take_over_map
 from dpltm.networks.masks import Mask
 from dpltm.options.arguments import Arguments
 from dpltm.options.features import FeatureOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
+from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage
 from dpltm.privacy.ledger import Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
@@ -40,9 +43,6 @@ from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.randomness.noise import MIN_EPSILON, two_sided_geometric
 from dpltm.records import Dataset
 from dpltm.records.notes import NO_TEST
-from dpltm.stages.checks import check_epsilon
-from dpltm.stages.front import take_over_map
-from dpltm.stages.services import Services
 from dpltm.training.run import Run
 from dpltm.training.start import from_round
 from dpltm.verbs import select as select_verb

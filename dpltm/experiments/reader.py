@@ -37,7 +37,7 @@ from dpltm.options.select import SelectRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.transfer import TransferRequest
 from dpltm.options.tune import TuneRequest
-from dpltm.stages.checks import check_delta_alone
+from dpltm.privacy.checks import check_delta_alone
 from dpltm.training.least_squares import NEEDS_FEATURES
 from dpltm.verbs import generate, latent, select, train, transfer, tune
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.reader import check_no_problems
 from dpltm.experiments.recipe import Arm, Recipe, Section, data_options, provenance
+from dpltm.networks import model_spec
 from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.sections import resolve
@@ -14,7 +15,6 @@ from dpltm.options.train import TrainRequest
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset
-from dpltm.stages.checks import model_spec
 from dpltm.verbs.generate import check_schedule
 from dpltm.verbs.train import protected_units, sampling_of
 

@@ -28,6 +28,8 @@ from dpltm.registry import Deferred, Registry
 if TYPE_CHECKING:
     from torch import nn
 
+    from dpltm.records import Dataset
+
 MAX_WEIGHTS = 500_000_000
 """Of a network; a guard for memory."""
 
@@ -195,3 +197,29 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
     layers = spec.kind.layers(_plain(spec.text), spec.features, spec.classes)
     model: nn.Sequential = _make(layers, spec.text != _plain(spec.text), seed)
     return model
+
+
+def model_spec(text: str, dataset: Dataset) -> ModelSpec:
+    """The network of that name for these records."""
+    tables = dataset.input_tables
+    spec = ModelSpec(resolve(text, dataset.input_shape, tables), dataset.features, dataset.classes)
+    check_tables(spec, dataset, f"`model`: {text}", f"take {' or '.join(for_tables(tables))}")
+    return spec
+
+
+def check_tables(spec: ModelSpec, dataset: Dataset, network: str, remedy: str = "use records like its own") -> None:
+    """Raises InputError unless the network looks up what these records hold.
+
+    Args:
+        spec: the network.
+        dataset: the records.
+        network: what the message calls it.
+        remedy: what to do about it.
+    """
+    if spec.tables != dataset.input_tables:
+        takes, hold = _contents(spec.tables), _contents(dataset.input_tables)
+        raise InputError(f"{network} takes {takes}, but records of {dataset.name} hold {hold}; {remedy}")
+
+
+def _contents(tables: tuple[int, ...]) -> str:
+    return f"positions in tables of {' and '.join(f'{size:,}' for size in tables)}" if tables else "quantities"

@@ -293,6 +293,25 @@ class Ledger:
         check_declared(self.account(), part, "excluded")
         self.declare(Entry("excluded", part, words="a test split", unit=self.unit))
 
+    def declare_public(self, dataset: Dataset, words: str) -> Lineage:
+        """Return the lineage of what is read off records that are declared public, once in a ledger.
+
+        Args:
+            dataset: the records; of synthetic ones, nobody's, nothing is declared.
+            words: what is read off them.
+
+        Raises:
+            InputError: a release on record protects some of them.
+        """
+        if dataset.synthetic:
+            return dataset.lineage
+        part = self.part(dataset)
+        known = self.declared("public", part)
+        if known is None:
+            check_declared(self.account(), part, "public")
+            (known,) = self.declare(Entry("public", part, words=words, unit=self.unit))
+        return dataset.lineage | self.lineage(known)
+
     def declare(self, *drafts: Entry) -> tuple[Entry, ...]:
         """Enter declarations, or releases that were made elsewhere, all or none; return them as they are on record.
 
@@ -375,6 +394,10 @@ class Dataset(Protocol):
     def name(self) -> str: ...
     @property
     def part(self) -> Part: ...
+    @property
+    def synthetic(self) -> bool: ...
+    @property
+    def lineage(self) -> Lineage: ...
     @property
     def test(self) -> object: ...
 

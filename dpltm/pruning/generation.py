@@ -17,16 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import ArtifactError, InputError
+from dpltm.features.inputs import Inputs
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.content import pack
 from dpltm.networks.masks import Mask
 from dpltm.networks.mlp import PROJECTION
+from dpltm.progress import Step
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, PruningRound, Schedule, Scope
 from dpltm.pruning.criteria import Groups
 from dpltm.pruning.unstructured import layer_rates, live_schedule
 from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
 from dpltm.training.evaluation import accuracy
-from dpltm.training.plain import Batches, Inputs, check_lr, dropping, threads, train_plain
+from dpltm.training.plain import Batches, check_lr, dropping, threads, train_plain
 
 MAX_ROUNDS = 9_999
 """Pruning rounds of a ticket set."""
@@ -441,3 +443,24 @@ def scheduled_densities(spec: ModelSpec, config: GenerationConfig) -> tuple[floa
     schedule = make_schedule(spec, config)
     whole = total - sum(schedule[0].values())
     return tuple((whole + sum(live.values())) / total for live in schedule)
+
+
+def by_round(iterations: int, rewind: int, step: Step, cost: str = "") -> Callable[[int, int], None]:
+    """Progress of a generation, whose first round has so many iterations, that names the round.
+
+    Args:
+        iterations: steps of the first round.
+        rewind: those of them that later rounds leave out, fewer than ``iterations``.
+        step: told of the steps done, with the round.
+        cost: what all of it spends, in words.
+
+    Returns:
+        What generation calls with steps done and steps in all.
+    """
+
+    def report(done: int, total: int) -> None:
+        del total
+        note = f"round {max(0, (done - 1 - rewind) // (iterations - rewind))}"
+        step(done, f"{note}, {cost}" if cost else note)
+
+    return report

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from dpltm.errors import ArtifactError
+from dpltm.errors import ArtifactError, InputError
+from dpltm.features.setup import take_over_map
+from dpltm.networks import check_tables
 from dpltm.networks.content import content_id, pack
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Lineage
@@ -20,6 +22,7 @@ from dpltm.pruning.generation import Ticket, Tickets
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
     from dpltm.privacy.statement import PrivacyReport
+    from dpltm.records import Dataset
 
 ProvenanceKind = Literal["data-free", "public", "dp", "private"]
 """What masks, theta0 and predictors were made from: no records; records declared public; a DP release; private records with
@@ -119,6 +122,23 @@ class TicketSet:
                 f"{self.label}@{number}: no such round; it has rounds 0 to {len(self.body.tickets) - 1}"
             )
         return self.body.tickets[number]
+
+    def takes(self, dataset: Dataset) -> Dataset:
+        """Return the records behind the map that the set remembers; raise InputError for what its network does not take."""
+        dataset = take_over_map(dataset, self.feature_map, None, self.label)
+        spec = self.body.spec
+        for what, mine, theirs, like in (
+            ("features", spec.features, dataset.features, "of the same shape"),
+            ("classes", spec.classes, dataset.classes, "with the same classes"),
+        ):
+            if mine != theirs:
+                verb = "takes" if what == "features" else "has"
+                raise InputError(
+                    f"{self.label}: its network {verb} {mine} {what}, but {dataset.name} has {theirs}; use records {like},"
+                    " or carry it over with dpltm tickets transfer"
+                )
+        check_tables(spec, dataset, f"{self.label}: its network")
+        return dataset
 
     @property
     def is_scored(self) -> bool:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from dpltm.errors import DataError, first_line, shown_value
+from dpltm.privacy.checks import check_delta_of
 from dpltm.records.mapped import copied, pieces
 from dpltm.records.raw import RawSplit, shown
+
+if TYPE_CHECKING:
+    from dpltm.records.dataset import Dataset
 
 _LABEL_LIMIT = 2**31
 
@@ -189,3 +195,13 @@ def check_same_features(train: RawSplit, test: RawSplit) -> None:
             f"{test.source}: {test.x_name} has records of shape {test.x.shape[1:]} but {train.x_name} of shape "
             f"{train.x.shape[1:]}; give both splits the same features"
         )
+
+
+def check_delta(delta: float, dataset: Dataset) -> None:
+    """Raises InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass.
+
+    A declared number of records below the true one does not loosen the bound. A described one is used as it is: the true one
+    differs from it in ratings alone, by little, and is private.
+    """
+    described = dataset.records_origin == "described"
+    check_delta_of(delta, dataset.records, dataset.records if described else len(dataset.train), dataset.unit)

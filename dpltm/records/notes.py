@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpltm.privacy.account import Account
+from dpltm.privacy.figures import figure
 from dpltm.records.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -123,4 +125,23 @@ def rating_notes(dataset: Dataset) -> list[str]:
         f"a record is one user with at most {dataset.train.slots} ratings, those of the lowest public hashes where there are"
         " more",
         "accuracy and rmse are those of held-out users, every fifth id, whose factors are zero: nothing was learnt of them",
+    ]
+
+
+def feature_notes(dataset: Dataset, delta: float) -> list[str]:
+    """Return what a reader should know about where columns, and synthetic records, come from.
+
+    Args:
+        dataset: the records.
+        delta: that the epsilon of synthetic records is read at.
+    """
+    paid = dataset.lineage.paid
+    if not paid:
+        return []
+    if not dataset.synthetic:
+        return ["bounds and categories of the schema were found under DP, and what that cost counts"]
+    spent = Account(paid, unit=paid[0].unit).epsilon(delta)
+    return [
+        f"records of {dataset.name} are synthetic: post-processing of a release from {paid[-1].part}, certified as epsilon"
+        f" {figure(spent)} with all that it is made of; it counts once, however often they are used"
     ]

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor, nn
 
+from dpltm.features.inputs import Inputs
 from dpltm.gradients.full_precision import full_precision
 from dpltm.networks import ModelSpec
-from dpltm.training.plain import Inputs
 
 CHUNK = 1024
 """Records that are looked at together. A convolutional network's activations of many more outgrow a processor's caches."""

@@ -21,6 +21,8 @@ import torch
 
 from dpltm.errors import InputError
 from dpltm.features.conventions import NORM
+from dpltm.features.inputs import Services, network_inputs
+from dpltm.features.setup import check_quantities
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
@@ -28,8 +30,6 @@ from dpltm.randomness.noise import RandomSource
 from dpltm.records import Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.units import ABSENT
-from dpltm.stages.front import check_quantities, network_inputs
-from dpltm.stages.services import Services
 from dpltm.training.descent import TrainingConfig
 from dpltm.training.second_moments import MAX_NOISE, SENSITIVITY, NewtonSteps, edge, release_second_moments
 from dpltm.training.start import StartingPoint

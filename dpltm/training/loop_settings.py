@@ -16,10 +16,10 @@ from dpltm.networks.masks import Mask
 from dpltm.options.arguments import Arguments
 from dpltm.options.loop import LoopOptions
 from dpltm.options.sections import check_required
+from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.randomness.noise import RandomSource, SecureSource
-from dpltm.stages.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.training.descent import TrainingConfig
 from dpltm.training.ranks import Ranks, environment, rows_digest
 

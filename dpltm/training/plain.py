@@ -8,27 +8,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
+from dpltm.features.inputs import Inputs
 from dpltm.networks.masks import Mask
-
-
-class Rows(Protocol):
-    """Inputs that are made ready as they are read."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Tensor | slice) -> Tensor: ...
-
-
-Inputs = Tensor | Rows
-"""``(n, features)``, in memory or a batch at a time."""
-
 
 MAX_LR = 1e30
 """Largest step size: single precision ends at 3e38, and some optimizers divide by a tenth or less."""

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from torch import nn
 
 from dpltm.errors import InputError
-from dpltm.networks import ModelSpec, build
+from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_of
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset
-from dpltm.stages.checks import model_spec
 
 DEFAULT_NETWORK = "mlp:300,100"
 

@@ -18,10 +18,12 @@ from dpltm.audit.local import local_bound
 from dpltm.audit.masks import MaskFindings, mask_findings, out_of_order, unset_features, with_canaries
 from dpltm.audit.one_run import check_confidence
 from dpltm.errors import ArtifactError, InputError
+from dpltm.features.inputs import Services, tensors
 from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
+from dpltm.privacy.checks import check_delta_alone
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
@@ -31,9 +33,6 @@ from dpltm.pruning.ticket_set import TicketSet
 from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records import Dataset
-from dpltm.stages.checks import check_delta_alone, check_same_network
-from dpltm.stages.inputs import tensors
-from dpltm.stages.services import Services
 from dpltm.training.evaluation import accuracy
 from dpltm.training.run import Run
 from dpltm.training.start import fresh
@@ -175,7 +174,7 @@ def _check(tickets: TicketSet, dataset: Dataset, confidence: float) -> None:
     check_confidence(confidence)
     if dataset.bounds[0] != 0:
         raise InputError("`bounds`: the attack is on records whose smallest value is 0")
-    check_same_network(tickets, dataset)
+    tickets.takes(dataset)
 
 
 def _first_layer(tickets: Tickets) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.errors import InputError
+from dpltm.features.inputs import Services, inputs
+from dpltm.features.setup import take_over_map
+from dpltm.networks import check_tables
 from dpltm.privacy.account import check_declared
 from dpltm.privacy.guards import met
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.records import Dataset, by_user
 from dpltm.records.notes import bounds_notes, run_bounds_notes
-from dpltm.stages.checks import check_tables
-from dpltm.stages.front import take_over_map
-from dpltm.stages.inputs import inputs
-from dpltm.stages.services import Services
 from dpltm.training.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error
 from dpltm.training.run import Run
 

@@ -15,15 +15,17 @@ from typing import Any
 import torch
 
 from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.features.inputs import Services, batched_records, inputs, tensors
 from dpltm.filters import make_filter
 from dpltm.gradients.choose import choices_made, repeat_choices
-from dpltm.networks import ModelSpec, build
+from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.networks.masks import Mask
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.parsing import parse_numbers
 from dpltm.options.sections import check_choices
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.checks import check_count, check_epsilon
 from dpltm.privacy.entry import Entry, Id, Lineage, Part, lineage_of
 from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Book, Ledger, canonical
@@ -35,6 +37,7 @@ from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, generation
 from dpltm.pruning.generation import (
     GenerationConfig,
     Tickets,
+    by_round,
     check_without_data,
     make_schedule,
     prune_once,
@@ -43,16 +46,13 @@ from dpltm.pruning.generation import (
     without_data,
 )
 from dpltm.pruning.ticket_set import ProvenanceKind, TicketSet
+from dpltm.pruning.unstructured import input_groups
 from dpltm.randomness.keyed_source import KeyedSource, ResumableSource, source_of
 from dpltm.records import Dataset
-from dpltm.records.notes import public_input_notes, test_notes, unit_notes
+from dpltm.records.checks import check_delta
+from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments
 from dpltm.registry import listed
-from dpltm.stages.checks import check_count, check_delta, check_epsilon, model_spec
-from dpltm.stages.front import declare_public, feature_notes, input_groups
-from dpltm.stages.inputs import batched_records, inputs, tensors
-from dpltm.stages.progress import by_round
-from dpltm.stages.services import Services
 from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept, PartOf
 from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
 from dpltm.training.evaluation import accuracy
@@ -303,7 +303,7 @@ def _with_no_mechanism(plan: GenerationPlan, services: Services, checkpoints: Ch
     lineage, entered = plan.lineage, tuple[Entry, ...]()
     if plan.provenance == "public":
         for each in (dataset,) if len(plan.entries) == 1 else (dataset, dataset.tested()):
-            lineage |= declare_public(ledger, each, plan.entries[0].words)
+            lineage |= ledger.declare_public(each, plan.entries[0].words)
     elif plan.provenance == "private":
         ledger.exclude(dataset)  # before anything is measured on its test split
         before = [] if held is None else [each for each in ledger.entries if each.id in held.state["entries"]]

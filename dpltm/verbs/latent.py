@@ -19,6 +19,8 @@ import torch
 
 from dpltm.errors import InputError
 from dpltm.features import Choice, parse
+from dpltm.features.inputs import Inputs
+from dpltm.features.setup import FeatureSources, with_feature_map
 from dpltm.local.bit_strings import LABEL_BYTES, BitStrings, FixedPoint
 from dpltm.local.channels import Channel, channel, largest
 from dpltm.local.codebook import Codebook
@@ -31,22 +33,21 @@ from dpltm.options.features import FeatureOptions
 from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonOptions, SchemeOptions, ServerOptions
 from dpltm.options.parsing import parse_numbers
 from dpltm.privacy.account import Account, check_private
+from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Paid, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
-from dpltm.pruning.generation import GenerationConfig, Ticket, generate, prune_once, train_dense
+from dpltm.progress import SILENT, Progress
+from dpltm.pruning.generation import GenerationConfig, Ticket, by_round, generate, prune_once, train_dense
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, Split
+from dpltm.records.checks import check_delta
 from dpltm.records.notes import bounds_notes, unit_notes
-from dpltm.stages.checks import check_delta, check_epsilon
-from dpltm.stages.front import FeatureSources, declare_public, with_feature_map
-from dpltm.stages.progress import SILENT, Progress, by_round
 from dpltm.training.checkpoint import NOT_KEPT, Checkpoints, PartOf, check_same
 from dpltm.training.evaluation import accuracy
-from dpltm.training.plain import Inputs
 
 # --- Claims beside what holds ---------------------------------------------------------------------------------------
 
@@ -197,7 +198,7 @@ def make_scheme(
             a release on record protects.
     """
     form, epsilon = check_scheme_options(options), options.epsilon or 0.0
-    lineage = declare_public(ledger, public, "a scheme of local privacy")
+    lineage = ledger.declare_public(public, "a scheme of local privacy")
     choice, features = parse(options.features), options.features
     by_statistics = (isinstance(choice, Choice) and choice.channels) or options.components is not None
     if form is None and features == "drawings" and options.components is None:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
+from dpltm.progress import SILENT, Progress
 from dpltm.records import Layout, count_outside, prepare
 from dpltm.records.notes import run_bounds_notes
-from dpltm.stages.progress import SILENT, Progress
 from dpltm.training.run import Run
 
 ROWS = 512

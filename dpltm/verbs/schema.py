@@ -12,17 +12,18 @@ from dpltm.options.datasets import FindOptions
 from dpltm.options.sections import check_choices
 from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Lineage, to_json
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
 from dpltm.privacy.release import Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
+from dpltm.progress import Progress
 from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.records.checks import check_delta
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.private_columns import LONGEST_NAME, MOST_NAMES, ColumnQuery, Unfinished, find_columns
 from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, Column, schema_text
-from dpltm.stages.checks import check_delta, check_epsilon
-from dpltm.stages.progress import Progress
 
 NAMES_DELTA = 0.01
 """Part of delta for names of categories that one record alone has: ten times more would lower their threshold by 8 %."""

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.features.inputs import Services, inputs
 from dpltm.gradients.choose import choices_made, repeat_choices
 from dpltm.options.sections import check_choices, check_required
 from dpltm.options.train import TrainOptions
@@ -37,8 +38,6 @@ from dpltm.randomness.keyed_source import KEY, KeyedSource, source_of
 from dpltm.randomness.noise import RandomSource, uniform
 from dpltm.records import Dataset
 from dpltm.records.notes import test_notes
-from dpltm.stages.inputs import inputs
-from dpltm.stages.services import Services
 from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept
 from dpltm.training.descent import Descent
 from dpltm.training.evaluation import accuracy, count_correct

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import DpltmError, InputError
+from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
 from dpltm.options.sections import check_choices
 from dpltm.options.select import SelectOptions
@@ -31,11 +32,8 @@ from dpltm.pruning.generation import Ticket
 from dpltm.pruning.ticket_set import Candidate, TicketSet, Winner
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import Dataset
-from dpltm.records.notes import bounds_notes, public_input_notes, unit_notes
-from dpltm.stages.checks import check_delta, check_same_network
-from dpltm.stages.front import feature_notes, network_inputs, take_over_map
-from dpltm.stages.inputs import inputs
-from dpltm.stages.services import Services
+from dpltm.records.checks import check_delta
+from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, unit_notes
 from dpltm.training.evaluation import count_correct
 
 
@@ -104,8 +102,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     """
     check_scored(tickets, options)
     check_options(options)
-    dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
-    check_same_network(tickets, dataset)
+    dataset = tickets.takes(dataset)
     check_delta(options.delta, dataset)
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
     part = ledger.part(dataset)

@@ -11,11 +11,14 @@ from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features.conventions import NORM
-from dpltm.networks import ModelSpec, build
+from dpltm.features.inputs import Services, tensors
+from dpltm.features.setup import check_quantities
+from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.options.sections import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.checks import check_count, check_epsilon
 from dpltm.privacy.entry import RECORD, Entry, Lineage
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, NoisySgd
@@ -24,13 +27,10 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import GenerationConfig, train_dense
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import Dataset, from_arrays, unit_range, unscale
-from dpltm.records.notes import public_input_notes, unit_notes
+from dpltm.records.checks import check_delta
+from dpltm.records.notes import feature_notes, public_input_notes, unit_notes
 from dpltm.records.settle import MAX_NAME
 from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments, synthetic_records
-from dpltm.stages.checks import check_count, check_delta, check_epsilon, model_spec
-from dpltm.stages.front import check_quantities, feature_notes
-from dpltm.stages.inputs import tensors
-from dpltm.stages.services import Services
 from dpltm.training.evaluation import accuracy
 
 MAX_VALUES = 2**28

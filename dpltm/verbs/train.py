@@ -21,7 +21,9 @@ import torch
 
 from dpltm.audit.canaries import check_canaries, plant
 from dpltm.errors import ArtifactError, BudgetError, DpltmError, InputError
+from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.features.normalisation import SENSITIVITY, release_mean
+from dpltm.features.setup import check_kind, check_quantities
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.choose import choices_made, repeat_choices
 from dpltm.gradients.fused import compiler_at_hand
@@ -33,6 +35,7 @@ from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
+from dpltm.privacy.checks import MAX_STEPS, check_epsilon, check_noise, default_batch, steps_of
 from dpltm.privacy.entry import Entry, Lineage, Part, lineage_from_text, lineage_of, to_json
 from dpltm.privacy.figures import figure, percent
 from dpltm.privacy.ledger import Book, Ledger, canonical
@@ -49,25 +52,15 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.odometer import POINTS, Odometer
 from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.statement import PrivacyReport, as_claimed, json_figure, statement
+from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.keyed_source import KeyedSource, ResumableSource, source_of
 from dpltm.randomness.noise import MIN_EPSILON, FastSource, two_sided_geometric
 from dpltm.records import Augmentation, Dataset, Split, at_unit, copies_of, held_out_users
+from dpltm.records.checks import check_delta
 from dpltm.records.mapped import pieces
-from dpltm.records.notes import NO_TEST, public_input_notes, rating_notes, test_notes, unit_notes
+from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, rating_notes, test_notes, unit_notes
 from dpltm.records.units import ABSENT
 from dpltm.registry import changed, listed
-from dpltm.stages.checks import (
-    MAX_STEPS,
-    check_delta,
-    check_epsilon,
-    check_noise,
-    check_same_network,
-    default_batch,
-    steps_of,
-)
-from dpltm.stages.front import check_kind, check_quantities, columns_read, feature_notes, network_inputs, take_over_map
-from dpltm.stages.inputs import batched_records, inputs
-from dpltm.stages.services import Services
 from dpltm.training import least_squares as head
 from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept
 from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
@@ -138,8 +131,7 @@ def draft(start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger:
         DpltmError: bad input, or records that may not be used so.
     """
     if start.tickets is not None:
-        dataset = take_over_map(dataset, start.tickets.feature_map, None, start.tickets.label)
-        check_same_network(start.tickets, dataset)
+        dataset = start.tickets.takes(dataset)
     dataset = protected_units(dataset, options)
     start = _without_held_out(start, dataset)
     rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)

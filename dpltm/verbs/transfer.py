@@ -11,7 +11,8 @@ from typing import Protocol, cast
 
 from dpltm.errors import InputError
 from dpltm.features.feature_map import FeatureMap
-from dpltm.networks import ModelSpec
+from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
+from dpltm.networks import ModelSpec, check_tables
 from dpltm.options.features import FeatureOptions
 from dpltm.options.tickets import ImportOptions
 from dpltm.options.transfer import TransferOptions
@@ -19,15 +20,13 @@ from dpltm.privacy.account import check_private, check_unprotected
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
+from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import Tickets
 from dpltm.pruning.ticket_set import Parent, ProvenanceKind, TicketSet
 from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget
 from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
 from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes
-from dpltm.stages.checks import check_tables
-from dpltm.stages.front import FeatureSources, declare_public, take_over_map, with_feature_map
-from dpltm.stages.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)
@@ -230,7 +229,7 @@ def _declared(dataset: Dataset, options: ImportOptions, ledger: Ledger, file: st
         case "data-free":
             return "data-free", Lineage()
         case "public":
-            return "dp" if dataset.synthetic else "public", declare_public(ledger, dataset, words)
+            return "dp" if dataset.synthetic else "public", ledger.declare_public(dataset, words)
         case _:
             if dataset.synthetic:
                 raise InputError(

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
+from dpltm.features.inputs import Services, tensors
 from dpltm.filters import make_filter
-from dpltm.networks import ModelSpec, build
+from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.networks.masks import Mask
 from dpltm.options.features import FeatureOptions, MapOptions
 from dpltm.options.parsing import parse_numbers
@@ -28,6 +29,7 @@ from dpltm.options.sections import check_choices, check_required
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
 from dpltm.privacy.account import Account, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.checks import MAX_STEPS, check_count, check_delta_alone, check_epsilon, default_batch, steps_of
 from dpltm.privacy.entry import Entry, Lineage, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
@@ -37,20 +39,7 @@ from dpltm.randomness import keyed_source
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
 from dpltm.records import Dataset
-from dpltm.records.notes import bounds_notes
-from dpltm.stages.checks import (
-    MAX_STEPS,
-    check_count,
-    check_delta_alone,
-    check_epsilon,
-    check_same_network,
-    default_batch,
-    model_spec,
-    steps_of,
-)
-from dpltm.stages.front import declare_public, feature_notes, take_over_map
-from dpltm.stages.inputs import tensors
-from dpltm.stages.services import Services
+from dpltm.records.notes import bounds_notes, feature_notes
 from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, check_same
 from dpltm.training.descent import TrainingConfig, train
 from dpltm.training.evaluation import accuracy
@@ -335,8 +324,7 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
     check_for_records(options)
     settings(options)
     if tickets is not None:
-        dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
-        check_same_network(tickets, dataset)
+        dataset = tickets.takes(dataset)
     tried = to_try(options, tickets)
     counts = {setting.components for setting in tried}
     fronts = {count: front_of(target, dataset, count) for count in sorted(counts, key=lambda count: count or 0)}
@@ -344,7 +332,7 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
     exposed = Entry("release", mechanisms=(Unprotected(),), words="settings with private tickets", unit=ledger.unit)
     drafts = (exposed,) if tickets is not None and tickets.provenance == "private" else ()
     check_unprotected(ledger.account(), drafts, allowed=False)
-    public = declare_public(ledger, dataset, "settings are searched on them")
+    public = ledger.declare_public(dataset, "settings are searched on them")
     ledger.exclude(dataset)
     lineage = lineage_of(public, dataset, dataset.feature_map, tickets) | ledger.lineage(*ledger.declare(*drafts))
     return SearchPlan(options, tickets, fronts, trainings, lineage, ledger)

@@ -1,6 +1,6 @@
 """Features in front of a network, from the options to the ledger: what they cost wherever they go.
 
-What is refused of the options is tested in ``tests/dpltm/stages/test_front.py`` and ``tests/dpltm/features``.
+What is refused of the options is tested in ````tests/dpltm/features``.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
@@ -16,7 +17,6 @@ from dpltm.privacy.mechanisms import Selection, Unprotected
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, from_arrays, prepare
-from dpltm.stages.services import Services
 from dpltm.training.start import StartingPoint, from_round
 from dpltm.verbs.train import Training, plan
 

@@ -15,9 +15,9 @@ import torch
 from dpltm.errors import InputError
 from dpltm.experiments.recipe import Recipe
 from dpltm.networks import ModelSpec
+from dpltm.progress import Progress
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.records import DatasetCache
-from dpltm.stages.progress import Progress
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.sweep import Workers, new_session, sweep
 from dpltm.tickets.workbench.trial import TrialRunner

@@ -7,13 +7,13 @@ import pytest
 
 import dpltm.tickets
 from dpltm.errors import ArtifactError, InputError
+from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset, from_arrays
-from dpltm.stages.services import Services
 from dpltm.verbs import generate as generating
 from dpltm.verbs import select as selecting
 from set_entries import DRAWN

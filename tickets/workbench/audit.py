@@ -12,8 +12,8 @@ from dpltm.audit.one_run import check_confidence
 from dpltm.errors import ArtifactError, InputError, as_flags
 from dpltm.options.audit import AuditRequest
 from dpltm.privacy.statement import json_figure
+from dpltm.progress import Progress
 from dpltm.randomness.noise import SecureSource
-from dpltm.stages.progress import Progress
 from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.audit_plot import write_audit_plot
 from dpltm.tickets.curve_files import new_picture

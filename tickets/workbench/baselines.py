@@ -29,12 +29,12 @@ from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Selection
 from dpltm.privacy.statement import json_figure
+from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import GenerationConfig, pruning_rates
 from dpltm.records import DatasetCache
 from dpltm.registry import listed
 from dpltm.reports.comparison import Candidate, compare, unlike
 from dpltm.reports.subjects import number, section, text
-from dpltm.stages.progress import SILENT, Progress
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.comparison_files import baseline_lines, together
 from dpltm.tickets.found import FoundRun, candidate_of, find_run

@@ -8,8 +8,8 @@ from typing import Any
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.privacy import CheckOptions
+from dpltm.progress import Progress
 from dpltm.reports.checking import differences, kept_apart
-from dpltm.stages.progress import Progress
 from dpltm.tickets.files import digest_of, read_bytes
 from dpltm.tickets.model_card import BEGIN, END, MOST, edits, read_statement
 

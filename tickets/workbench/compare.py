@@ -9,8 +9,8 @@ from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.options.report import BaselineOptions, CompareRequest
+from dpltm.progress import Progress
 from dpltm.reports.comparison import compare
-from dpltm.stages.progress import Progress
 from dpltm.tickets.comparison_files import markdown, table_csv
 from dpltm.tickets.curve_files import check_plot
 from dpltm.tickets.files import check_free, check_writable, new_file

@@ -8,6 +8,7 @@ from typing import Any
 from dpltm.errors import DataError, InputError, as_flags
 from dpltm.options.datasets import InfoRequest, ListRequest, OverlapRequest, SchemaRequest
 from dpltm.privacy.entry import RECORD
+from dpltm.progress import Progress
 from dpltm.records import Description, Rows, catalogue, data_home, load
 from dpltm.records.files import TABLES, reading
 from dpltm.records.notes import bounds_notes
@@ -15,7 +16,6 @@ from dpltm.records.private_columns import Coder, load_unfinished
 from dpltm.records.ratings import at_hand
 from dpltm.records.schema import read_schema
 from dpltm.records.schema_draft import draft, public_records
-from dpltm.stages.progress import Progress
 from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.workbench.records import open_dataset
@@ -83,11 +83,9 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
         header, lineage = not request.no_header, None
         if request.from_public:
-            from dpltm.stages.front import declare_public  # with torch, which other drafts need none of
-
             records = public_records(path, request.label, header)
             ledger = ledger_of(request.file, request.ledger, request.population, request.unit_column or RECORD)
-            lineage = declare_public(ledger, records, "kinds, bounds and categories of columns, for a schema")
+            lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
         text = draft(path, request.label, header, request.from_public, lineage)
     if out is not None:
         with new_file(out) as staging:

@@ -8,8 +8,8 @@ from typing import Any
 from dpltm.errors import as_flags
 from dpltm.options.evaluate import EvaluateRequest
 from dpltm.privacy.statement import json_figure
+from dpltm.progress import Progress
 from dpltm.records.files import TABLES
-from dpltm.stages.progress import Progress
 from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.as_in_training import as_in_training, schema_of

@@ -10,9 +10,9 @@ from typing import Any
 from dpltm.errors import as_flags
 from dpltm.options.generate import GenerateRequest
 from dpltm.privacy.entry import RECORD, Lineage
+from dpltm.progress import Progress
 from dpltm.pruning import DP_CRITERIA
 from dpltm.records import DatasetCache
-from dpltm.stages.progress import Progress
 from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free

@@ -13,9 +13,9 @@ from dpltm.options.data import DataOptions
 from dpltm.options.latent import EncodeRequest, EpsilonOptions, SchemeRequest, TrainRequest
 from dpltm.privacy.entry import lineage_of
 from dpltm.privacy.release import price
+from dpltm.progress import Progress
 from dpltm.records import DatasetCache, catalogue
 from dpltm.records.notes import bounds_notes
-from dpltm.stages.progress import Progress
 from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable

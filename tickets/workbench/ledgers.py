@@ -11,14 +11,14 @@ from dpltm.options.privacy import ApartOptions, BudgetOptions, LedgerOptions
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.best_of import best_of_notes
+from dpltm.privacy.checks import check_delta_alone, check_epsilon
 from dpltm.privacy.describe import describe
 from dpltm.privacy.entry import Entry, union
 from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Book
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.statement import json_figure, statement
-from dpltm.stages.checks import check_delta_alone, check_epsilon
-from dpltm.stages.progress import Progress
+from dpltm.progress import Progress
 from dpltm.tickets.ledger_file import open_ledger
 
 

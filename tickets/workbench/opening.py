@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dpltm.features.inputs import Services
+from dpltm.features.setup import FeatureSources, with_feature_map
 from dpltm.options.features import FeatureOptions
 from dpltm.privacy.ledger import Ledger
+from dpltm.progress import Progress
 from dpltm.records import Dataset
-from dpltm.stages.front import FeatureSources, with_feature_map
-from dpltm.stages.progress import Progress
-from dpltm.stages.services import Services
 from dpltm.tickets.feature_cache import FeatureCache
 from dpltm.tickets.run import load_run
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from dpltm.errors import InputError, as_flags
 from dpltm.options.predict import PredictRequest
+from dpltm.progress import Progress
 from dpltm.records import load_records
-from dpltm.stages.progress import Progress
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.as_in_training import said_in_training, schema_of

@@ -10,8 +10,8 @@ from typing import Any
 from dpltm import __version__
 from dpltm.errors import RankError
 from dpltm.options.train import TrainRequest
+from dpltm.progress import SILENT, Progress
 from dpltm.records import Dataset, DatasetCache
-from dpltm.stages.progress import SILENT, Progress
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.train import check_request, open_records, open_start, options_of
 from dpltm.tickets.workbench.train import train as train_alone

@@ -15,6 +15,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.entry import RECORD
 from dpltm.privacy.figures import figure
+from dpltm.progress import Progress
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records.catalogue import catalogue
 from dpltm.reports import fields
@@ -29,7 +30,6 @@ from dpltm.reports.subjects import (
     text,
 )
 from dpltm.reports.words import in_plain_words
-from dpltm.stages.progress import Progress
 from dpltm.tickets import report_charts as charts
 from dpltm.tickets.curve_files import check_plot
 from dpltm.tickets.files import check_free, check_writable, new_file

@@ -13,6 +13,7 @@ import torch
 
 from dpltm.errors import BudgetError, CalibrationError, InputError, as_flags
 from dpltm.experiments.recipe import Section, data_options, reads_no_records
+from dpltm.features.setup import take_over_map
 from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.run import DemoRequest, RunRequest
@@ -20,15 +21,15 @@ from dpltm.options.sections import resolve, table
 from dpltm.options.select import SelectRequest
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.account import check_private
+from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Selection
 from dpltm.privacy.statement import PrivacyReport
+from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import scheduled_densities
 from dpltm.records import Dataset, DatasetCache
-from dpltm.stages.checks import check_delta, check_epsilon
-from dpltm.stages.front import take_over_map
-from dpltm.stages.progress import SILENT, Progress
+from dpltm.records.checks import check_delta
 from dpltm.tickets.accounts import BESIDE
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.files import check_free, only_being_written, read_json, read_toml, write_json

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import as_flags
+from dpltm.features.setup import take_over_map
 from dpltm.options.tune import PrivateTuneOptions, TuneRequest
 from dpltm.privacy.release import price
+from dpltm.progress import Progress
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset, DatasetCache
-from dpltm.stages.front import take_over_map
-from dpltm.stages.progress import Progress
 from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import new_folder

@@ -7,9 +7,9 @@ from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.options.select import SelectRequest
+from dpltm.progress import Progress
 from dpltm.pruning.ticket_set import Winner
 from dpltm.records import DatasetCache
-from dpltm.stages.progress import Progress
 from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.files import check_writable
 from dpltm.tickets.store import find_set

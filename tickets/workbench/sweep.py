@@ -36,8 +36,8 @@ from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
+from dpltm.progress import SILENT, Progress
 from dpltm.records import DatasetCache
-from dpltm.stages.progress import SILENT, Progress
 from dpltm.tickets.accounts import BESIDE
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.ledger_file import open_ledger

@@ -9,7 +9,7 @@ from typing import Any
 from dpltm.errors import InputError, as_flags
 from dpltm.options.synthesize import SynthesizeRequest
 from dpltm.privacy.mechanisms import GaussianRelease
-from dpltm.stages.progress import Progress
+from dpltm.progress import Progress
 from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.files import check_free, check_writable
 from dpltm.tickets.synthetic_files import check_name, write_synthetic

@@ -7,8 +7,8 @@ from typing import Any
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.select import SelectRequest
 from dpltm.options.train import TrainRequest
+from dpltm.progress import Progress
 from dpltm.registry import Deferred
-from dpltm.stages.progress import Progress
 from dpltm.tickets.workbench.records import read_first
 
 _GENERATE = Deferred("dpltm.tickets.workbench.generate:generate")

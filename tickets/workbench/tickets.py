@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
+from dpltm.networks import model_spec
 from dpltm.options.tickets import (
     CompactRequest,
     ExportRequest,
@@ -20,13 +21,12 @@ from dpltm.options.tickets import (
 )
 from dpltm.options.transfer import TransferRequest
 from dpltm.privacy.entry import to_json
+from dpltm.progress import Progress
 from dpltm.pruning.generation import Ticket
 from dpltm.pruning.ticket_set import TicketSet
+from dpltm.pruning.unstructured import columns_read
 from dpltm.records import DatasetCache
 from dpltm.records.notes import bounds_notes
-from dpltm.stages.checks import model_spec
-from dpltm.stages.front import columns_read
-from dpltm.stages.progress import Progress
 from dpltm.tickets import export
 from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.card import sources

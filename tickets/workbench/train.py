@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
+from dpltm.features.setup import take_over_map
+from dpltm.networks import model_spec
 from dpltm.options.train import TrainOptions, TrainRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.release import price
+from dpltm.progress import SILENT, Progress
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
 from dpltm.records.at_unit import check_per_unit
-from dpltm.stages.checks import model_spec
-from dpltm.stages.front import take_over_map
-from dpltm.stages.progress import SILENT, Progress
 from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.curve_files import new_picture

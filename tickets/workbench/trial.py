@@ -33,8 +33,8 @@ from dpltm.experiments.recipe import (
 )
 from dpltm.options.sections import resolve
 from dpltm.privacy.entry import to_json
+from dpltm.progress import SILENT
 from dpltm.records import DatasetCache
-from dpltm.stages.progress import SILENT
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.files import MAX_JSON, parse_json, read_bytes, read_json, read_section, write_json
 from dpltm.tickets.published import published

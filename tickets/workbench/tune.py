@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
+from dpltm.features.setup import take_over_map
 from dpltm.options.tune import TuneRequest
+from dpltm.progress import Progress
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
-from dpltm.stages.front import take_over_map
-from dpltm.stages.progress import Progress
 from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable, new_file

@@ -33,7 +33,6 @@ from dpltm.randomness.gaussian_mechanism import SEED
 from dpltm.randomness.noise import FastSource, SecureSource
 from dpltm.randomness.sampling import Records
 from dpltm.records import from_arrays
-from dpltm.stages.front import declare_public
 from dpltm.training.descent import TrainingConfig, cross_entropy, train
 from dpltm.training.private_loop import START_NOTE, PrivateLoop
 from gradient_cases import random_mask
@@ -498,7 +497,7 @@ def test_records_that_were_tested_on_or_declared_public_are_refused_and_the_othe
     list(make(ledger=ledger, **facts))
     assert "is protected by a release" in refused(ledger.exclude, other)
     public = from_arrays(x, y, bounds=(0, 1))
-    assert "is protected by a release" in refused(declare_public, ledger, public, "tickets")
+    assert "is protected by a release" in refused(ledger.declare_public, public, "tickets")
 
 
 def test_a_loop_protects_records_and_no_persons():

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from dpltm.errors import ArtifactError, InputError
+from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, from_arrays, load
-from dpltm.stages.services import Services
 from dpltm.training.run import Run
 from dpltm.training.start import fresh
 from dpltm.verbs import audit as verb

@@ -8,13 +8,13 @@ from functools import cache
 import numpy as np
 import pytest
 
+from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.randomness.noise import FastSource
 from dpltm.records import from_arrays
-from dpltm.stages.services import Services
 from dpltm.verbs import audit as stage
 from dpltm.verbs.generate import generate, plan
 from refusals import refused

@@ -12,6 +12,7 @@ from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from dpltm.errors import BudgetError, InputError
+from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
@@ -20,7 +21,6 @@ from dpltm.pruning import DATA_FREE, DP_CRITERIA
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import Dataset, from_arrays
-from dpltm.stages.services import Services
 from dpltm.verbs import generate as verb
 from dpltm.verbs.generate import generate, plan, planned_report
 from refusals import refused

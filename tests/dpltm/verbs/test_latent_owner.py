@@ -11,6 +11,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from dpltm.errors import BudgetError, InputError
+from dpltm.features.setup import FeatureSources
 from dpltm.local.scheme import Scheme
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
@@ -22,7 +23,6 @@ from dpltm.privacy.release import Paid, price
 from dpltm.privacy.two_steps import over_two_steps
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import Dataset, from_arrays
-from dpltm.stages.front import FeatureSources
 from dpltm.training.run import Run
 from dpltm.verbs import latent
 from dpltm.verbs.latent import check_scheme_options, encode, encoding, encoding_report, make_scheme

@@ -12,13 +12,13 @@ import torch
 from sklearn.datasets import load_digits
 
 from dpltm.errors import InputError
+from dpltm.features.setup import FeatureSources
 from dpltm.local.scheme import Scheme
 from dpltm.options.latent import SchemeOptions, ServerOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.pruning import generation as pruning
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, from_arrays
-from dpltm.stages.front import FeatureSources
 from dpltm.verbs import latent
 from dpltm.verbs.latent import Learned, learn, make_scheme
 from refusals import refused

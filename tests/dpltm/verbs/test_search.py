@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from dpltm.errors import BudgetError
+from dpltm.features.inputs import Services, tensors
 from dpltm.networks import build
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
@@ -22,8 +23,6 @@ from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, PrivateSearch
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.randomness.sampling import Records
-from dpltm.stages.inputs import tensors
-from dpltm.stages.services import Services
 from dpltm.training.descent import train
 from dpltm.training.run import Run
 from dpltm.training.start import from_round

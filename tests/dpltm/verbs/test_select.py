@@ -12,6 +12,7 @@ import pytest
 
 from dpltm.errors import BudgetError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
+from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.entry import Entry
@@ -20,7 +21,6 @@ from dpltm.privacy.mechanisms import Guarantee, Selection, Unprotected
 from dpltm.privacy.selection import SelectionPlan
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset, from_arrays
-from dpltm.stages.services import Services
 from dpltm.verbs import generate as generating
 from dpltm.verbs import select as verb
 from dpltm.verbs.select import plan, planned_report, select, select_public

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from dpltm.errors import ArtifactError, BudgetError
+from dpltm.features.inputs import Services
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy import gdp
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.records import Dataset, from_arrays, load
-from dpltm.stages.front import declare_public, feature_notes
-from dpltm.stages.services import Services
+from dpltm.records.notes import feature_notes
 from dpltm.tickets.synthetic_files import write_synthetic
 from dpltm.verbs.synthesize import Synthesis, settle
 from refusals import refused
@@ -109,7 +109,7 @@ def test_what_is_refused() -> None:
 
 def test_records_declared_public_are_no_private_ones() -> None:
     mine, ledger = records(1), Ledger()
-    declare_public(ledger, mine, "tickets")
+    ledger.declare_public(mine, "tickets")
     assert "declared public" in refused(asked(mine, ledger).made)
     assert [entry.kind for entry in ledger.entries] == ["public"]
 

@@ -16,6 +16,7 @@ import torch
 
 from dpltm.errors import ArtifactError, BudgetError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
+from dpltm.features.inputs import Services, tensors
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
@@ -26,8 +27,6 @@ from dpltm.pruning.ticket_set import Winner
 from dpltm.randomness import noise
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import from_arrays
-from dpltm.stages.inputs import tensors
-from dpltm.stages.services import Services
 from dpltm.training.evaluation import accuracy
 from dpltm.training.private_loop import PrivateLoop
 from dpltm.training.run import Run

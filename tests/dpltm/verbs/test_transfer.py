@@ -10,6 +10,7 @@ import pytest
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.features.setup import FeatureSources
 from dpltm.networks import ModelSpec
 from dpltm.options.features import FeatureOptions
 from dpltm.options.tickets import ImportOptions
@@ -20,7 +21,6 @@ from dpltm.privacy.mechanisms import Unprotected
 from dpltm.pruning.generation import GenerationConfig, without_data
 from dpltm.pruning.ticket_set import Parent, ProvenanceKind, TicketSet
 from dpltm.records import Dataset, from_arrays
-from dpltm.stages.front import FeatureSources
 from dpltm.verbs.transfer import StatedFront, TransferredSet, check_options, front_of_import, imported_set, transfer
 from refusals import refused
 from set_entries import DRAWN, LINEAGES, MOMENTS

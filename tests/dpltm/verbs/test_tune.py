@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from dpltm.errors import ArtifactError
+from dpltm.features.inputs import Services
+from dpltm.features.setup import FeatureSources, with_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.options.features import FeatureOptions
 from dpltm.options.train import TrainOptions
@@ -19,8 +21,6 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.entry import lineage_from_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import from_arrays
-from dpltm.stages.front import FeatureSources, with_feature_map
-from dpltm.stages.services import Services
 from dpltm.training.start import fresh
 from dpltm.verbs import tune as stage
 from dpltm.verbs.train import facts_of, train_start

@@ -1,15 +1,8 @@
-"""What several stages refuse, before anything is spent."""
+"""What is refused of budgets, noise and steps, before anything is spent."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dpltm.errors import InputError
-from dpltm.networks import ModelSpec, for_tables, resolve
-
-if TYPE_CHECKING:
-    from dpltm.pruning.ticket_set import TicketSet
-    from dpltm.records import Dataset
 
 MAX_EPSILON, MAX_NOISE, MAX_STEPS = 1e4, 1e6, 10**8
 """Beyond these a setting is taken for a slip of the finger."""
@@ -21,48 +14,6 @@ MIN_DELTA = 1e-15
 def default_batch(records: int) -> float:
     """The expected batch size of a training on so many records, a public number, where nobody gave one."""
     return float(min(1600, max(1, records // 4)))
-
-
-def model_spec(text: str, dataset: Dataset) -> ModelSpec:
-    """The network of that name for these records."""
-    tables = dataset.input_tables
-    spec = ModelSpec(resolve(text, dataset.input_shape, tables), dataset.features, dataset.classes)
-    check_tables(spec, dataset, f"`model`: {text}", f"take {' or '.join(for_tables(tables))}")
-    return spec
-
-
-def check_tables(spec: ModelSpec, dataset: Dataset, network: str, remedy: str = "use records like its own") -> None:
-    """Raises InputError unless the network looks up what these records hold.
-
-    Args:
-        spec: the network.
-        dataset: the records.
-        network: what the message calls it.
-        remedy: what to do about it.
-    """
-    if spec.tables != dataset.input_tables:
-        takes, hold = _contents(spec.tables), _contents(dataset.input_tables)
-        raise InputError(f"{network} takes {takes}, but records of {dataset.name} hold {hold}; {remedy}")
-
-
-def _contents(tables: tuple[int, ...]) -> str:
-    return f"positions in tables of {' and '.join(f'{size:,}' for size in tables)}" if tables else "quantities"
-
-
-def check_same_network(tickets: TicketSet, dataset: Dataset) -> None:
-    """Raises InputError unless the ticket's network takes these records."""
-    spec, path = tickets.body.spec, tickets.label
-    if spec.features != dataset.features:
-        raise InputError(
-            f"{path}: its network takes {spec.features} features, but {dataset.name} has {dataset.features}; use records of"
-            " the same shape, or carry it over with dpltm tickets transfer"
-        )
-    if spec.classes != dataset.classes:
-        raise InputError(
-            f"{path}: its network has {spec.classes} classes, but {dataset.name} has {dataset.classes}; use records with the"
-            " same classes, or carry it over with dpltm tickets transfer"
-        )
-    check_tables(spec, dataset, f"{path}: its network")
 
 
 def check_epsilon(name: str, value: float | None) -> None:
@@ -94,16 +45,6 @@ def check_delta_alone(delta: float) -> None:
     """Raises InputError unless ``delta`` may be asked for where no dataset says how many records there are."""
     if not MIN_DELTA <= delta < 1:
         raise InputError(f"`delta`: {delta:g} is not between {MIN_DELTA:g} and 1")
-
-
-def check_delta(delta: float, dataset: Dataset) -> None:
-    """Raises InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass.
-
-    A declared number of records below the true one does not loosen the bound. A described one is used as it is: the true one
-    differs from it in ratings alone, by little, and is private.
-    """
-    described = dataset.records_origin == "described"
-    check_delta_of(delta, dataset.records, dataset.records if described else len(dataset.train), dataset.unit)
 
 
 def check_delta_of(delta: float, records: int, at_hand: int, unit: str = "record") -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.features.inputs import MemoryFeatures, Services
 from dpltm.records import copies_of, from_arrays
-from dpltm.stages.services import MemoryFeatures, Services
 from dpltm.tickets.feature_cache import FeatureCache
 
 MAP = make_feature_map("unit:2", (4, 4), (0.0, 255.0))

@@ -1,4 +1,4 @@
-"""What a stage says on the way: what it does before the first step, and what is spent so far."""
+"""What work says on the way: what it does before the first step, and what is spent so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import pytest
 
 import dpltm
 from dpltm.privacy.figures import figure
-from dpltm.stages.progress import by_round
+from dpltm.pruning.generation import by_round
+from probed import probed_once
+
+__all__ = ["probed_once"]  # a network is probed once for all of these tests
 
 RECORDS = np.random.default_rng(0).integers(0, 16, (60, 4)).astype(np.float32)
 LABELS = np.arange(60) % 2

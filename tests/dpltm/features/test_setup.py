@@ -11,6 +11,8 @@ from torch.nn import functional
 
 from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
+from dpltm.features.inputs import network_inputs
+from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.options.features import FeatureOptions
@@ -19,14 +21,7 @@ from dpltm.privacy.entry import Entry, Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.records import from_arrays
-from dpltm.stages.front import (
-    FeatureSources,
-    declare_public,
-    feature_notes,
-    network_inputs,
-    take_over_map,
-    with_feature_map,
-)
+from dpltm.records.notes import feature_notes
 from dpltm.training.run import Run
 from refusals import refused
 from set_entries import LINEAGES
@@ -104,8 +99,8 @@ def test_public_records_cannot_be_private_in_either_order(ledger):
     check_private(account, ledger.part(PRIVATE))
     other = Ledger()
     other.declare(Entry("release", other.part(PUBLIC), (GaussianRelease(2.0),), "moments"))
-    assert "is protected by a release on record" in refused(declare_public, other, PUBLIC, "statistics")
-    declare_public(other, PRIVATE, "statistics")
+    assert "is protected by a release on record" in refused(other.declare_public, PUBLIC, "statistics")
+    other.declare_public(PRIVATE, "statistics")
 
 
 def test_synthetic_records_bring_their_release_and_no_declaration(ledger):

@@ -10,27 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from dpltm.errors import DataError, InputError
+from dpltm.errors import InputError
 from dpltm.features import MAPS, Choice, NetworkRun, Takes, names_with_channels, parse
-from dpltm.features.feature_map import ROWS, FeatureMap, FrozenNetwork, channel_statistics, principal_components
+from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, principal_components
 from dpltm.features.image import resized
 from dpltm.options.features import FeatureOptions
-from dpltm.privacy.account import Account, check_declared
-from dpltm.privacy.entry import Entry, Lineage
-from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Ledger
-from dpltm.pruning.criteria import Groups
-from dpltm.records import Augmentation, Dataset, Split, catalogue, copies_of, load
+from dpltm.progress import SILENT, Progress
+from dpltm.records import Dataset, catalogue, load
 from dpltm.records.notes import bounds_notes
-from dpltm.records.schema import Column, Schema, parse_schema
-from dpltm.stages.progress import SILENT, Progress
-from dpltm.stages.services import Services
-from dpltm.training.run import Run
 
 if TYPE_CHECKING:
-    from dpltm.features.feature_map import FeatureMap
-    from dpltm.networks.masks import Mask
-    from dpltm.records import Dataset
+    from dpltm.training.run import Run
 
 
 PUBLIC_RECORDS = 7000
@@ -60,27 +51,6 @@ class FeatureSources:
     network: Callable[[str], Run] = _no_runs
 
 
-def declare_public(ledger: Ledger, dataset: Dataset, words: str) -> Lineage:
-    """Return the lineage of what is read off records that are declared public, once in a ledger.
-
-    Args:
-        ledger: that the declaration is entered in.
-        dataset: the records; of synthetic ones, nobody's, nothing is declared.
-        words: what is read off them.
-
-    Raises:
-        InputError: a release on record protects some of them.
-    """
-    if dataset.synthetic:
-        return dataset.lineage
-    part = ledger.part(dataset)
-    known = ledger.declared("public", part)
-    if known is None:
-        check_declared(ledger.account(), part, "public")
-        (known,) = ledger.declare(Entry("public", part, words=words, unit=ledger.unit))
-    return dataset.lineage | ledger.lineage(known)
-
-
 def with_feature_map(
     dataset: Dataset, options: FeatureOptions, sources: FeatureSources, progress: Progress = SILENT
 ) -> Dataset:
@@ -101,7 +71,7 @@ def with_feature_map(
         return dataset
     check_quantities(dataset, "`features`")
     if isinstance(choice, NetworkRun):
-        return replace(dataset, feature_map=network_in_front(dataset, sources.network(choice.name)))
+        return replace(dataset, feature_map=sources.network(choice.name).in_front_of(dataset))
     check_kind(dataset, choice.takes, "features")
     feature_map = FeatureMap(choice, dataset.row_shape, dataset.bounds)
     if options.public is not None:
@@ -111,7 +81,7 @@ def with_feature_map(
         )  # whose test split may be anybody's, not these
         lineage = public.lineage
         if sources.ledger is not None:
-            lineage = declare_public(sources.ledger, public, f"statistics of {choice.text} features")
+            lineage = sources.ledger.declare_public(public, f"statistics of {choice.text} features")
         feature_map = fit_to_public(feature_map, dataset, public, options.components, progress)
         feature_map = replace(feature_map, lineage=lineage)
         dataset = replace(dataset, public_notes=tuple(bounds_notes(public, "rescale them to that")))
@@ -206,26 +176,6 @@ def _evenly_spaced(
         step(min(start + ROWS, count))
 
 
-def network_in_front(dataset: Dataset, run: Run) -> FeatureMap:
-    """Return the network of a run without its last layer, with the lineage of the run.
-
-    Raises:
-        InputError: what the network depends on is not known, or it cannot take these records.
-    """
-    name = run.label
-    if run.feature_map is not None:
-        raise InputError(
-            f"`features`: {name} stands behind {run.feature_map.text} features itself; take a run on records as they are"
-        )
-    if not run.spec.text.partition(":")[2]:
-        raise InputError(f"`features`: the network of {name} is one layer, with nothing in front of it to take")
-    if not run.lineage:
-        raise InputError(f"`features`: {name}: its lineage holds no training, so nothing can be certified")
-    parameters = {key: value.detach().clone() for key, value in run.model.named_parameters()}
-    feature_map = FeatureMap(FrozenNetwork(run.spec, parameters), dataset.row_shape, run.bounds, lineage=run.lineage)
-    return feature_map.for_records(dataset.row_shape, dataset.bounds)
-
-
 def take_over_map(
     dataset: Dataset, feature_map: FeatureMap | None, options: FeatureOptions | None, where: str
 ) -> Dataset:
@@ -280,95 +230,3 @@ def check_kind(dataset: Dataset, takes: Takes, field: str, instead: str | None =
     suited = next((kind.name for kind in MAPS.values() if kind.takes == known.kind), "unit")
     fix = f"`{field}` {instead}" if instead else f"`features` {suited}"
     raise InputError(f"`{field}`: {dataset.name} holds {known.kind}s of shape {known.shape}, not {takes}s; take {fix}")
-
-
-def feature_notes(dataset: Dataset, delta: float) -> list[str]:
-    """Return what a reader should know about where columns, and synthetic records, come from.
-
-    Args:
-        dataset: the records.
-        delta: that the epsilon of synthetic records is read at.
-    """
-    paid = dataset.lineage.paid
-    if not paid:
-        return []
-    if not dataset.synthetic:
-        return ["bounds and categories of the schema were found under DP, and what that cost counts"]
-    spent = Account(paid, unit=paid[0].unit).epsilon(delta)
-    return [
-        f"records of {dataset.name} are synthetic: post-processing of a release from {paid[-1].part}, certified as epsilon"
-        f" {figure(spent)} with all that it is made of; it counts once, however often they are used"
-    ]
-
-
-def network_inputs(
-    split: Split, dataset: Dataset, services: Services | None = None, augment: Augmentation = "none"
-) -> np.ndarray:
-    """The records of a split as stored, or their features, which are not centred yet; or those of copies.
-
-    Args:
-        split: of ``dataset``.
-        dataset: with its map.
-        services: where features come from, and who watches.
-        augment: copies of each record.
-    """
-    if dataset.feature_map is None:
-        return split.x if augment == "none" else copies_of(split.x, augment)
-    services = services or Services()
-    return services.features.features(dataset, split, dataset.feature_map.uncentred, augment, services.progress)
-
-
-UNIFORM = 1 / 12
-"""Variance of a number that is uniform between its bounds; that a cell is empty is taken to vary as much."""
-
-
-def input_groups(dataset: Dataset) -> Groups:
-    """The inputs that each column became, by their variances if everything that the schema allows is equally likely.
-
-    None where records have no schema, or a map stands in front, which mixes columns.
-    """
-    schema = _schema(dataset.schema)
-    if schema is None or dataset.feature_map is not None:
-        return ()
-    return tuple((_variance(column),) * len(column.features) for column in schema.columns if column.features)
-
-
-def _variance(column: Column) -> float:
-    """Of each of its features; of one category in m, 1/m (1 - 1/m)."""
-    if column.kind in ("number", "date"):
-        return UNIFORM
-    chance = 1 / (len(column.features) + column.other)
-    return chance * (1 - chance)
-
-
-def columns_read(text: object, mask: Mask, feature_map: FeatureMap | None) -> list[str] | None:
-    """Columns that a network has a live weight for; None where that is not known.
-
-    Args:
-        text: of the schema.
-        mask: of the network.
-        feature_map: in front of it, which reads all columns.
-
-    Guarantees:
-        What the network answers depends on no other column: the weights of their features are zero.
-    """
-    schema = _schema(text)
-    first = next((value for value in mask.values() if value.ndim >= 2), None)
-    if schema is None or feature_map is not None or first is None or first.shape[1:] != (len(schema.features),):
-        return None
-    alive, names = first.any(0), []
-    for column in schema.columns:
-        if bool(alive[: len(column.features)].any()):
-            names.append(column.name)
-        alive = alive[len(column.features) :]
-    return names
-
-
-def _schema(text: object) -> Schema | None:
-    """The schema; None where there is none, or none that can be read: then nothing is said of columns."""
-    if not isinstance(text, str) or not text:
-        return None
-    try:
-        return parse_schema(text, "schema")
-    except DataError:
-        return None

@@ -1,4 +1,4 @@
-"""What a stage says on the way, to whoever watches."""
+"""What work says on the way, to whoever watches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Step = Callable[..., None]
 
 
 class Progress(Protocol):
-    """Where a stage's words go on the way. Nothing that it is told is more than the stage's result may say."""
+    """Where words on the way go. Nothing that it is told is more than the result may say."""
 
     def say(self, text: str) -> None:
         """A message."""
@@ -37,27 +37,6 @@ class Silent:
         """Drops its steps."""
         del title, total
         return contextlib.nullcontext(_ignore)
-
-
-def by_round(iterations: int, rewind: int, step: Step, cost: str = "") -> Callable[[int, int], None]:
-    """Progress of a generation, whose first round has so many iterations, that names the round.
-
-    Args:
-        iterations: steps of the first round.
-        rewind: those of them that later rounds leave out, fewer than ``iterations``.
-        step: told of the steps done, with the round.
-        cost: what all of it spends, in words.
-
-    Returns:
-        What generation calls with steps done and steps in all.
-    """
-
-    def report(done: int, total: int) -> None:
-        del total
-        note = f"round {max(0, (done - 1 - rewind) // (iterations - rewind))}"
-        step(done, f"{note}, {cost}" if cost else note)
-
-    return report
 
 
 def _ignore(done: int, note: str = "") -> None:
