@@ -124,7 +124,11 @@ class TicketSet:
         return self.body.tickets[number]
 
     def takes(self, dataset: Dataset) -> Dataset:
-        """Return the records behind the map that the set remembers; raise InputError for what its network does not take."""
+        """Return the records behind the map that the set remembers.
+
+        Raises:
+            InputError: the map, or the network behind it, does not take them.
+        """
         dataset = take_over_map(dataset, self.feature_map, None, self.label)
         spec = self.body.spec
         for what, mine, theirs, like in (
