@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import stat
@@ -106,6 +107,7 @@ def in_child(work: Callable[[], object]) -> int:
         code = os.waitstatus_to_exitcode(status)
         assert code in (0, DIED), code
         return code
+    gc.freeze()  # nothing that the parent holds is looked at again, which would copy all of it
     try:
         work()
     except BaseException:
