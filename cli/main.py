@@ -51,7 +51,7 @@ COMMANDS = [
     Later(
         "predict",
         "Class and class probabilities that a run's model gives to records without labels.",
-        "predict:PredictRequest",
+        "evaluate:PredictRequest",
         module="evaluate",
     ),
     Later(
@@ -62,7 +62,8 @@ COMMANDS = [
     Later(
         "audit",
         "Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.",
-        "audit:AuditRequest",
+        "evaluate:AuditRequest",
+        module="audit",
     ),
     Later(
         "compare",
@@ -129,7 +130,7 @@ COMMANDS = [
             Later(
                 "transfer",
                 "Makes tickets for other records: another input width, image size, number of channels or of classes.",
-                "transfer:TransferRequest",
+                "tickets:TransferRequest",
                 module="tickets",
             ),
         ],
@@ -145,34 +146,34 @@ COMMANDS = [
         ),
         no_args_is_help=True,
         commands=[
-            Later("epsilon", "What a training costs, by every accountant.", "privacy:EpsilonOptions"),
+            Later("epsilon", "What a training costs, by every accountant.", "privacy:EpsilonRequest"),
             Later(
                 "noise",
                 "What a budget allows: the least noise, the most steps, or the largest sampling rate.",
-                "privacy:NoiseOptions",
+                "privacy:NoiseRequest",
             ),
             Later(
                 "curve",
                 "What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.",
-                "privacy:CurveOptions",
+                "privacy:CurveRequest",
             ),
             Later(
                 "ledger",
                 "Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.",  # noqa: E501
-                "privacy:LedgerOptions",
+                "privacy:LedgerRequest",
             ),
             Later(
                 "check",
                 "Compute the figures of a card or a page again, from the entries in it, and say what differs.",
-                "privacy:CheckOptions",
+                "privacy:CheckRequest",
             ),
             Later(
-                "budget", "Show the budget that a ledger sets on its population, or set one.", "privacy:BudgetOptions"
+                "budget", "Show the budget that a ledger sets on its population, or set one.", "privacy:BudgetRequest"
             ),
             Later(
                 "apart",
                 "Declare that another population has nobody in common with that of a ledger.",
-                "privacy:ApartOptions",
+                "privacy:ApartRequest",
             ),
         ],
     ),
@@ -192,7 +193,7 @@ COMMANDS = [
             Later(
                 "epsilon",
                 "What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.",  # noqa: E501
-                "latent:EpsilonOptions",
+                "latent:EpsilonRequest",
             ),
             Later(
                 "scheme",
@@ -221,7 +222,8 @@ COMMANDS = [
                 "make",
                 "Makes what is bundled for features again: from a formula and a seed, and no data."
                 " On one core drawings take under an hour, photographs a minute.",
-                "features:MakeRequest",
+                "datasets:MakeRequest",
+                module="features",
             ),
         ],
     ),

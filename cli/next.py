@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from dpltm.errors import in_flags
-from dpltm.options.audit import AuditRequest
 from dpltm.options.data import DataOptions, PersonOptions
+from dpltm.options.evaluate import AuditRequest
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.latent import EncodeRequest, SchemeRequest
 from dpltm.options.latent import TrainRequest as LatentTrainRequest

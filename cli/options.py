@@ -18,15 +18,10 @@ import typer.main
 
 from dpltm.cli.commands import Command
 from dpltm.cli.help import EVERY_COMMAND
-from dpltm.errors import in_flags as in_flags
-from dpltm.options import option as option
-from dpltm.options.sections import resolve as resolve
-from dpltm.options.sections import section_problems as section_problems
-from dpltm.options.sections import section_title, value_type
+from dpltm.errors import in_flags
+from dpltm.options import resolve, section_of, value_type
 from dpltm.registry import Deferred
-from dpltm.tickets.files import read_section as read_section
-from dpltm.tickets.files import read_toml as read_toml
-from dpltm.tickets.published import recorded as recorded
+from dpltm.tickets.files import read_section
 
 T = TypeVar("T")
 
@@ -104,7 +99,7 @@ def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
         text = meta["shown"] or ("" if silent else _shown(item.default))
         help = in_flags(meta["help"] + (f" Default: {text}." if text else ""))
         flags = [flag for flag in (flag_of(item), meta["short"]) if flag]
-        panel = section_title(cls, item.name)
+        panel = section_of(cls, item.name)
         info = typer.Option(*flags, help=help, metavar=meta["metavar"], rich_help_panel=panel, autocompletion=ends)
     return _keyword(item.name, Annotated[annotation, info])
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from types import NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch.utils.data
@@ -28,13 +28,13 @@ from torch import Tensor
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
 from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
-from dpltm.options.arguments import Arguments
-from dpltm.options.features import FeatureOptions, MapOptions
+from dpltm.options import arguments
+from dpltm.options.data import FeatureOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.synthesize import SynthesizeOptions
+from dpltm.options.tickets import TransferOptions
 from dpltm.options.train import TrainOptions
-from dpltm.options.transfer import TransferOptions
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
@@ -81,6 +81,8 @@ Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset
 """Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels: one of this package, or
 one of PyTorch's with random access, which is read once (``dpltm.records.items``)."""
 
+T = TypeVar("T")
+
 Labels = np.ndarray | Tensor | None
 """Labels ``(n,)``, from 0 to the number of classes - 1; None beside a dataset."""
 
@@ -120,31 +122,28 @@ def check_types(**given: object) -> None:
             raise InputError(name, value, expected, fix)
 
 
-def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], *classes: type) -> tuple[Dataset, Arguments]:
+def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], cls: type[T]) -> tuple[Dataset, T]:
     """The records and the options that a caller means by keyword arguments.
 
     Args:
         x, y: as :func:`as_dataset` takes them.
-        given: keyword arguments: facts about the records, and fields of ``classes``. What is made of records, and named by
-            an option, has the name of arrays that it was made of.
-        classes: of options.
-
-    Returns:
-        The dataset, and options by class: ``arguments.take(TrainOptions)``.
+        given: keyword arguments: facts about the records, and fields of ``cls``. What is made of records, and named by an
+            option, has the name of arrays that it was made of.
+        cls: of options.
 
     Raises:
-        InputError: an option that none of them has, with the nearest that there is; a value of the wrong type.
+        InputError: an option that there is none of, with the nearest that there is; a value of the wrong type.
     """
-    named = any(item.name == "name" for cls in classes for item in fields(cls))
+    named = any(item.name == "name" for item in fields(cls))  # type: ignore[arg-type]
     facts = {name: given[name] for name in FACTS if name in given}
     rest = {name: value for name, value in given.items() if name not in facts or (named and name == "name")}
-    options = Arguments(rest, classes, FACTS)
+    options = arguments(cls, rest, FACTS)
     if facts.get("name") is not None:
         check_name(facts["name"])
     if named and isinstance(x, Dataset):
         facts.pop("name", None)
     dataset = as_dataset(x, y, facts)
-    if TrainOptions not in classes and (dataset.units is not None or (dataset.of_persons and not dataset.rated)):
+    if cls is not TrainOptions and (dataset.units is not None or (dataset.of_persons and not dataset.rated)):
         raise InputError(
             "`units`: only a training protects persons, and this knows single records alone; leave it out"
         )
@@ -230,7 +229,7 @@ def generate(
         ledger: that pays, and holds what was declared; by default that of this process.
         progress: told how far it is; None for silence.
         options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
-            fields of ``GenerateOptions`` and ``FeatureOptions``; of arrays also ``test`` (features and labels of records
+            fields of ``GenerateOptions``; of arrays also ``test`` (features and labels of records
             declared separate), ``bounds`` (public range of every feature), ``classes`` and ``records`` (public numbers),
             and ``name``, what messages and the ledger call them, which is then the name of the set as well.
 
@@ -249,12 +248,11 @@ def generate(
     """
     check_types(ledger=ledger)
     services = Services(watched_by(progress))
-    dataset, arguments = records_and_options(x, y, options, GenerateOptions, FeatureOptions)
-    settings = arguments.take(GenerateOptions)
+    dataset, settings = records_and_options(x, y, options, GenerateOptions)
     with in_python():
         generate_verb.check_options(settings)
         entered = paying(ledger, dataset)
-        dataset = _in_front(settings.model, dataset, arguments.take(FeatureOptions), entered, services.progress)
+        dataset = _in_front(settings.model, dataset, settings, entered, services.progress)
         return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services), services)
 
 
@@ -297,13 +295,12 @@ def select(
     if body is None:
         raise InputError("`tickets`: a winner without its set; give the set")
     if x is None:
-        settings = Arguments(options, (SelectOptions,)).take(SelectOptions)
+        settings = arguments(SelectOptions, options)
         if settings.rule == "mechanism":
             raise InputError("`x` is missing: the private records to draw on")
         with in_python():
             return select_verb.select_public(body, settings)
-    dataset, arguments = records_and_options(x, y, options, SelectOptions)
-    settings = arguments.take(SelectOptions)
+    dataset, settings = records_and_options(x, y, options, SelectOptions)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
     with in_python(model="tickets", public="tickets"):
@@ -335,8 +332,8 @@ def train(
         progress: told how far it is; None for silence.
         own: whether ``epsilon`` is that of the run's own lineage alone, and not of everything in the ledger: as of a trial
             among several, which all count.
-        options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr``; of ``FeatureOptions``, where a
-            network is named; and facts about arrays: ``test``, ``bounds``, ``classes``, ``records``, ``name``; and
+        options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr`` (``features`` where a network is
+            named alone); and facts about arrays: ``test``, ``bounds``, ``classes``, ``records``, ``name``; and
             ``units``, whose each record is, ``(n,)``, where all records of a person are protected together.
 
     Returns:
@@ -357,12 +354,11 @@ def train(
     check_types(ticket=ticket, dense=dense, ledger=ledger)
     number = None if round is None else whole_number("round", round)
     services = Services(watched_by(progress))
-    dataset, given = records_and_options(x, y, options, TrainOptions, FeatureOptions)
-    settings = given.take(TrainOptions)
+    dataset, settings = records_and_options(x, y, options, TrainOptions)
     in_front = "public" if isinstance(ticket, str) else "ticket"  # where the map in front of the network comes from
     with in_python(model="ticket", public=in_front):
         entered = paying(ledger, train_verb.protected_units(dataset, settings))
-        dataset = _in_front(ticket, dataset, given.take(FeatureOptions), entered, services.progress)
+        dataset = _in_front(ticket, dataset, settings, entered, services.progress)
         start = starting_point(ticket, dataset, round=number, dense=dense, seed=settings.seed)
         return train_verb.train_start(start, dataset, settings, entered, services, own=own)
 
@@ -400,13 +396,11 @@ def tune(
     """
     check_types(target=target, ledger=ledger)
     services = Services(watched_by(progress))
-    dataset, given = records_and_options(x, y, options, TuneOptions, MapOptions)
-    known = paying(ledger, dataset)
+    dataset, settings = records_and_options(x, y, options, TuneOptions)
+    entered = paying(ledger, dataset)
     with in_python(model="target"):
-        options_of_search = given.take(TuneOptions)
-        front = widest_front(given.take(MapOptions), options_of_search)
-        dataset = _in_front(target, dataset, front, known, services.progress)
-        return tune_verb.tune(tune_verb.plan(target, dataset, options_of_search, known), services)
+        dataset = _in_front(target, dataset, widest_front(settings), entered, services.progress)
+        return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
 
 
 def search(
@@ -446,12 +440,11 @@ def search(
     """
     check_types(target=target, ledger=ledger)
     services = Services(watched_by(progress))
-    dataset, given = records_and_options(x, y, options, PrivateTuneOptions, MapOptions)
-    settings, entered = given.take(PrivateTuneOptions), paying(ledger, dataset)
+    dataset, settings = records_and_options(x, y, options, PrivateTuneOptions)
+    entered = paying(ledger, dataset)
     with in_python(model="target"):
         check_private(settings)
-        front = widest_front(given.take(MapOptions), settings)
-        dataset = _in_front(target, dataset, front, entered, services.progress)
+        dataset = _in_front(target, dataset, widest_front(settings), entered, services.progress)
         return search_verb.search(target, dataset, settings, entered, services)
 
 
@@ -464,7 +457,7 @@ def transfer(
         tickets: a set; or a winner, for the ticket that was drawn and all that its draws entered.
         x, y: the other records, of which only the shape is looked at.
         round: the ticket that is taken; None for all of a set.
-        **options: ``bounds`` and ``classes`` of arrays, and the fields of ``dpltm.options.transfer.TransferOptions``.
+        **options: ``bounds`` and ``classes`` of arrays, and the fields of ``TransferOptions``.
 
     Returns:
         The new set, which depends on whatever the old one depends on.
@@ -478,15 +471,14 @@ def transfer(
     """
     check_types(tickets=tickets)
     number = None if round is None else whole_number("round", round)
-    dataset, arguments = records_and_options(x, y, options, TransferOptions)
+    dataset, settings = records_and_options(x, y, options, TransferOptions)
     if isinstance(tickets, Winner) and number is None:
         number = tickets.round
     source = tickets.tickets if isinstance(tickets, Winner) else tickets
     if source is None:
         raise InputError("`tickets`: a winner without its set; pass the set, and `round`")
-    taken = arguments.take(TransferOptions)
     with in_python(model="tickets"):
-        return transfer_verb.transfer(source, dataset, taken, round=number).tickets
+        return transfer_verb.transfer(source, dataset, settings, round=number).tickets
 
 
 def evaluate(
@@ -578,9 +570,9 @@ def synthesize(
     """
     check_types(ledger=ledger)
     services = Services(watched_by(progress))
-    dataset, arguments = records_and_options(x, y, options, SynthesizeOptions)
+    dataset, settings = records_and_options(x, y, options, SynthesizeOptions)
     with in_python(dataset="x"):
-        settled = settle_synthesis(dataset, arguments.take(SynthesizeOptions), paying(ledger, dataset), services)
+        settled = settle_synthesis(dataset, settings, paying(ledger, dataset), services)
         return settled.scored(settled.made())
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.options.sections import table
+from dpltm.options import table
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 
 MAX_JSON = 2 * 2**20

@@ -27,8 +27,7 @@ from dpltm.estimators.records import Bounds, Columns, dense, owners, private_rec
 from dpltm.features.inputs import Services
 from dpltm.features.setup import take_over_map
 from dpltm.networks.masks import Mask
-from dpltm.options.arguments import Arguments
-from dpltm.options.features import FeatureOptions
+from dpltm.options import arguments
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
@@ -368,13 +367,13 @@ class TicketEstimator(BaseEstimator):
     ) -> None:
         """Refuse what the training after a draw would be refused for, had the sparsest ticket won: that is public."""
         with in_python(model="tickets", public="tickets"):
-            drawn = Arguments(drawing, (SelectOptions,)).take(SelectOptions)
+            drawn = arguments(SelectOptions, drawing)
             draw = select_verb.plan(tickets, dataset, drawn, ledger, Services())
             book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
-            given = Arguments(training, (TrainOptions, FeatureOptions))
-            behind = take_over_map(dataset, None, given.take(FeatureOptions), tickets.label)
+            given = arguments(TrainOptions, training)
+            behind = take_over_map(dataset, None, given, tickets.label)
             start = from_round(tickets, draw.candidates[-1].round)
-            planned = plan_training(start, behind, given.take(TrainOptions), ledger, book, Services())
+            planned = plan_training(start, behind, given, ledger, book, Services())
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
 
     def _train(self, dataset: Dataset, columns: int) -> Run:

@@ -31,11 +31,11 @@ from dpltm.experiments.recipe import (
     search_options,
 )
 from dpltm.options import latent as latent_options
+from dpltm.options import resolve, section_problems
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.sections import resolve, section_problems
 from dpltm.options.select import SelectRequest
+from dpltm.options.tickets import TransferRequest
 from dpltm.options.train import TrainRequest
-from dpltm.options.transfer import TransferRequest
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.checks import check_delta_alone
 from dpltm.training.least_squares import NEEDS_FEATURES

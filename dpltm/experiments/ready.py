@@ -8,9 +8,9 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.experiments.reader import check_no_problems
 from dpltm.experiments.recipe import Arm, Recipe, Section, data_options, provenance
 from dpltm.networks import model_spec
+from dpltm.options import resolve
 from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.sections import resolve
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger

@@ -14,7 +14,7 @@ from dpltm.errors import InputError
 from dpltm.features import MAPS, Choice, NetworkRun, Takes, names_with_channels, parse
 from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, principal_components
 from dpltm.features.image import resized
-from dpltm.options.features import FeatureOptions
+from dpltm.options.data import FeatureOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.progress import SILENT, Progress
 from dpltm.records import Dataset, catalogue, load

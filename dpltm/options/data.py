@@ -1,9 +1,10 @@
-"""Which records, and the public facts about them."""
+"""What many verbs take: which records, whose they are, which ledger pays, and what stands in front of the network."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpltm.features.registry import metavar
 from dpltm.options import option
 
 LEDGER_SHOWN = "dpltm.ledger.jsonl beside a file, NAME.ledger.jsonl of a dataset by name"
@@ -13,7 +14,7 @@ UNPROTECTED_HELP = (
 POPULATION_HELP = "Whose account the ledger is; refused where it is another's. A name alone separates nothing."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DataOptions:
     """Records: which ones, and the public facts about them."""
 
@@ -21,6 +22,7 @@ class DataOptions:
         None,
         "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",
         metavar="NAME|FILE",
+        section="Records",
     )
     subset: str | None = option(
         None,
@@ -70,6 +72,7 @@ class PersonOptions:
         None,
         "Column, or array NAME_train of an archive, that says whose each record is: all of one person's are protected.",
         metavar="NAME",
+        section="What is protected",
     )
 
 
@@ -77,5 +80,39 @@ class PersonOptions:
 class LedgerOptions:
     """Account: which ledger pays, and whose it is."""
 
-    ledger: str | None = option(None, "Ledger file that pays.", metavar="FILE", shown=LEDGER_SHOWN)
+    ledger: str | None = option(None, "Ledger file that pays.", metavar="FILE", shown=LEDGER_SHOWN, section="Account")
     population: str | None = option(None, POPULATION_HELP, metavar="NAME")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapOptions:
+    """Features: the map in front of the network, and the public records that it takes something from."""
+
+    features: str | None = option(
+        None,
+        "In front of the network, at no cost: drawings, photographs, scatter or conv for images, wavelets for signals, unit"
+        " (K neighbours averaged) or fourier (random features of a Gaussian kernel) for any records, several of these"
+        " joined by +, or network:RUN.",
+        metavar=metavar(),
+        shown="none; a ticket set remembers its own",
+        section="Features",
+    )
+    public: str | None = option(
+        None,
+        "Dataset declared public, known by name or a file of bytes: its channel means and deviations normalise scatter"
+        " and conv features, and `components` come from it.",
+        metavar="NAME|FILE",
+        shown="normalisation within each record",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureOptions(MapOptions):
+    """Features: all that stands in front of the network."""
+
+    components: int | None = option(
+        None,
+        "Project features onto so many principal components of those of `public`, partly whitened.",
+        metavar="K",
+        section="Features",
+    )

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
-from dpltm.options.features import FeatureOptions
+from dpltm.options.data import UNPROTECTED_HELP, DataOptions, FeatureOptions, LedgerOptions
 from dpltm.pruning import CRITERIA, SCOPES, Criterion
 
 
@@ -31,13 +30,14 @@ def _iterations(criterion: Criterion) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruningOptions:
-    """Pruning: what is pruned, by what, and how far."""
+class GenerateOptions(FeatureOptions):
+    """How tickets are made, and what that may spend."""
 
     provenance: str | None = option(
         None,
         "What the tickets depend on; required where `criterion` does not say it.",
         choices=("public", "private", "data-free", "dp"),
+        section="Pruning",
     )
     model: str = option("mlp:300,100", "Network.", metavar=network_metavar())
     rounds: int = option(15, "Pruning rounds.", metavar="N")
@@ -59,14 +59,12 @@ class PruningOptions:
         shown=_default(lambda criterion: criterion.scope, "{value} for {name}"),
     )
     rewind: int = option(0, "Tickets start from the weights after this training step.", metavar="STEP")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlainTrainingOptions:
-    """Training of a round: how long, on how many records a step."""
-
     iterations: int | None = option(
-        None, "Minibatch steps per round; of dp-train, in all.", metavar="N", shown=_default(_iterations)
+        None,
+        "Minibatch steps per round; of dp-train, in all.",
+        metavar="N",
+        shown=_default(_iterations),
+        section="Training of a round",
     )
     batch_size: int | None = option(
         None, "Records per step; of dp-train, expected.", metavar="N", shown=_default(_batch_size)
@@ -74,64 +72,27 @@ class PlainTrainingOptions:
     lr: float | None = option(
         None, "Step size.", metavar="X", shown=_default(lambda criterion: f"{criterion.training.lr:g}")
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpendingOptions:
-    """Budget: what tickets made under DP may spend."""
-
     epsilon: float | None = option(
-        None, "Budget of dp-train and dp-synthetic: the ledger's certified epsilon afterwards.", metavar="E"
+        None,
+        "Budget of dp-train and dp-synthetic: the ledger's certified epsilon afterwards.",
+        metavar="E",
+        section="Budget",
     )
     delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContentOptions:
-    """The set: what it holds and shows."""
-
-    no_predictors: bool = option(False, "Leave out the trained networks that select scores: a third of the size.")
+    no_predictors: bool = option(
+        False, "Leave out the trained networks that select scores: a third of the size.", section="The set"
+    )
     reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as unprotected.")
     unprotected: bool = option(False, UNPROTECTED_HELP)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepetitionOptions:
-    """Computation: what the same bits need."""
-
-    seed: int = option(0, "Decides starting weights and batches; never the noise.", metavar="N")
+    name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the dataset's name")
+    seed: int = option(0, "Decides starting weights and batches; never the noise.", metavar="N", section="Computation")
     threads: int | None = option(
         None, "CPU threads; the same seed and threads give the same bits.", metavar="N", shown="torch's choice"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelOptions:
-    """The set: what it is called."""
-
-    name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the dataset's name")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerateOptions(
-    LabelOptions, RepetitionOptions, ContentOptions, SpendingOptions, PlainTrainingOptions, PruningOptions
-):
-    """How tickets are made, and what that may spend."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetFolderOptions:
-    """Output: where the set goes."""
-
-    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
-    dry_run: bool = option(False, "Check everything and print what would be done.")
-    fresh: bool = option(
-        False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerateRequest(SetFolderOptions, LedgerOptions, GenerateOptions, FeatureOptions, DataOptions):
+class GenerateRequest(LedgerOptions, GenerateOptions, DataOptions):
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
     Ordinary training on the records of `dataset`, round after round (train, prune, rewind), unless `criterion` says
@@ -152,4 +113,9 @@ class GenerateRequest(SetFolderOptions, LedgerOptions, GenerateOptions, FeatureO
         "digits",
         "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",
         metavar="NAME|FILE",
+    )
+    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets", section="Output")
+    dry_run: bool = option(False, "Check everything and print what would be done.")
+    fresh: bool = option(
+        False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
     )

@@ -15,7 +15,7 @@ MAX_COPIES = 10**6
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpsilonOptions:
+class EpsilonRequest:
     """What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.
 
     Give `epsilon`, the claim. Or give `certified`, what you want to hold: the largest claim that certifies it is found; for
@@ -44,25 +44,21 @@ class EpsilonOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FeatureOptions:
-    """Features: what a record is before it is encoded."""
+class SchemeOptions:
+    """How a record becomes what is sent: features, protocol, budget."""
 
     features: str = option(
         "scatter",
         "What a record is before it is encoded.",
         metavar=metavar().removeprefix("none|"),
+        section="Features",
     )
     components: int | None = option(None, "Principal components of public features that are kept.", metavar="K")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ProtocolOptions:
-    """Protocol: how a record is randomised."""
-
     protocol: str = option(
         CODEBOOK.name,
         "codebook: one index a record, label included, which learns; the others: bits as in LATENT.",
         choices=PROTOCOLS,
+        section="Protocol",
     )
     epsilon: float | None = option(None, "What the protocol claims for a record.", metavar="E", required=True)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", metavar="A")
@@ -80,26 +76,16 @@ class _ProtocolOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemeOptions(_ProtocolOptions, _FeatureOptions):
-    """How a record becomes what is sent: features, protocol, budget."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PublicRecords:
-    """Public records: like the private ones."""
+class PublicOptions:
+    """The public records of a scheme."""
 
     public: str | None = option(
         None,
         "Dataset declared public, of records like the private ones: statistics, shape, range and classes come from it.",
         metavar="NAME|FILE",
         required=True,
+        section="Public records",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PublicFacts:
-    """Public records: what is said of them."""
-
     classes: int | None = option(None, "Public number of classes.", metavar="K", shown="as in `public`")
     bounds: str | None = option(
         None, "Public bounds of every value of a record.", metavar="LO,HI", shown="as in `public`"
@@ -107,7 +93,7 @@ class _PublicFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemeRequest(LedgerOptions, SchemeOptions, _PublicFacts, _FeatureOptions, _PublicRecords):
+class SchemeRequest(LedgerOptions, SchemeOptions, PublicOptions):
     """Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.
 
     The records of `public` are declared public in their ledger. The folder that is written is public: every owner encodes
@@ -124,7 +110,9 @@ class SchemeRequest(LedgerOptions, SchemeOptions, _PublicFacts, _FeatureOptions,
 class EncodeOptions:
     """Guarantee: what the ledger says of the release."""
 
-    delta: float = option(1e-5, "Delta of the ledger's figure; what is sent itself has delta 0.", metavar="D")
+    delta: float = option(
+        1e-5, "Delta of the ledger's figure; what is sent itself has delta 0.", metavar="D", section="Guarantee"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +142,7 @@ class ServerOptions:
         "Network behind bits; a codebook makes a linear one.",
         metavar=network_metavar("vectors"),
         shown="mlp:128",
+        section="Training",
     )
     dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", metavar="X")
     epochs: float = option(5.0, "Passes over the messages, in each round.", metavar="N")
@@ -171,11 +160,11 @@ class ServerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Received:
-    """Messages: what the server has."""
+class MessageOptions:
+    """The messages that a server has."""
 
     scheme: str | None = option(
-        None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True
+        None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True, section="Messages"
     )
     messages: str | None = option(
         None, "Files made by dpltm latent encode, or folders of such *.msg.", metavar="FILE|DIR,...", required=True
@@ -184,7 +173,7 @@ class _Received:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainRequest(ServerOptions, _Received):
+class TrainRequest(ServerOptions, MessageOptions):
     """Train a network on messages of dpltm latent encode.
 
     Whatever happens here costs nothing more, pruning (`rounds`) included. With `test`, records that are public, accuracy is

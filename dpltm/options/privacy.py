@@ -8,12 +8,12 @@ from dpltm.options import option
 from dpltm.privacy.accountants import ACCOUNTANTS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SettingOptions:
     """Training: its public settings, as the accountant sees them."""
 
     noise_multiplier: float | None = option(
-        None, "Noise over sensitivity (under replace-one: over the doubled one).", metavar="S"
+        None, "Noise over sensitivity (under replace-one: over the doubled one).", metavar="S", section="Training"
     )
     sampling_rate: str | None = option(
         None, "Chance of each record to enter a step, as 0.01 or 256/60000.", metavar="Q"
@@ -26,8 +26,8 @@ class SettingOptions:
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
 
 
-@dataclass(frozen=True)
-class EpsilonOptions(SettingOptions):
+@dataclass(frozen=True, kw_only=True)
+class EpsilonRequest(SettingOptions):
     """What a training costs, by every accountant.
 
     pld is the certified figure; rdp and ma are certified too, and looser. clt is an approximation that promises nothing.
@@ -37,8 +37,8 @@ class EpsilonOptions(SettingOptions):
     """
 
 
-@dataclass(frozen=True)
-class NoiseOptions(SettingOptions):
+@dataclass(frozen=True, kw_only=True)
+class NoiseRequest(SettingOptions):
     """What a budget allows: the least noise, the most steps, or the largest sampling rate.
 
     Give `epsilon` and two of `noise_multiplier`, `sampling_rate` and `steps`; the third is found. The certified epsilon of
@@ -55,8 +55,8 @@ class NoiseOptions(SettingOptions):
     accountant: str = option("pld", "Accountant to calibrate by; clt can satisfy no budget.", choices=ACCOUNTANTS)
 
 
-@dataclass(frozen=True)
-class CurveOptions(SettingOptions):
+@dataclass(frozen=True, kw_only=True)
+class CurveRequest(SettingOptions):
     """What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.
 
     For the settings of one training, or for everything in a ledger.
@@ -72,8 +72,8 @@ class CurveOptions(SettingOptions):
     plot: str | None = option(None, "Picture to write.", metavar="FILE.png|.svg|.pdf")
 
 
-@dataclass(frozen=True)
-class LedgerOptions:
+@dataclass(frozen=True, kw_only=True)
+class LedgerRequest:
     """Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.
 
     Examples:
@@ -90,8 +90,8 @@ class LedgerOptions:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class BudgetOptions:
+@dataclass(frozen=True, kw_only=True)
+class BudgetRequest:
     """Show the budget that a ledger sets on its population, or set one.
 
     Before any release that would exceed it, every command that pays by this ledger refuses. The last one set counts; all
@@ -111,8 +111,8 @@ class BudgetOptions:
     population: str | None = option(None, "Of a new ledger: whose account it is, by name.", metavar="NAME")
 
 
-@dataclass(frozen=True)
-class ApartOptions:
+@dataclass(frozen=True, kw_only=True)
+class ApartRequest:
     """Declare that another population has nobody in common with that of a ledger.
 
     What concerns them is then shown beside its figure, and counts in neither figure nor budget. Nobody checks it.
@@ -125,8 +125,8 @@ class ApartOptions:
     name: str | None = option(None, "The other population.", metavar="NAME", required=True)
 
 
-@dataclass(frozen=True)
-class CheckOptions:
+@dataclass(frozen=True, kw_only=True)
+class CheckRequest:
     """Compute the figures of a card or a page again, from the entries in it, and say what differs.
 
     Nothing is signed. It shows figures and words that do not follow from the events; the events are taken at their word.

@@ -37,10 +37,12 @@ class ReportRequest:
 
 @dataclass(frozen=True)
 class BaselineOptions:
-    """Baselines: runs to compare with, trained if they are missing."""
+    """Runs to compare with, trained if they are missing."""
 
     baselines: bool = option(
-        False, "Train what is missing to compare with: the whole network and a random mask, with the settings of RUN."
+        False,
+        "Train what is missing to compare with: the whole network and a random mask, with the settings of RUN.",
+        section="Baselines",
     )
     kinds: str | None = option(
         None,

@@ -9,10 +9,10 @@ from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreOptions:
-    """Draw: what a candidate is scored by, and how one is drawn."""
+class SelectOptions:
+    """How the winner is chosen, and what that may spend."""
 
-    eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", metavar="E")
+    eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", metavar="E", section="Draw")
     score: str = option(
         "product",
         "Product is A(1 - nu C), DPLTM's; additive is A - lambda C, the better choice: with nu 50 the product rewards lower"
@@ -28,45 +28,24 @@ class ScoreOptions:
         shown="exact where it holds",
     )
     mechanism: str = option("exponential", "How the winner is drawn.", choices=("exponential", "permute-and-flip"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RuleOptions:
-    """Choice without a draw: by a rule, for public records."""
-
     rule: str = option(
         "mechanism",
         "smallest-within is the paper's rule for public data: the sparsest ticket within the tolerance of the dense one.",
         choices=("mechanism", "smallest-within"),
+        section="Choice without a draw",
     )
     tolerance: float = option(0.01, "Only with `rule` smallest-within: accuracy that may be lost.", metavar="X")
     max_density: float = option(0.1, "Only with `rule` smallest-within: density that may be kept.", metavar="X")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuaranteeOptions:
-    """Guarantee: what the draw promises, and what more is shown."""
-
-    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+    adjacency: str = option(
+        "add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"), section="Guarantee"
+    )
     delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
     reveal: bool = option(False, "Print scores and probabilities; entered in the ledger as unprotected.")
     unprotected: bool = option(False, UNPROTECTED_HELP)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectOptions(GuaranteeOptions, RuleOptions, ScoreOptions):
-    """How the winner is chosen, and what that may spend."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DryRunOptions:
-    """Output: whether the draw is made."""
-
-    dry_run: bool = option(False, "Check everything and print what would be spent.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectRequest(DryRunOptions, LedgerOptions, SelectOptions, DataOptions):
+class SelectRequest(LedgerOptions, SelectOptions, DataOptions):
     """Phase 2: draw the winning ticket on private records under differential privacy.
 
     Only the winner is released. Scores, probabilities and accuracies on private records stay private unless `reveal`.
@@ -80,3 +59,4 @@ class SelectRequest(DryRunOptions, LedgerOptions, SelectOptions, DataOptions):
     """
 
     set: str | None = option(None, "Folder of the ticket set.", metavar="SET", argument=True, required=True)
+    dry_run: bool = option(False, "Check everything and print what would be spent.", section="Output")

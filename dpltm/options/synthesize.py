@@ -14,7 +14,10 @@ class SynthesizeOptions:
     """Synthetic records: how many, and what they may spend."""
 
     epsilon: float | None = option(
-        None, "Budget: the certified epsilon of everything in the ledger afterwards.", metavar="E"
+        None,
+        "Budget: the certified epsilon of everything in the ledger afterwards.",
+        metavar="E",
+        section="Synthetic records",
     )
     delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", metavar="D")
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))

@@ -1,4 +1,4 @@
-"""What is looked at, handed on, taken in or shrunk: ticket sets as artifacts."""
+"""Ticket sets as artifacts: what is looked at, handed on, taken in, carried over or shrunk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
-from dpltm.options.features import FeatureOptions
+from dpltm.options.data import UNPROTECTED_HELP, DataOptions, FeatureOptions, LedgerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +130,7 @@ class PullRequest:
 class ImportOptions:
     """Model: what it is, and what it depends on."""
 
-    model: str = option("mlp:300,100", "Network.", metavar=network_metavar())
+    model: str = option("mlp:300,100", "Network.", metavar=network_metavar(), section="Model")
     provenance: str | None = option(
         None,
         "What masks and weights depend on; required where the file does not say it.",
@@ -173,4 +172,39 @@ class CompactRequest:
     """
 
     artifact: str | None = option(None, "A ticket or a run.", metavar="SET@ROUND|RUN", argument=True, required=True)
+    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferOptions:
+    """Transfer: what tickets for other records take over."""
+
+    mode: str = option(
+        "ticket", "What is taken over.", choices=("ticket", "mask-only", "shuffled-mask", "random"), section="Transfer"
+    )
+    fresh: str = option(
+        "sparse",
+        "Layers made new: as sparse as those they replace, at random, or dense.",
+        choices=("sparse", "dense"),
+    )
+    seed: int = option(0, "Decides what is drawn anew.", metavar="N")
+    name: str | None = option(None, "Label of the new set.", metavar="TEXT", shown="that of SET")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferRequest(TransferOptions, DataOptions):
+    """Makes tickets for other records: another input width, image size, number of channels or of classes.
+
+    Layers of the same shape are kept, the others made new. Only the shape of `dataset` is looked at. The other modes are
+    controls: masks with new weights, weights under masks shuffled within each layer, and both at random.
+
+    Examples:
+        dpltm tickets transfer digits.tickets --dataset mnist --out mnist.tickets
+        # the control: the same sparsity at random
+        dpltm tickets transfer digits.tickets@5 --dataset mnist --mode random --out random.tickets
+    """
+
+    set: str | None = option(
+        None, "Ticket set, or one of its rounds.", metavar="SET[@ROUND]", argument=True, required=True
+    )
     out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)

@@ -1,4 +1,4 @@
-"""Options of a training under differential privacy (phase 3)."""
+"""Phase 3: how a ticket is trained under differential privacy, and the settings of a training loop of the user's own."""
 
 from __future__ import annotations
 
@@ -8,20 +8,28 @@ from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, PersonOptions
-from dpltm.options.features import FeatureOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, FeatureOptions, PersonOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
 
 PER_UNIT = 64
 """Records of a person, or ratings of a user, that count where those are the unit, if nothing is said."""
 
+KERNELS = ("auto", "float64", "dense", "mixed", "sparse", "sparse-float64")
+"""Ways to compute with a linear layer (``gradients.kernels``, which imports torch)."""
+
+LEAST_SQUARES = "least-squares"
+"""The head that has nothing to tune."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class FilterOptions:
-    """Gradient filter: what each record's gradient goes through."""
+class TrainOptions(FeatureOptions):
+    """A training of a ticket under differential privacy (DP-SGD on its live coordinates)."""
 
     filter: str = option(
-        "clip", "Gradient filter; tanh clips before unless `no_pre_clip`, tanh-clip after.", choices=FILTERS
+        "clip",
+        "Gradient filter; tanh clips before unless `no_pre_clip`, tanh-clip after.",
+        choices=FILTERS,
+        section="Gradient filter",
     )
     clip_norm: float = option(CLIP_NORM.default, CLIP_NORM.help, metavar=CLIP_NORM.metavar)
     tanh_scale: float = option(TANH_SCALE.default, TANH_SCALE.help, metavar=TANH_SCALE.metavar)
@@ -33,14 +41,11 @@ class FilterOptions:
         metavar="M",
         shown="single records",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class BudgetOptions:
-    """Budget and noise: how much may be spent, or how much noise there is."""
-
     epsilon: float | None = option(
-        None, "Whole budget: noise is calibrated so that the certified epsilon fits.", metavar="E"
+        None,
+        "Whole budget: noise is calibrated so that the certified epsilon fits.",
+        metavar="E",
+        section="Budget and noise",
     )
     noise_multiplier: float | None = option(
         None,
@@ -48,13 +53,9 @@ class BudgetOptions:
         metavar="S",
     )
     delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", metavar="D")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingOptions:
-    """Steps and batches: how many records enter a step, and how many steps there are."""
-
-    epochs: float | None = option(None, "Expected passes over the records.", metavar="N", shown="15")
+    epochs: float | None = option(
+        None, "Expected passes over the records.", metavar="N", shown="15", section="Steps and batches"
+    )
     steps: int | None = option(None, "Noisy steps, instead of `epochs`.", metavar="T")
     batch_size: float | None = option(
         None,
@@ -62,17 +63,12 @@ class SamplingOptions:
         metavar="N",
         shown="1600, at most records/4",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimizerOptions:
-    """Optimizer: what is made of the noisy gradients, which is post-processing, at no cost."""
-
     lr: float | None = option(
         None,
         "Step size.",
         metavar="X",
         shown="by optimizer: sgd 1, momentum 0.1, adam 0.002, adagrad 0.05; of one layer behind features, by the noise",
+        section="Optimizer",
     )
     optimizer: str = option(
         "sgd", "Optimizer; all have the same guarantee.", choices=("sgd", "momentum", "adam", "adagrad")
@@ -85,16 +81,11 @@ class OptimizerOptions:
         "The run ends with the last weights, or with an exponential or polynomial average of all, at no cost.",
         choices=("none", "ema", "poly"),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoppingOptions:
-    """Accounting and stopping: who counts what is spent, and what ends the run early."""
-
     accountant: str = option(
         "pld",
         "Accountant of the certified figure, and of the budget; clt adds its approximation as nominal, and satisfies none.",
         choices=ACCOUNTANTS,
+        section="Accounting and stopping",
     )
     budget_stop: bool = option(
         False, "With `noise_multiplier` and `epsilon`: end before the step that would exceed the budget."
@@ -103,16 +94,11 @@ class StoppingOptions:
         None, "Measure accuracy on the private records instead of the test split, for this epsilon.", metavar="E"
     )
     stop_at: float | None = option(None, "End once accuracy, measured ten times in a run, reaches this.", metavar="X")
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputOptions:
-    """Inputs and settings: what is done to the records before the network, and where the settings come from."""
-
     augment: str = option(
         "none",
         "Average each record's gradient over fixed copies of an image, before the filter: at no cost but time.",
         choices=("none", "flip", "shift", "shift-flip"),
+        section="Inputs and settings",
     )
     centre: float | None = option(
         None, "Centre features at their noisy mean, for this part of the budget; 0.05 often pays.", metavar="F"
@@ -120,13 +106,9 @@ class InputOptions:
     lineage: str | None = option(
         None, "What the settings were searched on, as dpltm tune writes it into a file of settings.", metavar="JSON"
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProtectionOptions:
-    """What is protected: a record or a person, against which neighbours."""
-
-    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+    adjacency: str = option(
+        "add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"), section="What is protected"
+    )
     unit: str = option(
         "record", "What is protected: one record, or of ratings all that one user gave.", choices=("record", "user")
     )
@@ -136,20 +118,11 @@ class ProtectionOptions:
         metavar="K",
         shown=str(PER_UNIT),
     )
-
-
-KERNELS = ("auto", "float64", "dense", "mixed", "sparse", "sparse-float64")
-"""Ways to compute with a linear layer (``gradients.kernels``, which imports torch)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComputeOptions:
-    """Computation: where the noise comes from, and how the sums are computed."""
-
     noise: str = option(
         "secure",
         "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the filter's paper would add.",
         choices=("secure", "fast", "nominal"),
+        section="Computation",
     )
     device: str = option("cpu", "Where the network trains; random bits are drawn on the CPU.", choices=("cpu", "cuda"))
     precision: str = option(
@@ -167,53 +140,27 @@ class ComputeOptions:
         None, "Most records in the network at once, whatever the batch size.", metavar="N", shown="what takes 128 MiB"
     )
     seed: int = option(0, "Decides starting weights of `dense`; never the noise or the sampling.", metavar="N")
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditOptions:
-    """Audit: how the training is attacked."""
-
     audit: int | None = option(
-        None, "Made-up records that attack the training from within; dpltm audit says what they found.", metavar="M"
+        None,
+        "Made-up records that attack the training from within; dpltm audit says what they found.",
+        metavar="M",
+        section="Audit",
     )
-
-
-LEAST_SQUARES = "least-squares"
-"""The head that has nothing to tune."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadOptions:
-    """Head: how the network is fitted."""
-
     head: str = option(
         "dp-sgd",
         "dp-sgd; or least-squares: one layer behind features, in a few Newton steps, with nothing to tune.",
         choices=("dp-sgd", LEAST_SQUARES),
+        section="Head",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions(
-    HeadOptions,
-    AuditOptions,
-    ComputeOptions,
-    ProtectionOptions,
-    InputOptions,
-    StoppingOptions,
-    OptimizerOptions,
-    SamplingOptions,
-    BudgetOptions,
-    FilterOptions,
-):
-    """A training of a ticket under differential privacy (DP-SGD on its live coordinates)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
     """Start: what is trained."""
 
-    ticket: str | None = option(None, "Ticket set to train from.", metavar="SET[@ROUND]", argument=True)
+    ticket: str | None = option(
+        None, "Ticket set to train from.", metavar="SET[@ROUND]", argument=True, section="Start"
+    )
     dense: bool = option(False, "Train the whole network: that of SET, or of `model`.")
     model: str | None = option(
         None,
@@ -224,26 +171,7 @@ class StartOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFolderOptions:
-    """Output and ledger: where the run and its ledger go."""
-
-    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.run")
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
-    plot: str | None = option(
-        None, "Draw accuracy and certified epsilon over the steps.", metavar="FILE.png|.svg|.pdf"
-    )
-    dry_run: bool = option(False, "Check everything and print the noise and the epsilon it would spend.")
-    fresh: bool = option(
-        False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
-    )
-    resume: bool = option(
-        False, "Only go on from an interrupted attempt, as the same command does by itself where there is one."
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainRequest(RunFolderOptions, TrainOptions, StartOptions, FeatureOptions, PersonOptions, DataOptions):
+class TrainRequest(TrainOptions, StartOptions, PersonOptions, DataOptions):
     """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
 
     SET trains the winner of its last selection, SET@ROUND the ticket of that round, `dense` the whole network.
@@ -259,3 +187,46 @@ class TrainRequest(RunFolderOptions, TrainOptions, StartOptions, FeatureOptions,
         # what it would cost
         dpltm train digits.tickets@5 --dataset digits --subset 0.5:1.0 --epsilon 3 --dry-run
     """
+
+    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.run", section="Output and ledger")
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
+    plot: str | None = option(
+        None, "Draw accuracy and certified epsilon over the steps.", metavar="FILE.png|.svg|.pdf"
+    )
+    dry_run: bool = option(False, "Check everything and print the noise and the epsilon it would spend.")
+    fresh: bool = option(
+        False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
+    )
+    resume: bool = option(
+        False, "Only go on from an interrupted attempt, as the same command does by itself where there is one."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopOptions:
+    """What a loop is to be, all of it public. The whole budget is `epsilon`: what the ledger holds is part of it."""
+
+    batch_size: float | None = option(
+        None, "Expected records a step; each enters with probability `batch_size` / `records`.", required=True
+    )
+    steps: int | None = option(None, "Noisy gradients, at most.", required=True)
+    delta: float | None = option(None, "Delta of the guarantee; below 1/n.", required=True)
+    noise_multiplier: float | None = option(None, "Noise over sensitivity, instead of `epsilon`.")
+    epsilon: float | None = option(None, "Whole budget: noise is calibrated so that the certified epsilon fits.")
+    records: int | None = option(None, "Public number of records, where that of `x` is private.")
+    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+    physical_batch: int | None = option(
+        None, "Most records in the network at once, whatever the batch size.", shown="what takes 128 MiB"
+    )
+    microbatch: int | None = option(
+        None, "Filter the mean gradient of groups of about so many records: a record moves it by twice the bound."
+    )
+    compile: bool = option(False, "Compile the element-wise filter: slower to start, faster to run.")
+    kernels: str = option(
+        "auto",
+        "How linear layers compute; auto times the ways.",
+        choices=KERNELS,
+    )
+    precision: str = option("float32", "Of the passes through the network.", choices=("float32", "bfloat16"))
+    audit: int | None = option(None, "Made-up records that attack the training; see docs/audits.md.")

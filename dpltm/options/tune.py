@@ -1,4 +1,4 @@
-"""Options of a search for the settings of a private training, on public records."""
+"""Options of a search for the settings of a private training, on public records or on the private ones."""
 
 from __future__ import annotations
 
@@ -6,34 +6,26 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
-from dpltm.options.features import MapOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, MapOptions
 from dpltm.privacy.accountants import CERTIFIED
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundOptions:
-    """Network: which tickets of a set are tried."""
+class TuneOptions(MapOptions):
+    """A search for the settings of a private training, under the same budget and noise."""
 
-    rounds: str | None = option(None, "Rounds of SET to try.", metavar="R,R,...", shown="all but the dense one")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivateRunOptions:
-    """Private training: that the settings are for."""
-
+    rounds: str | None = option(
+        None, "Rounds of SET to try.", metavar="R,R,...", shown="all but the dense one", section="Network"
+    )
     for_records: int | None = option(
-        None, "Public number of private records that the settings are for; not with `private`.", metavar="N"
+        None,
+        "Public number of private records that the settings are for; not with `private`.",
+        metavar="N",
+        section="Private training",
     )
     epsilon: float | None = option(None, "Budget of the private training.", metavar="E", required=True)
     delta: float = option(1e-5, "Delta of its guarantee.", metavar="D")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SettingOptions:
-    """Settings to try: every combination of the lists."""
-
-    lr: str = option("0.5,1,2,4", "Step sizes to try.", metavar="X,X,...")
+    lr: str = option("0.5,1,2,4", "Step sizes to try.", metavar="X,X,...", section="Settings to try")
     clip_norm: str = option("1", "Clip norms to try.", metavar="C,C,...")
     epochs: str = option("15", "Passes over the private records to try.", metavar="N,N,...")
     batch_size: str | None = option(
@@ -45,24 +37,13 @@ class SettingOptions:
         metavar="K,K,...",
         shown="no projection",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """Search: what all trials have in common, and how many there are."""
-
-    optimizer: str = option("sgd", "Optimizer.", choices=("sgd", "momentum", "adam", "adagrad"))
+    optimizer: str = option("sgd", "Optimizer.", choices=("sgd", "momentum", "adam", "adagrad"), section="Search")
     schedule: str = option("constant", "Step size over the run.", choices=("constant", "linear", "cosine"))
     average: str = option("none", "Average of the weights.", choices=("none", "ema", "poly"))
     accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=CERTIFIED)
     trials: int | None = option(None, "Combinations to try, drawn at random.", metavar="N", shown="all")
     repeats: int = option(1, "Trainings of each; their mean decides.", metavar="N")
     seed: int = option(0, "Decides starting weights and which combinations are drawn.", metavar="N")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneOptions(SearchOptions, SettingOptions, PrivateRunOptions, RoundOptions):
-    """A search for the settings of a private training, under the same budget and noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,57 +54,15 @@ class PrivateTuneOptions(TuneOptions):
     """
 
     tries: float = option(
-        10.0, "With `private`: tries in the mean; how many there are is drawn, and secret.", metavar="N"
+        10.0,
+        "With `private`: tries in the mean; how many there are is drawn, and secret.",
+        metavar="N",
+        section="Private search",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetOptions:
-    """Whose tickets are trained."""
-
-    set: str | None = option(
-        None, "Ticket set to tune for; without it, the whole network.", metavar="SET", argument=True
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkOptions(RoundOptions):
-    """Network: which one is trained where there are no tickets. It comes after the rounds in the help."""
-
-    model: str | None = option(None, "Network where there is no SET.", metavar=network_metavar(), shown="as in train")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivateOptions:
-    """Private search: whether there is one."""
-
-    private: bool = option(
-        False, "Search on the private records, at a price: each try trains on them, and `out` is the run of the best."
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConfigurationOptions:
-    """Output and ledger: where the best setting goes."""
-
-    out: str | None = option(
-        None,
-        "Configuration file to write; with `private`, the folder of the run.",
-        metavar="FILE.toml",
-        shown="none; with `private`, NAME.run",
-    )
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
-    dry_run: bool = option(
-        False, "With `private`: check everything and print the noise and the epsilon it would spend."
-    )
-    fresh: bool = option(False, "Begin again where an interrupted attempt would go on.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneRequest(
-    ConfigurationOptions, PrivateOptions, PrivateTuneOptions, NetworkOptions, SetOptions, MapOptions, DataOptions
-):
+class TuneRequest(PrivateTuneOptions, DataOptions):
     """Searches the settings of a private training: on public records at no cost, or with `private` on the private ones.
 
     Every combination of the lists below, or `trials` of them drawn at random, is trained on `dataset`, which is thereby
@@ -140,3 +79,31 @@ class TuneRequest(
         # search on the private records, at a price that is part of epsilon
         dpltm tune --private --dataset mnist --features scatter --epsilon 1 --lr 1,2,4 --out best.run
     """
+
+    set: str | None = option(
+        None,
+        "Ticket set to tune for; without it, the whole network.",
+        metavar="SET",
+        argument=True,
+    )
+    model: str | None = option(
+        None, "Network where there is no SET.", metavar=network_metavar(), shown="as in train", section="Network"
+    )
+    private: bool = option(
+        False,
+        "Search on the private records, at a price: each try trains on them, and `out` is the run of the best.",
+        section="Private search",
+    )
+    out: str | None = option(
+        None,
+        "Configuration file to write; with `private`, the folder of the run.",
+        metavar="FILE.toml",
+        shown="none; with `private`, NAME.run",
+        section="Output and ledger",
+    )
+    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
+    dry_run: bool = option(
+        False, "With `private`: check everything and print the noise and the epsilon it would spend."
+    )
+    fresh: bool = option(False, "Begin again where an interrupted attempt would go on.")

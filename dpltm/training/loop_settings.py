@@ -13,10 +13,9 @@ from dpltm.errors import InputError
 from dpltm.filters import Clip, Filter
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
-from dpltm.options.arguments import Arguments
-from dpltm.options.loop import LoopOptions
-from dpltm.options.sections import check_required
 from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
+from dpltm.options import arguments, check_required
+from dpltm.options.train import LoopOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.randomness.noise import RandomSource, SecureSource
@@ -58,7 +57,7 @@ class LoopSettings(LoopOptions):
         for name, value in objects.items():
             check_type(name, value)
         others = {name: value for name, value in given.items() if name not in _OBJECTS}
-        options = Arguments(others, (LoopOptions,), _OBJECTS).take(LoopOptions)
+        options = arguments(LoopOptions, others, _OBJECTS)
         check_required(options)
         check_count("steps", options.steps)
         check_count("physical_batch", options.physical_batch)

@@ -119,7 +119,7 @@ class PrivateLoop:
         ledger: that pays when the loop begins; by default the one of this process.
         lineage: of mask and weights, where these depend on records: that of the tickets they are from. A mask without one
             must be declared: ``provenance`` ``data-free`` or ``public``, or ``private``, which certifies nothing.
-        settings: fields of ``LoopOptions`` (``dpltm.options.loop``) and of :class:`LoopSettings`; ``batch_size``,
+        settings: fields of ``LoopOptions`` (``dpltm.options.train``) and of :class:`LoopSettings`; ``batch_size``,
             ``steps``, ``delta``, and ``epsilon`` or ``noise_multiplier`` are needed.
 
     Raises:

@@ -20,9 +20,8 @@ from dpltm.filters import make_filter
 from dpltm.gradients.choose import choices_made, repeat_choices
 from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.networks.masks import Mask
+from dpltm.options import check_choices, parse_numbers
 from dpltm.options.generate import GenerateOptions
-from dpltm.options.parsing import parse_numbers
-from dpltm.options.sections import check_choices
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.checks import check_count, check_epsilon

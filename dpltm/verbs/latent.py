@@ -29,9 +29,9 @@ from dpltm.local.scheme import ROWS, Scheme, no_statistics, public_statistics
 from dpltm.local.server import Messages, best_codebook, nearest_mean
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.masks import Mask
-from dpltm.options.features import FeatureOptions
-from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonOptions, SchemeOptions, ServerOptions
-from dpltm.options.parsing import parse_numbers
+from dpltm.options import parse_numbers
+from dpltm.options.data import FeatureOptions
+from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonRequest, SchemeOptions, ServerOptions
 from dpltm.privacy.account import Account, check_private
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
@@ -72,7 +72,7 @@ class Claim:
     notes: tuple[str, ...]
 
 
-def claim(options: EpsilonOptions) -> Claim:
+def claim(options: EpsilonRequest) -> Claim:
     """Return both figures of a setting, or of the one that certifies what is wanted.
 
     Raises:
@@ -88,7 +88,7 @@ def claim(options: EpsilonOptions) -> Claim:
     return Claim(epsilon, alpha, bits, epsilon + label, certified, tuple(_claim_notes(options)))
 
 
-def _setting(options: EpsilonOptions, label: float) -> tuple[float, float | None, Channel]:
+def _setting(options: EpsilonRequest, label: float) -> tuple[float, float | None, Channel]:
     """Nominal epsilon, alpha, and the channel; found, if that is what is asked for."""
     protocol, bits = options.protocol, options.bits or 0
     if options.certified is None:
@@ -113,7 +113,7 @@ def _setting(options: EpsilonOptions, label: float) -> tuple[float, float | None
     return epsilon, options.alpha, bit_channel
 
 
-def _claim_notes(options: EpsilonOptions) -> Iterator[str]:
+def _claim_notes(options: EpsilonRequest) -> Iterator[str]:
     protocol = PROTOCOLS[options.protocol]
     yield "neighbours are any two records (replace-one); what a server does with the bits costs nothing more"
     if protocol.one_hot and not options.one_hot:

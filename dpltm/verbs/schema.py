@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from dpltm.errors import InputError
+from dpltm.options import check_choices
 from dpltm.options.datasets import FindOptions
-from dpltm.options.sections import check_choices
 from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.checks import check_epsilon

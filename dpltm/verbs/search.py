@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
 import numpy as np
@@ -20,7 +20,7 @@ import torch
 from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.features.inputs import Services, inputs
 from dpltm.gradients.choose import choices_made, repeat_choices
-from dpltm.options.sections import check_choices, check_required
+from dpltm.options import check_choices, check_required, recorded
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import PrivateTuneOptions
 from dpltm.privacy.account import Account, Planned, check_private
@@ -154,8 +154,9 @@ def plan(
     lineage = lineage_of(*(each.lineage for each in drafts))
     account = book.account(lineage)
     start, feature_map = drafts[0].start, of.feature_map
+    names = [item.name for item in fields(PrivateTuneOptions)]  # and none of where its files lie
     facts = {
-        "options": {name: value for name, value in asdict(options).items() if value is not None},
+        "options": {name: value for name in names if (value := getattr(options, name)) is not None},
         "records": ledger.snapshot(of.train.digest.encode()),
         "set": None if start.tickets is None else start.tickets.id,
         "model": start.spec.text,
@@ -438,7 +439,7 @@ def _winner(plan: Search, best: Best, account: Account, lineage: Lineage, ledger
     return Run(
         {
             **settings,
-            "options": asdict(plan.options),
+            "options": recorded(plan.options),
             "resolved": {**settings["resolved"], **found},
         },
         model,

@@ -12,7 +12,7 @@ import numpy as np
 from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
-from dpltm.options.sections import check_choices
+from dpltm.options import check_choices
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.entry import RECORD, Entry, Lineage, Part, lineage_of

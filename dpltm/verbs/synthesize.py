@@ -14,7 +14,7 @@ from dpltm.features.conventions import NORM
 from dpltm.features.inputs import Services, tensors
 from dpltm.features.setup import check_quantities
 from dpltm.networks import ModelSpec, build, model_spec
-from dpltm.options.sections import check_choices
+from dpltm.options import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.calibration import calibrate_noise

@@ -12,7 +12,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ from dpltm.gradients.choose import choices_made, repeat_choices
 from dpltm.gradients.fused import compiler_at_hand
 from dpltm.networks import for_inputs
 from dpltm.networks.masks import Mask
-from dpltm.options.sections import check_choices
+from dpltm.options import check_choices, recorded
 from dpltm.options.train import PER_UNIT, TrainOptions
 from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.accountants import certified_by, check_certifies
@@ -608,8 +608,9 @@ def plan(
 def _facts(drafted: Draft, ledger: Ledger, options: TrainOptions) -> dict[str, Any]:
     """What a training is of; of the records a keyed digest in their order: with others one key would noise two sums."""
     start, feature_map = drafted.start, drafted.dataset.feature_map
+    names = [item.name for item in fields(TrainOptions)]  # and none of where its files lie
     return {
-        "options": {name: value for name, value in asdict(options).items() if value is not None},
+        "options": {name: value for name in names if (value := getattr(options, name)) is not None},
         "records": ledger.snapshot(drafted.dataset.train.digest.encode()),
         "ticket": None if start.tickets is None else start.tickets.id,
         "round": start.round,
@@ -805,7 +806,7 @@ def config_of(training: Training, kernels: Mapping[str, str]) -> dict[str, Any]:
         "expected_batch": training.config.expected_batch,
         "divisor": training.config.divisor,
         "test_records": test,
-        "options": asdict(training.options),
+        "options": recorded(training.options),
         "resolved": {**facts_of(training), "kernels": dict(kernels)},
     }
 

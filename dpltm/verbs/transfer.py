@@ -13,9 +13,8 @@ from dpltm.errors import InputError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, check_tables
-from dpltm.options.features import FeatureOptions
-from dpltm.options.tickets import ImportOptions
-from dpltm.options.transfer import TransferOptions
+from dpltm.options.data import FeatureOptions
+from dpltm.options.tickets import ImportOptions, TransferOptions
 from dpltm.privacy.account import check_private, check_unprotected
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger

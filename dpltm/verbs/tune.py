@@ -23,9 +23,8 @@ from dpltm.features.inputs import Services, tensors
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.networks.masks import Mask
-from dpltm.options.features import FeatureOptions, MapOptions
-from dpltm.options.parsing import parse_numbers
-from dpltm.options.sections import check_choices, check_required
+from dpltm.options import check_choices, check_required, parse_numbers
+from dpltm.options.data import FeatureOptions
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
 from dpltm.privacy.account import Account, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
@@ -193,14 +192,14 @@ def _components(options: TuneOptions) -> list[int]:
     return [int(value) for value in values]
 
 
-def widest_front(front: MapOptions, options: TuneOptions) -> FeatureOptions:
+def widest_front(options: TuneOptions) -> FeatureOptions:
     """What stands in front of the network, with the most components that are tried: they hold all fewer ones.
 
     Raises:
         InputError: `components` is no list of positive whole numbers.
     """
     return FeatureOptions(
-        features=front.features, public=front.public, components=max(_components(options), default=None)
+        features=options.features, public=options.public, components=max(_components(options), default=None)
     )
 
 

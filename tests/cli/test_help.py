@@ -23,9 +23,8 @@ from dpltm.cli.commands import Later
 from dpltm.cli.help import folded
 from dpltm.cli.main import app, run
 from dpltm.cli.options import command_of
-from dpltm.options import option
+from dpltm.options import option, resolve, section_of
 from dpltm.options.data import DataOptions
-from dpltm.options.sections import resolve, section_title
 from dpltm.options.train import TrainRequest
 
 DPLTM = (sys.executable, "-m", "dpltm.cli.main")
@@ -104,17 +103,16 @@ def test_folds_before_flags() -> None:
 def test_sections_have_short_titles(names: tuple[str, ...]) -> None:
     cls = COMMANDS[names].options.resolve()
     for item in fields(cls):
-        heading = section_title(cls, item.name)
+        heading = section_of(cls, item.name)
         if heading is not None and not item.metadata["argument"]:
-            hint = f"{title(names)}, {item.name}: begin the docstring of its class with 'A word or two: the rest.'"
-            assert re.fullmatch(r"[A-Z][\w ]{2,27}", heading), f"{hint} It says {heading!r}"
+            assert re.fullmatch(r"[A-Z][\w ]{2,27}", heading), (names, item.name, heading)
 
 
 def test_no_panel_is_a_long_list() -> None:
     for names, later in COMMANDS.items():
         cls, held = later.options.resolve(), dict[str | None, int]()
         for item in fields(cls):
-            heading = section_title(cls, item.name)
+            heading = section_of(cls, item.name)
             held[heading] = held.get(heading, 0) + 1
         assert max(held.values(), default=0) <= 13, f"{title(names)}: {held}"
 
@@ -122,9 +120,9 @@ def test_no_panel_is_a_long_list() -> None:
 def test_a_new_option_lands_in_the_panel_of_its_class(monkeypatch, capsys) -> None:
     @dataclass(frozen=True, kw_only=True)
     class More:
-        """Colours: of the answer."""
+        """Of the answer."""
 
-        red: bool = option(False, "Paint it.")
+        red: bool = option(False, "Paint it.", section="Colours")
 
     @dataclass(frozen=True, kw_only=True)
     class Request(More, DataOptions):
@@ -157,7 +155,7 @@ def test_a_new_option_lands_in_the_panel_of_its_class(monkeypatch, capsys) -> No
 def test_the_panels_of_train(monkeypatch, capsys) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     out = page(capsys, "train")
-    order = ["Arguments", "Records", "What is protected", "Features", "Start", "Gradient filter", "Budget and noise"]
+    order = ["Arguments", "Records", "What is protected", "Start", "Features", "Gradient filter", "Budget and noise"]
     found = re.findall(r"╭─ ([\w ]+?) ─", out)
     assert found[: len(order)] == order
     assert found[-1] == "Every command"

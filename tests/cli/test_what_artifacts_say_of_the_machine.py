@@ -18,10 +18,9 @@ import pytest
 import torch
 
 from dpltm.cli.main import run
-from dpltm.options import latent
+from dpltm.options import _PATHS, latent, recorded
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
-from dpltm.tickets.published import PATHS, recorded
 from dpltm.tickets.workbench import trial
 from dpltm.verbs import latent as latent_verb
 from dpltm.verbs import train as train_verb
@@ -221,7 +220,7 @@ def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
     """Whoever adds one says so in its metavar, which is what ``recorded`` goes by."""
     known = {"dataset", "test", "ticket", "out", "ledger", "plot", "public", "scheme", "schema", "messages", "set"}
     known |= {"features"}
-    paths = {item.name for item in fields(cls) if PATHS & set(re.findall("[A-Z]+", item.metadata["metavar"] or ""))}
+    paths = {item.name for item in fields(cls) if _PATHS & set(re.findall("[A-Z]+", item.metadata["metavar"] or ""))}
     assert paths == known & {item.name for item in fields(cls)}
 
 

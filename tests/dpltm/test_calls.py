@@ -16,11 +16,10 @@ import dpltm.tickets
 from dpltm.api import FACTS
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS
-from dpltm.options.features import FeatureOptions, MapOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
+from dpltm.options.tickets import TransferOptions
 from dpltm.options.train import TrainOptions
-from dpltm.options.transfer import TransferOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from refusals import refused
@@ -32,11 +31,11 @@ FEW = {"steps": 2, "noise_multiplier": 5.0, "classes": CLASSES}
 TINY = {"provenance": "public", "model": "mlp:4", "rounds": 1, "iterations": 2, "batch_size": 20}
 SEARCH = {"for_records": 200, "epsilon": 2.0, "epochs": 1, "batch_size": 50, "classes": CLASSES}
 OPTIONS = {
-    "generate": (GenerateOptions, FeatureOptions),
-    "select": (SelectOptions,),
-    "train": (TrainOptions, FeatureOptions),
-    "tune": (TuneOptions, MapOptions),
-    "transfer": (TransferOptions,),
+    "generate": GenerateOptions,
+    "select": SelectOptions,
+    "train": TrainOptions,
+    "tune": TuneOptions,
+    "transfer": TransferOptions,
 }
 OTHERS = ("text", [], object())
 WRONG = (None, 3, *OTHERS)
@@ -89,7 +88,7 @@ def test_each_argument_of_a_wrong_type(function):
     """Whatever is refused is so before anything is entered, and what is not is meant: no other error leaves."""
     call, given = getattr(dpltm, function), calls()[function]
     arguments = [name for name in inspect.signature(call).parameters if name != "options"]
-    options = [item.name for cls in OPTIONS.get(function, ()) for item in fields(cls)]
+    options = [item.name for item in fields(OPTIONS[function])] if function in OPTIONS else []
     given = {"x": X[:60] // 2, **({"y": Y[:60]} if "y" in arguments else {}), **given}
     assert refusal(call, **given) is None
     for name in dict.fromkeys([*arguments, *(FACTS if options else ()), *options]):

@@ -15,11 +15,12 @@ import torch
 
 from child_processes import PATIENCE
 from dpltm.cli.main import run
-from dpltm.cli.options import read_section, resolve
+from dpltm.options import resolve
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Selection
 from dpltm.randomness.noise import FastSource
+from dpltm.tickets.files import read_section
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.workbench.train import check_request
 from dpltm.training.private_loop import PrivateLoop

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import BudgetError, InputError, as_flags
-from dpltm.options.privacy import CurveOptions, EpsilonOptions, NoiseOptions, SettingOptions
+from dpltm.options.privacy import CurveRequest, EpsilonRequest, NoiseRequest, SettingOptions
 from dpltm.privacy import gdp
 from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
@@ -25,7 +25,7 @@ from dpltm.tickets.files import check_free, check_writable
 from dpltm.tickets.workbench.ledgers import read_book
 
 
-def epsilon_of(options: EpsilonOptions, progress: Progress) -> dict[str, Any]:
+def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
     """The JSON answer of ``dpltm privacy epsilon``: what a training costs, by every accountant."""
     del progress
     training, draw = _mechanisms(options, find=None)
@@ -47,7 +47,7 @@ def epsilon_of(options: EpsilonOptions, progress: Progress) -> dict[str, Any]:
     )
 
 
-def noise_of(options: NoiseOptions, progress: Progress) -> dict[str, Any]:
+def noise_of(options: NoiseRequest, progress: Progress) -> dict[str, Any]:
     """The JSON answer of ``dpltm privacy noise``: what a budget allows."""
     del progress
     if options.epsilon is None:
@@ -103,7 +103,7 @@ def noise_of(options: NoiseOptions, progress: Progress) -> dict[str, Any]:
     )
 
 
-def curve_of(options: CurveOptions, progress: Progress) -> dict[str, Any]:
+def curve_of(options: CurveRequest, progress: Progress) -> dict[str, Any]:
     """The JSON answer of ``dpltm privacy curve``; files that were asked for are written."""
     del progress
     asked = _asked_curve(options)
@@ -160,7 +160,7 @@ class _Asked:
     price: Callable[[float], tuple[Curves, float]]
 
 
-def _asked_curve(options: CurveOptions) -> _Asked:
+def _asked_curve(options: CurveRequest) -> _Asked:
     """The mechanisms that the options describe, or the events of the ledger that they name."""
     if options.ledger is not None:
         return _asked_ledger(options, options.ledger)
@@ -171,7 +171,7 @@ def _asked_curve(options: CurveOptions) -> _Asked:
     return _Asked(title, sgd.adjacency, "record", lambda delta: (curves(both), epsilon(both, delta)))
 
 
-def _asked_ledger(options: CurveOptions, ledger: str) -> _Asked:
+def _asked_ledger(options: CurveRequest, ledger: str) -> _Asked:
     for flag, value in (
         ("`noise_multiplier`", options.noise_multiplier), ("`sampling_rate`", options.sampling_rate),
         ("`steps`", options.steps), ("`epochs`", options.epochs), ("`eps1`", options.eps1),

@@ -10,7 +10,7 @@ from dpltm.audit.findings import violated
 from dpltm.audit.local import local_bound
 from dpltm.audit.one_run import check_confidence
 from dpltm.errors import ArtifactError, InputError, as_flags
-from dpltm.options.audit import AuditRequest
+from dpltm.options.evaluate import AuditRequest
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.randomness.noise import SecureSource

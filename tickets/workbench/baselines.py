@@ -20,10 +20,10 @@ from dpltm.experiments.recipe import Arm, Recipe, Section, Trial, data_options, 
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import ModelSpec
 from dpltm.networks.masks import Mask
+from dpltm.options import resolve, section_problems
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.report import BASELINES, CompareRequest
-from dpltm.options.sections import resolve, section_problems
-from dpltm.options.train import RunFolderOptions, TrainRequest
+from dpltm.options.train import TrainRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
 from dpltm.privacy.ledger import Ledger
@@ -44,7 +44,7 @@ from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.sweep import check_jobs, finish, local_workers, new_session, sweep, total
-from dpltm.tickets.workbench.train import check_request, open_start, opened_ledger, options_of
+from dpltm.tickets.workbench.train import check_request, open_start, opened_ledger
 from dpltm.tickets.workbench.trial import STAGES, Stage, TrialRunner
 from dpltm.verbs import train as training
 
@@ -64,7 +64,7 @@ WHERE = "; a run keeps no folders: start the command where its files lie"
 CHANGED = "its records, or what is measured on them, are not what RUN was trained on: {}; put them back"
 
 OF_A_TRAINING = frozenset(
-    {"ticket", "dense", "seed", *(item.name.replace("_", "-") for item in fields(RunFolderOptions))}
+    {"ticket", "dense", "seed", *(name.replace("_", "-") for name in TrainRequest.__annotations__)}
 )
 """Options that say which training it is, and not how it is done."""
 
@@ -571,8 +571,8 @@ class _Work:
         assert dataset is not None  # without a set, it decides the network's shape
         if baseline.kind == "random":
             start = replace(start, mask=mask, round=1, lineage=base.draws)
-        options, given = options_of(request), services(SILENT)
-        return training.plan(start, dataset, options, self.ledger, self.ledger.book, given, own=True)
+        given = services(SILENT)
+        return training.plan(start, dataset, request, self.ledger, self.ledger.book, given, own=True)
 
     def _planned(self, plan: training.Training, label: str) -> Candidate:
         """The row of a training that is planned: all but what will be measured."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.options.privacy import CheckOptions
 from dpltm.progress import Progress
+from dpltm.options.privacy import CheckRequest
 from dpltm.reports.checking import differences, kept_apart
 from dpltm.tickets.files import digest_of, read_bytes
 from dpltm.tickets.model_card import BEGIN, END, MOST, edits, read_statement
@@ -32,7 +32,7 @@ UNSIGNED = (
 PAGE = "only the statement inside the page was compared, not its words and pictures; a card is compared line by line"
 
 
-def check(options: CheckOptions, progress: Progress) -> dict[str, Any]:
+def check(options: CheckRequest, progress: Progress) -> dict[str, Any]:
     """The JSON answer of ``dpltm privacy check``: what differs, if anything does.
 
     Raises:

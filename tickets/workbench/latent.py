@@ -9,8 +9,9 @@ from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.local.scheme import Scheme
+from dpltm.options import recorded
 from dpltm.options.data import DataOptions
-from dpltm.options.latent import EncodeRequest, EpsilonOptions, SchemeRequest, TrainRequest
+from dpltm.options.latent import EncodeRequest, EpsilonRequest, SchemeRequest, TrainRequest
 from dpltm.privacy.entry import lineage_of
 from dpltm.privacy.release import price
 from dpltm.progress import Progress
@@ -19,14 +20,14 @@ from dpltm.records.notes import bounds_notes
 from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable
-from dpltm.tickets.published import published, recorded
+from dpltm.tickets.published import published
 from dpltm.tickets.scheme_files import load_scheme, read_messages, save_learned, save_scheme, write_messages
 from dpltm.tickets.workbench.opening import feature_sources
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs import latent as verb
 
 
-def claim(request: EpsilonOptions, progress: Progress) -> dict[str, Any]:
+def claim(request: EpsilonRequest, progress: Progress) -> dict[str, Any]:
     """Return the answer of ``dpltm latent epsilon``, which needs no file."""
     del progress
     made = verb.claim(request)

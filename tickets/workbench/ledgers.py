@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
-from dpltm.options.privacy import ApartOptions, BudgetOptions, LedgerOptions
+from dpltm.options.privacy import ApartRequest, BudgetRequest, LedgerRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.best_of import best_of_notes
@@ -22,7 +22,7 @@ from dpltm.progress import Progress
 from dpltm.tickets.ledger_file import open_ledger
 
 
-def explain(options: LedgerOptions, progress: Progress) -> dict[str, Any]:
+def explain(options: LedgerRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy ledger``: line by line, and what it all comes to."""
     del progress
     check_delta_alone(options.delta)
@@ -100,7 +100,7 @@ def _parts(account: Account, delta: float, method: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["records"])
 
 
-def budgets(options: BudgetOptions, progress: Progress) -> dict[str, Any]:
+def budgets(options: BudgetRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy budget``: the budget of a ledger, after one was set if one was asked for."""
     del progress
     check_delta_alone(options.delta)
@@ -126,7 +126,7 @@ def _budget(book: Book) -> list[dict[str, Any]]:
     return [{**row, "spent": json_figure(spent)}]
 
 
-def declare_apart(options: ApartOptions, progress: Progress) -> dict[str, Any]:
+def declare_apart(options: ApartRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy apart``: another population has nobody in common with that of a ledger."""
     del progress
     path = Path(options.file or "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dpltm.features.inputs import Services
 from dpltm.features.setup import FeatureSources, with_feature_map
-from dpltm.options.features import FeatureOptions
+from dpltm.options.data import FeatureOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.progress import Progress
 from dpltm.records import Dataset

@@ -13,7 +13,7 @@ from dpltm.options.train import TrainRequest
 from dpltm.progress import SILENT, Progress
 from dpltm.records import Dataset, DatasetCache
 from dpltm.tickets.workbench.opening import services
-from dpltm.tickets.workbench.train import check_request, open_records, open_start, options_of
+from dpltm.tickets.workbench.train import check_request, open_records, open_start
 from dpltm.tickets.workbench.train import train as train_alone
 from dpltm.training.launcher import Place, check_alone, launched
 from dpltm.training.least_squares import is_least_squares
@@ -54,7 +54,7 @@ def train(
         _, start, dataset = open_start(replace(request, dry_run=True))  # rank 0 declares what is public
         return start, open_records(request, start, None) if dataset is None else dataset
 
-    follow(ranks, opened, options_of(request), services(SILENT))
+    follow(ranks, opened, request, services(SILENT))
     return None
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpltm.errors import InputError
+from dpltm.options import parse_pair
 from dpltm.options.data import DataOptions
-from dpltm.options.parsing import parse_pair
 from dpltm.options.train import PER_UNIT
 from dpltm.records import Dataset, DatasetCache, at_unit, load
 from dpltm.records.schema import Schema

@@ -14,10 +14,10 @@ import torch
 from dpltm.errors import BudgetError, CalibrationError, InputError, as_flags
 from dpltm.experiments.recipe import Section, data_options, reads_no_records
 from dpltm.features.setup import take_over_map
+from dpltm.options import resolve, table
 from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.run import DemoRequest, RunRequest
-from dpltm.options.sections import resolve, table
 from dpltm.options.select import SelectRequest
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.account import check_private
@@ -37,7 +37,7 @@ from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.select import select
-from dpltm.tickets.workbench.train import check_request, opened_ledger, options_of, train
+from dpltm.tickets.workbench.train import check_request, opened_ledger, train
 from dpltm.training.checkpoint import begun_again_by, check_same
 from dpltm.training.start import fresh
 from dpltm.verbs import generate as generation
@@ -261,7 +261,7 @@ def plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions], 
     private = _behind_map(options, private, "train", made)
     take_over_map(private, made.dataset.feature_map, pipeline.train, "[generate]")  # which decides, so [train] may not
     try:  # as of the whole network: what is trained does not depend on which ticket wins
-        start, asked = fresh(made.spec, 0), options_of(pipeline.train)
+        start, asked = fresh(made.spec, 0), pipeline.train
         planned = training.plan(start, private, asked, ledger, book, services(SILENT))
         check_private(planned.account, planned.entry.part)
     except (BudgetError, CalibrationError) as error:

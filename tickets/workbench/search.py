@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import as_flags
 from dpltm.features.setup import take_over_map
-from dpltm.options.tune import PrivateTuneOptions, TuneRequest
+from dpltm.options.tune import TuneRequest
 from dpltm.privacy.release import price
 from dpltm.progress import Progress
 from dpltm.pruning.ticket_set import TicketSet, Winner
@@ -18,7 +18,6 @@ from dpltm.records import Dataset, DatasetCache
 from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import new_folder
-from dpltm.tickets.published import recorded
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set
 from dpltm.tickets.winner import last_winner
@@ -45,16 +44,15 @@ def search(request: TuneRequest, progress: Progress, *, dataset_cache: DatasetCa
         Path(request.dataset or "data").stem if tickets is None else Path(tickets.label).name.removesuffix(".tickets")
     )
     out = Path(request.out) if request.out else free_name(f"{stem}-search", ".run")
-    options = PrivateTuneOptions(**{item.name: getattr(request, item.name) for item in fields(PrivateTuneOptions)})
     given, ledger = services(progress), ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
     if request.dry_run:
-        planned = verb.plan(target, dataset, options, ledger, ledger.book, given)
+        planned = verb.plan(target, dataset, request, ledger, ledger.book, given)
         price(planned, ledger.book)
         statement = verb.planned_statement(planned)
         return as_flags({"dry_run": True, **verb.planned_facts(planned), "privacy": statement.to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
-        run = verb.search(target, dataset, options, ledger, given, checkpoints)
-        run = replace(run, label=str(out), config={**run.config, "options": recorded(request)})
+        run = verb.search(target, dataset, request, ledger, given, checkpoints)
+        run = replace(run, label=str(out))
         with new_folder(out) as folder:
             save_run(folder, run)
             assert run.entry is not None
@@ -75,7 +73,7 @@ def _open(
     request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None
 ) -> tuple[TicketSet | None, TicketSet | Winner | str, Dataset]:
     """The set that is named, what is searched, and the private records."""
-    front = widest_front(request, request)
+    front = widest_front(request)
     dataset = open_dataset(request, dataset_cache=dataset_cache)
     if request.set is None:
         ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)

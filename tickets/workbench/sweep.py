@@ -27,8 +27,8 @@ from dpltm.experiments.reader import read_recipe
 from dpltm.experiments.ready import check_ready
 from dpltm.experiments.recipe import Arm, Recipe, Task, Trial, grouped
 from dpltm.experiments.table import Outcome, markdown, planned, table, trains_at_once
+from dpltm.options import resolve
 from dpltm.options.run import RunRequest
-from dpltm.options.sections import resolve
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Part, lineage_from_json, lineage_of, part_from_json

@@ -17,9 +17,9 @@ from dpltm.options.tickets import (
     PullRequest,
     PushRequest,
     ShowRequest,
+    TransferRequest,
     VerifyRequest,
 )
-from dpltm.options.transfer import TransferRequest
 from dpltm.privacy.entry import to_json
 from dpltm.progress import Progress
 from dpltm.pruning.generation import Ticket

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.features.setup import take_over_map
 from dpltm.networks import model_spec
-from dpltm.options.train import TrainOptions, TrainRequest
+from dpltm.options.train import TrainRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.release import price
 from dpltm.progress import SILENT, Progress
@@ -21,7 +21,6 @@ from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.curve_files import new_picture
 from dpltm.tickets.files import new_folder
-from dpltm.tickets.published import recorded
 from dpltm.tickets.report_charts import over_steps, write_charts
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, split_round
@@ -61,11 +60,11 @@ def train(
     picture = picture_of(request)
     tickets, start, dataset = open_start(request, progress, dataset_cache)
     dataset = open_records(request, start, dataset_cache) if dataset is None else dataset
-    options, ledger = options_of(request), opened_ledger(request, dataset)
+    ledger = opened_ledger(request, dataset)
     out = Path(request.out) if request.out else _default_out(request, tickets, start)
     given = services(progress)
     if request.dry_run:
-        planned = plan(start, dataset, options, ledger, ledger.book, given, own=own)
+        planned = plan(start, dataset, request, ledger, ledger.book, given, own=own)
         price(planned, ledger.book)
         return as_flags({"dry_run": True, **facts_of(planned), "privacy": planned_statement(planned).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
@@ -75,8 +74,8 @@ def train(
             raise InputError(
                 f"`resume`: what was begun at {out} kept no checkpoint; leave `resume` out to begin again"
             )
-        run = train_start(start, dataset, options, ledger, given, checkpoints=checkpoints, ranks=ranks, own=own)
-        run = replace(run, label=str(out), config={**run.config, "options": recorded(request)})
+        run = train_start(start, dataset, request, ledger, given, checkpoints=checkpoints, ranks=ranks, own=own)
+        run = replace(run, label=str(out))
         with new_folder(out) as folder:
             save_run(folder, run)
             if ending is not None:
@@ -91,7 +90,7 @@ def train(
 
 def check_request(request: TrainRequest) -> None:
     """Raise InputError for a request that says too little, or contradicts itself, about what is trained."""
-    check_options(options_of(request))
+    check_options(request)
     if request.unit_column is None and request.unit == "record":
         check_per_unit(request.per_unit)
     if request.ticket is None and not request.dense:
@@ -102,11 +101,6 @@ def check_request(request: TrainRequest) -> None:
         raise InputError(NO_TICKET)
     if request.ticket is not None and request.model is not None:
         raise InputError("`model`: the ticket set decides the network; leave `model` out")
-
-
-def options_of(request: TrainRequest) -> TrainOptions:
-    """Return the options of the training alone."""
-    return TrainOptions(**{item.name: getattr(request, item.name) for item in fields(TrainOptions)})
 
 
 def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:

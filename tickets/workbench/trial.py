@@ -31,7 +31,7 @@ from dpltm.experiments.recipe import (
     reads_no_records,
     tasks,
 )
-from dpltm.options.sections import resolve
+from dpltm.options import resolve
 from dpltm.privacy.entry import to_json
 from dpltm.progress import SILENT
 from dpltm.records import DatasetCache

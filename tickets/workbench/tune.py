@@ -10,6 +10,7 @@ from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.features.setup import take_over_map
+from dpltm.options import recorded
 from dpltm.options.tune import TuneRequest
 from dpltm.progress import Progress
 from dpltm.pruning.ticket_set import TicketSet
@@ -17,7 +18,6 @@ from dpltm.records import Dataset, DatasetCache
 from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.published import recorded
 from dpltm.tickets.store import find_set
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
@@ -53,7 +53,7 @@ def tune(
         check_writable(out)
     dataset = open_dataset(request, dataset_cache=dataset_cache)
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
-    tickets, front = None if request.set is None else find_set(request.set), widest_front(request, request)
+    tickets, front = None if request.set is None else find_set(request.set), widest_front(request)
     if tickets is None:
         dataset = open_features(dataset, front, ledger, progress)
     else:

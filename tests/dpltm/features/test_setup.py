@@ -15,7 +15,7 @@ from dpltm.features.inputs import network_inputs
 from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.options.features import FeatureOptions
+from dpltm.options.data import FeatureOptions
 from dpltm.privacy.account import check_private
 from dpltm.privacy.entry import Entry, Lineage
 from dpltm.privacy.ledger import Ledger

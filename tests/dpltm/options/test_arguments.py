@@ -6,21 +6,15 @@ import numpy as np
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.options.arguments import Arguments
-from dpltm.options.features import FeatureOptions
+from dpltm.options import arguments
+from dpltm.options.data import FeatureOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from refusals import refused
 
 
 def generation(**given) -> GenerateOptions:
-    return Arguments(given, (GenerateOptions,)).take(GenerateOptions)
-
-
-def test_each_class_takes_its_own():
-    arguments = Arguments({"rounds": 3, "features": "unit", "lr": None}, (GenerateOptions, FeatureOptions))
-    assert arguments.take(GenerateOptions) == GenerateOptions(rounds=3)
-    assert arguments.take(FeatureOptions) == FeatureOptions(features="unit")
+    return arguments(GenerateOptions, given)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +48,12 @@ def test_values_of_python(given, expected):
     ],
 )
 def test_refused(given, message):
-    assert refused(Arguments, given, (SelectOptions,), ("bounds",)) == message
+    assert refused(arguments, SelectOptions, given, ("bounds",)) == message
 
 
 def test_where_nothing_is_near_all_are_named():
     with pytest.raises(InputError, match=r"^`zzz`: no such option; there are `components`, `features`, `public`$"):
-        Arguments({"zzz": 1}, (FeatureOptions,))
+        arguments(FeatureOptions, {"zzz": 1})
 
 
 def test_a_whole_number_is_not_cut_down_to_one():

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from dpltm.errors import CalibrationError
-from dpltm.options.latent import EpsilonOptions
+from dpltm.options.latent import EpsilonRequest
 from dpltm.verbs.latent import claim as local_claim
 from refusals import refused
 
 
 def claim(**options: Any):
-    return local_claim(EpsilonOptions(**options))
+    return local_claim(EpsilonRequest(**options))
 
 
 def test_the_figure_of_the_paper_and_what_it_is_worth() -> None:

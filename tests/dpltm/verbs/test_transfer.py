@@ -12,9 +12,8 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.setup import FeatureSources
 from dpltm.networks import ModelSpec
-from dpltm.options.features import FeatureOptions
-from dpltm.options.tickets import ImportOptions
-from dpltm.options.transfer import TransferOptions
+from dpltm.options.data import FeatureOptions
+from dpltm.options.tickets import ImportOptions, TransferOptions
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected

@@ -14,7 +14,7 @@ from dpltm.errors import ArtifactError
 from dpltm.features.inputs import Services
 from dpltm.features.setup import FeatureSources, with_feature_map
 from dpltm.networks import ModelSpec, build
-from dpltm.options.features import FeatureOptions
+from dpltm.options.data import FeatureOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.accountant import epsilon

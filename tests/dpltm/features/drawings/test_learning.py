@@ -7,7 +7,7 @@ import torch
 from dpltm.features.drawings import learning
 from dpltm.features.drawings.feature_map import UNITS
 from dpltm.features.drawings.learning import WHITENING, directions
-from dpltm.options.features import MakeRequest
+from dpltm.options.datasets import MakeRequest
 from dpltm.tickets.workbench.features import BUNDLED
 from made_features import check_made
 
