@@ -13,9 +13,9 @@ from dpltm.errors import InputError
 from dpltm.filters import Clip, Filter
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
-from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.options import arguments, check_required
 from dpltm.options.train import LoopOptions
+from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.randomness.noise import RandomSource, SecureSource

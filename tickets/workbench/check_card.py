@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.progress import Progress
 from dpltm.options.privacy import CheckRequest
+from dpltm.progress import Progress
 from dpltm.reports.checking import differences, kept_apart
 from dpltm.tickets.files import digest_of, read_bytes
 from dpltm.tickets.model_card import BEGIN, END, MOST, edits, read_statement

@@ -16,8 +16,8 @@ from dpltm.errors import InputError
 from dpltm.features.drawings import learning as drawings
 from dpltm.features.photographs import learning as photographs
 from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE, PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
-from dpltm.progress import Progress
 from dpltm.options.datasets import MakeRequest
+from dpltm.progress import Progress
 from dpltm.tickets.files import check_free, new_file
 from dpltm.tickets.tensors import write_tensors
 

@@ -10,8 +10,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dpltm.errors import InputError, as_flags
-from dpltm.progress import Progress
 from dpltm.options.evaluate import PredictRequest
+from dpltm.progress import Progress
 from dpltm.records import load_records
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.run import load_run
