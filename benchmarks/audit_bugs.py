@@ -46,8 +46,8 @@ from dpltm.audit.selection import drawn_bound, worst_neighbour
 from dpltm.cli import main as command
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS, Clip, Filter, make_filter
-from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.local.codebook import Codebook
+from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks.masks import Mask
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.entry import Entry

@@ -39,7 +39,7 @@ from dpltm.experiments.replicates import summary
 from dpltm.features import MAPS
 from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map, principal_components
 from dpltm.features.normalisation import SENSITIVITY, release_mean
-from dpltm.features.scattering import paths
+from dpltm.features.transforms import paths
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
@@ -49,7 +49,7 @@ from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
 from dpltm.records import Dataset, load, scale
-from dpltm.tickets.feature_cache import FeatureCache
+from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.descent import TrainingConfig, train
 from dpltm.training.evaluation import accuracy
 
@@ -236,7 +236,7 @@ def mask_of(
     elif kind == "random-inputs":
         order = torch.rand(ones[weight].shape[1], generator=generator).expand(ones[weight].shape)
     elif kind == "orders":
-        channels = len(paths(*MAPS["scatter"].choice().values))
+        channels = len(paths(*MAPS["scatter"].choice().parts[0][1]))
         order = torch.arange(channels, 0, -1).repeat(spec.features // channels).float().expand(ones[weight].shape)
     else:
         x, y = (torch.from_numpy(np.asarray(public[0], dtype="f4")), public[1])

@@ -22,9 +22,8 @@ import torch
 from scipy import stats
 
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.local.codebook import TOGETHER
-from dpltm.local.scheme import Scheme, public_statistics
+from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, public_statistics
 from dpltm.local.server import best_codebook
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import load
@@ -58,7 +57,7 @@ def encoding() -> list[dict[str, float]]:
 def attack(pairs: int) -> list[dict[str, float | str]]:
     mnist, public = load("mnist"), load("kmnist-7k")
     found = make_feature_map("conv", mnist.train.x.shape[1:], mnist.bounds)
-    mean, deviation = public_statistics(found, iter([public.train.x[:2000]]))
+    mean, deviation = public_statistics(found, public.train.x[:2000])
     generator, rows = np.random.default_rng(0), []
     for protocol, alpha in PROTOCOLS:
         answer = BitStrings(found.features, CLASSES, FORM, protocol, EPSILON, alpha, None)

@@ -27,8 +27,8 @@ import torch
 
 from dpltm.experiments.replicates import summary
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
-from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.local.codebook import Codebook
+from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.local.server import Estimates, Messages, best_codebook, nearest_mean, noise, of_estimates
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask

@@ -42,7 +42,7 @@ from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
 from dpltm.records import load
-from dpltm.tickets.feature_cache import FeatureCache
+from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.descent import TrainingConfig, train
 from dpltm.training.evaluation import accuracy
 

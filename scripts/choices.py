@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dpltm.features.registry import MAPS
+from dpltm.features import MAPS
 from dpltm.filters import FILTERS
-from dpltm.local.protocols import PROTOCOLS
+from dpltm.local import PROTOCOLS
 from dpltm.networks import KINDS
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.pruning import CRITERIA

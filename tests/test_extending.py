@@ -18,8 +18,8 @@ from dpltm.errors import InputError
 from dpltm.filters import FILTERS, FilterDescriptor, check_compiles, make_filter
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.gradients.chunks import ROUNDING
+from dpltm.local import PROTOCOLS, LocalProtocol
 from dpltm.local.channels import channel
-from dpltm.local.protocols import PROTOCOLS, LocalProtocol
 from dpltm.networks import KINDS, ModelSpec, build, for_tables, resolve
 from dpltm.networks.kind import LayerSpec, NetworkKind, layer
 from dpltm.networks.masks import Mask

@@ -10,15 +10,15 @@ if __name__ != "dpltm.tickets":
     raise ImportError("import this package as dpltm.tickets, not as tickets: it is only installed under that name")
 
 if TYPE_CHECKING:
-    from dpltm.tickets.artifacts import load as load
-    from dpltm.tickets.artifacts import save as save
     from dpltm.tickets.ledger_file import open_ledger as open_ledger
+    from dpltm.tickets.store import load as load
+    from dpltm.tickets.store import save as save
 
 
 def __getattr__(name: str) -> Any:
     """``save`` and ``load``, which need torch, and ``open_ledger``, when they are first asked for."""
     if name in ("load", "save"):
-        return getattr(importlib.import_module("dpltm.tickets.artifacts"), name)
+        return getattr(importlib.import_module("dpltm.tickets.store"), name)
     if name == "open_ledger":
         return importlib.import_module("dpltm.tickets.ledger_file").open_ledger
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

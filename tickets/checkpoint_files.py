@@ -35,17 +35,10 @@ from dpltm.training.checkpoint import AGAIN, Checkpoint, check_same
 
 FORMAT, SCHEMA, FILE = "dpltm-checkpoint", 1, "checkpoint.safetensors"
 
-EVERY = 60.0
-"""Seconds between checkpoints."""
-
-SHARE = 0.02
-"""Of the time, at most, that writing them takes."""
-
-SOON = 1.0
-"""Seconds after a checkpoint until the next one may be written for somebody who waits for figures."""
-
-UNBOUND = ("out", "plot", "fresh", "resume", "dry_run")
-"""Options that do not say what the work is."""
+EVERY = 60.0  # seconds between checkpoints
+SHARE = 0.02  # of the time, at most, that writing them takes
+SOON = 1.0  # seconds after a checkpoint until the next one may be written for somebody who waits for figures
+UNBOUND = ("out", "plot", "fresh", "resume", "dry_run")  # options that do not say what the work is
 
 
 def checkpoint_path(target: Path) -> Path:
@@ -101,13 +94,12 @@ class CheckpointFolder:
     """
 
     def __init__(self, target: Path, request: Any, progress: Progress) -> None:
-        self._target, self._folder = target, checkpoint_path(target)
+        self._target, self._folder, self._progress = target, checkpoint_path(target), progress
         self._file = self._folder / FILE
-        options: dict[str, Any] = {name: value for name, value in asdict(request).items() if name not in UNBOUND}
-        self._of = {"command": f"{type(request).__module__}.{type(request).__name__}", **options}
-        self._fresh, self._dry = request.fresh, getattr(request, "dry_run", False)
-        self._resumes = getattr(request, "resume", False)
-        self._progress = progress
+        options = asdict(request)
+        self._fresh, self._resumes, self._dry = (options.get(name, False) for name in ("fresh", "resume", "dry_run"))
+        command = f"{type(request).__module__}.{type(request).__name__}"
+        self._of = {"command": command} | {name: options[name] for name in options if name not in UNBOUND}
         self._lock: int | None = None
         self._last: Checkpoint | None = None
         self._kept, self._took, self._asked = 0.0, 0.0, False
@@ -119,14 +111,9 @@ class CheckpointFolder:
     def __enter__(self) -> CheckpointFolder:
         if self._resumes and self._fresh:
             raise InputError("`resume`, `fresh`: one goes on, the other begins again; give one of them")
-        try:
-            there, left = os.path.lexists(self._folder), self._folder.is_dir() and not self._folder.is_symlink()
-        except OSError as error:
-            place = f"{str(self._target)[:80]}..."
-            raise ArtifactError(f"`out`: {place}: {error.strerror}; choose another name") from None
-        if there and not left:
-            raise ArtifactError(f"{self._folder}: is not a folder of checkpoints; remove it")
-        if not left:
+        if not os.path.isdir(self._folder) or os.path.islink(self._folder):
+            if os.path.lexists(self._folder):
+                raise ArtifactError(f"{self._folder}: is not a folder of checkpoints; remove it")
             check_free(self._target)
             if self._resumes:
                 raise InputError(
@@ -152,30 +139,10 @@ class CheckpointFolder:
         if kind is KeyboardInterrupt and self._last is not None:
             raise self._interrupted() from None
 
-    def _begin(self) -> None:
-        """Makes the folder, unless it is there.
-
-        Raises:
-            ArtifactError: no folder can be made there; or another process has come first.
-        """
-        if self._lock is not None:
-            return
-        try:
-            self._missing = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                self._folder.mkdir(0o700)
-            except FileExistsError:
-                raise self._taken() from None
-            self._acquire()
-        except OSError as error:
-            raise ArtifactError(
-                f"`out`: cannot write to {self._folder.parent}: {error.strerror}; choose another place"
-            ) from None
-
     def keep(self, checkpoint: Checkpoint) -> None:
         """See :meth:`Checkpoints.keep`."""
-        self._begin()
+        if self._lock is None:
+            self._begin()
         self._listen(True)
         began = time.monotonic()
         self._write(checkpoint)
@@ -206,6 +173,20 @@ class CheckpointFolder:
             self._file.unlink(missing_ok=True)
 
     # the folder
+
+    def _begin(self) -> None:
+        try:
+            self._missing = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):  # another process came first: it holds the lock, or did
+                self._folder.mkdir(0o700)
+                self._acquire()
+                return
+        except OSError as error:
+            raise ArtifactError(
+                f"`out`: cannot write to {self._folder.parent}: {error.strerror}; choose another place"
+            ) from None
+        raise self._taken()
 
     def _open(self) -> None:
         """Reads what an interrupted attempt left, or removes it."""
@@ -249,8 +230,7 @@ class CheckpointFolder:
 
     def _write(self, checkpoint: Checkpoint) -> None:
         tensors = {name: np.ascontiguousarray(value) for name, value in checkpoint.tensors.items()}
-        state = {"place": checkpoint.place, "of": self._of, "state": checkpoint.state}
-        body = json.dumps(state, allow_nan=False)
+        body = json.dumps({"place": checkpoint.place, "of": self._of, "state": checkpoint.state}, allow_nan=False)
         head = {"format": FORMAT, "schema": str(SCHEMA), "body": body, "digest": _digest(body, tensors)}
         before = os.open(self._file, os.O_WRONLY) if self._file.exists() else None
         try:
@@ -266,8 +246,7 @@ class CheckpointFolder:
     def _read(self) -> Checkpoint:
         data = read_bytes(self._file, max(8, self._file.lstat().st_size), 8)
         try:
-            size = int.from_bytes(data[:8], "little")
-            head = json.loads(data[8 : 8 + size])["__metadata__"]
+            head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
             check_schema(self._file, {**head, "schema": int(head["schema"])}, FORMAT, SCHEMA)
             tensors = load_tensors(data)
             if head["digest"] != _digest(head["body"], tensors):
@@ -285,7 +264,7 @@ class CheckpointFolder:
     # signals
 
     def _listen(self, begin: bool) -> None:
-        """Has Ctrl-C and SIGTERM wait for the next offer, or no longer; signals that are ignored, or kill, do so still."""
+        """Makes Ctrl-C and SIGTERM wait for the next offer, or no longer; those that are ignored, or kill, stay so."""
         if threading.current_thread() is not threading.main_thread() or begin == bool(self._handlers):
             return
         if begin:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import logging
+import re
+import shutil
+import tempfile
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,26 +30,29 @@ from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.pruning.ticket_set import PROVENANCES, ProvenanceKind, TicketSet, check_provenance
 from dpltm.tickets.card import sources
 from dpltm.tickets.feature_files import Front
-from dpltm.tickets.files import check_free, new_file
+from dpltm.tickets.files import MAX_JSON, check_free, new_file, new_folder, read_bytes
+from dpltm.tickets.store import problems
 from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
-from dpltm.tickets.ticket_set import MAX_SET, check_text, save_ticket_set
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from dpltm.tickets.ticket_set import (
+    MAX_SET,
+    check_text,
+    described,
+    load_ticket_set,
+    lying_in,
+    other_files,
+    save_ticket_set,
+)
 
 _ORIG, _MASK = "_orig", "_mask"
-_ORIGIN = "dpltm_origin"
-"""Key in the metadata of an exported file."""
+_ORIGIN = "dpltm_origin"  # key in the metadata of an exported file
 
 MAX_METADATA = 2**20
 
-ANY_DELTA = 1e-5
-"""Delta of the epsilon that is told of a network in front."""
+ANY_DELTA = 1e-5  # delta of the epsilon that is told of a network in front
 
 UNPROTECTED_FRONT = "holds a network trained on {} with no mechanism"
 
-_LARGEST_STATE = 8
-"""Bytes for each parameter at most: a float32, and one of its mask."""
+_LARGEST_STATE = 8  # bytes for each parameter at most: a float32, and one of its mask
 
 
 SHARING_PRIVATE = (
@@ -68,23 +77,17 @@ class Origin:
 
     @classmethod
     def of(cls, tickets: TicketSet) -> Origin:
-        """What the tickets of a set take along."""
         front = None if tickets.feature_map is None else Front.of(tickets.feature_map)
         return cls(tickets.id, tickets.name, tickets.provenance, tickets.lineage, front)
 
     def to_json(self) -> dict[str, Any]:
-        """As one JSON object."""
         front = None if self.front is None else self.front.to_json()
         named = {"id": self.id, "name": self.name, "provenance": self.provenance}
         return {**named, "lineage": to_json(self.lineage), "feature_map": front}
 
     @classmethod
     def from_json(cls, body: object) -> Origin:
-        """What ``to_json`` gave.
-
-        Raises:
-            ArtifactError: it is something else.
-        """
+        """What ``to_json`` gave; ArtifactError if it is something else."""
         if isinstance(body, dict) and set(body) >= {"provenance", "source", "events"}:
             raise ArtifactError("it was written by dpltm before 0.3; make it again")
         if not isinstance(body, dict) or set(body) != {"id", "name", "provenance", "lineage", "feature_map"}:
@@ -172,15 +175,12 @@ def sharing_notes(tickets: TicketSet, *, whole: bool) -> list[str]:
 def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> TicketSet:
     """A copy to hand on: no winner, and nothing made from private records with no mechanism but masks.
 
-    Predictors and accuracies of a set of provenance ``private`` stay behind, and predictors of any set if asked.
+    Predictors and accuracies of a set of provenance ``private`` stay behind.
 
     Args:
         tickets: the set.
         path: folder to write.
         predictors: whether trained networks go with it, where they may.
-
-    Returns:
-        The copy.
 
     Raises:
         ArtifactError: ``path`` exists or cannot be written.
@@ -273,24 +273,17 @@ def export_onnx(
 def _parts(model: Any) -> Iterator[Any]:
     """Everything in an ONNX model that may have metadata: itself, its graphs, their nodes and values."""
     yield model
-    for graph in (model.graph, *model.functions.values()):
-        yield graph.graph if hasattr(graph, "graph") else graph
-        yield from (*graph.inputs, *graph.outputs)
-        for node in graph.all_nodes():
-            yield node
-            yield from node.outputs
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        nodes = list(graph.all_nodes())
+        yield from (graph, *graph.inputs, *nodes, *(value for node in nodes for value in node.outputs))
     yield from model.graph.initializers.values()
 
 
 def read_origin(path: Path, spec: ModelSpec | None = None) -> Origin | None:
     """Where the tickets in an exported file come from; None in a file that does not say.
 
-    Args:
-        path: the file.
-        spec: its network; None where that is not known yet.
-
     Raises:
-        ArtifactError: not a safetensors file for that network, or what it says makes no sense.
+        ArtifactError: not a safetensors file for that network (any where ``spec`` is None), or what it says makes no sense.
     """
     header = read_header(path, _LARGEST_STATE * (MAX_SET if spec is None else spec.parameters))
     stated = header.get("__metadata__", {}).get(_ORIGIN)
@@ -318,25 +311,23 @@ def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
     tensors = {
         name: torch.from_numpy(value) for name, value in read_tensors(path, shapes, "float32", MAX_METADATA).items()
     }
-    theta0 = {name: tensors[name if name in tensors else name + _ORIG] for name in spec.shapes()}
-    masks = {name: tensors[name + _MASK] for name in spec.shapes() if name + _MASK in tensors}
-    live_mask = {name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()}
-    for name, value in masks.items():
-        if live_mask[name].ndim < 2 and not bool((value == 1).all()):
-            raise InputError(f"{path}: {name} is pruned, but only weights can be: biases stay live")
-        if not bool(((value == 0) | (value == 1)).all()):
-            raise InputError(f"{path}: {name}{_MASK} holds values other than 0 and 1; it is no mask")
-        live_mask[name] = value == 1
-    mask = Mask(live_mask)
-    mask.check_alive(str(path))
-    if mask.density == 1:
-        raise InputError(f"{path}: its masks prune nothing")
-    dense = Mask({name: torch.ones_like(value) for name, value in live_mask.items()})
-    values = {name: value.to(torch.float32) for name, value in theta0.items()}
+    values = {name: tensors[name if name in tensors else name + _ORIG] for name in spec.shapes()}
+    dense = Mask({name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()})
+    live = dict(dense.items())
     for name, value in values.items():
         if not bool(value.isfinite().all()):
             raise InputError(f"{path}: {name} holds a weight that is not finite")
-    return Tickets(spec, values, (Ticket(0, dense, None, None), Ticket(1, mask, None, None)))
+        if (mask := tensors.get(name + _MASK)) is not None:
+            if value.ndim < 2 and not bool((mask == 1).all()):
+                raise InputError(f"{path}: {name} is pruned, but only weights can be: biases stay live")
+            if not bool(((mask == 0) | (mask == 1)).all()):
+                raise InputError(f"{path}: {name}{_MASK} holds values other than 0 and 1; it is no mask")
+            live[name] = mask == 1
+    pruned = Mask(live)
+    pruned.check_alive(str(path))
+    if pruned.density == 1:
+        raise InputError(f"{path}: its masks prune nothing")
+    return Tickets(spec, values, (Ticket(0, dense, None, None), Ticket(1, pruned, None, None)))
 
 
 def _write(path: Path, origin: Origin, tensors: Mapping[str, np.ndarray]) -> None:
@@ -349,11 +340,7 @@ def _write(path: Path, origin: Origin, tensors: Mapping[str, np.ndarray]) -> Non
 
 
 def _stated(origin: Origin) -> str:
-    """What a file says of where it comes from.
-
-    Raises:
-        InputError: too long.
-    """
+    """What a file says of where it comes from; InputError if that is too long."""
     text = json.dumps(origin.to_json())
     if len(text) > MAX_METADATA // 2:
         raise InputError(
@@ -361,3 +348,223 @@ def _stated(origin: Origin) -> str:
             " the whole set"
         )
     return text
+
+
+# --- To and from a folder or the Hugging Face Hub: out without what is private, in only after everything was checked ---
+#
+# A place gives files by name and nothing else: no listing is taken from it, so that what else lies there is never fetched.
+# How large each file may be is said by the caller; more than that is not kept.
+
+DESCRIPTION = "tickets.json"
+
+AT_ONCE = 2**20  # bytes that are asked of a server at a time
+
+HUB = "hf://"
+_REPOSITORY = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of this machine, or of one that it has mounted."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        return str(self.path)
+
+    def fetch(self, file: str, target: Path, most: int) -> bool:
+        """Copies a file of that name to a new ``target``; returns whether there is one.
+
+        Args:
+            file: its name.
+            target: where the copy goes.
+            most: bytes that it may have.
+
+        Raises:
+            ArtifactError: it has more than ``most`` bytes, or cannot be had.
+        """
+        source = self.path / file
+        if not source.exists() and not source.is_symlink():
+            return False
+        target.write_bytes(read_bytes(source, most))  # no link, pipe or device
+        return True
+
+    def put(self, folder: Path) -> None:
+        """Puts all files of a folder there, whole or not at all; ArtifactError if that cannot be done."""
+        with new_folder(self.path) as staging:
+            for source in sorted(folder.iterdir()):
+                shutil.copyfile(source, staging / source.name)
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A repository OWNER/NAME of the Hugging Face Hub, by its own client: a branch, tag or commit; None for the newest."""
+
+    repository: str
+    revision: str | None = None
+    public: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        return f"{HUB}{self.repository}" + ("" if self.revision is None else f"@{self.revision}")
+
+    def fetch(self, file: str, target: Path, most: int) -> bool:
+        """See :meth:`Folder.fetch`."""
+        client = _client()
+        with self._said():
+            try:
+                source = client.HfFileSystem().open(f"{self.repository}/{file}", "rb", revision=self.revision)
+            except FileNotFoundError:
+                return False
+            with source, target.open("wb") as into:
+                while part := source.read(AT_ONCE):
+                    into.write(part)
+                    if into.tell() > most:
+                        raise ArtifactError(f"{self.name}/{file}: more than the {most:,} bytes that it may have")
+        return True
+
+    def put(self, folder: Path) -> None:
+        """See :meth:`Folder.put`."""
+        client = _client()
+        with self._said():
+            interface = client.HfApi()
+            interface.create_repo(self.repository, private=not self.public, exist_ok=True)
+            if not self.public and not interface.model_info(self.repository).private:  # one that was there before
+                raise InputError(
+                    f"DEST: {self.name}: everybody can read this repository; make it private there, or say --public"
+                )
+            interface.upload_folder(  # one commit
+                repo_id=self.repository, folder_path=str(folder), commit_message="Add lottery tickets of dpltm"
+            )
+
+    @contextlib.contextmanager
+    def _said(self) -> Iterator[None]:
+        """A block in which whatever the client says becomes one line."""
+        try:
+            yield
+        except DpltmError:
+            raise
+        except Exception as error:  # the client's errors, and those of whatever it talks through
+            raise ArtifactError(
+                f"{self.name}: {first_line(error)}; check the name, the network and your login (hf auth login)"
+            ) from None
+
+
+def _client() -> Any:
+    try:
+        return importlib.import_module("huggingface_hub")
+    except ImportError as error:
+        raise InputError(f"{HUB}: needs the package {error.name}; pip install 'dpltm[hub]'") from None
+
+
+Place = Folder | Hub  # where the files of a set lie, or will: it gives them by name and nothing else
+
+
+def place_of(text: str, argument: str, *, public: bool = False) -> Place:
+    """What an address stands for.
+
+    Args:
+        text: ``hf://OWNER/NAME[@REVISION]``, ``file:///...`` or the path of a folder.
+        argument: what messages call it.
+        public: whether everybody may read what is pushed.
+
+    Raises:
+        InputError: it is no such address.
+    """
+    if text.startswith(HUB):
+        match = _REPOSITORY.fullmatch(text)
+        if match is None or ".." in text:
+            raise InputError(f"{argument}: {text:.100}: not a repository; write hf://OWNER/NAME")
+        return Hub(match[1], match[2], public)
+    scheme, found, rest = text.partition("://")
+    if found and scheme != "file":
+        raise InputError(f"{argument}: {text:.100}: takes hf://OWNER/NAME and folders; fetch the set into a folder")
+    return Folder(Path(rest if found else text))
+
+
+def destination_of(text: str, *, public: bool) -> Place:
+    """What an address stands for that files go to; arguments and errors as :func:`place_of`."""
+    place = place_of(text, "DEST", public=public)
+    if isinstance(place, Hub) and place.revision is not None:
+        raise InputError(f"DEST: {text:.100}: sets are pushed to the main branch; leave @{place.revision} out")
+    return place
+
+
+def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
+    """Puts a copy of a set in a place: what ``export_set`` leaves of it, and nothing else.
+
+    Args:
+        tickets: the set; ``check_shareable`` has allowed it.
+        place: where to.
+        predictors: whether trained networks go with it, where they may.
+
+    Returns:
+        The digest of the description, which pins all of the set and of its lineage.
+
+    Raises:
+        ArtifactError: there is something already, or the place cannot be written to.
+
+    Guarantees:
+        No ledger, winner, checkpoint or accuracy on private records leaves: the files that go are those of a set that was
+        written anew. Its lineage, with the draws from it, goes with it.
+    """
+    with tempfile.TemporaryDirectory(prefix="dpltm-push-") as temporary:
+        copy = Path(temporary) / "set"
+        export_set(tickets, copy, predictors=predictors)
+        if isinstance(place, Hub) and place.fetch(DESCRIPTION, Path(temporary) / DESCRIPTION, MAX_JSON):
+            raise ArtifactError(f"{place.name}: holds a ticket set already; choose another name")
+        digest: str = described(copy)["digest"]
+        try:
+            place.put(copy)
+        except ArtifactError as error:  # a push has no `out`
+            raise ArtifactError(str(error).replace("`out`", "DEST", 1)) from None
+    return digest
+
+
+def pull(place: Place, out: Path, digest: str | None = None) -> tuple[TicketSet, str]:
+    """Takes a set from a place into a new folder, once everything about it was found to be right.
+
+    Args:
+        place: where from.
+        out: folder to write; there must be none.
+        digest: that its description must have; None to take it as it is.
+
+    Returns:
+        The set as it lies there, and the digest of its description.
+
+    Raises:
+        ArtifactError: no ticket set there, a file that is missing, too large or damaged, or another digest than expected.
+
+    Guarantees:
+        Only the files of a set are asked for, by their names, and of each no more than its description allows, which bounds
+        itself. Nothing is at ``out`` before all of it was read, checked and compared; then all of it is.
+    """
+    with new_folder(out) as folder:
+        if not place.fetch(DESCRIPTION, folder / DESCRIPTION, MAX_JSON):
+            raise ArtifactError(f"{place.name}: no ticket set there (no {DESCRIPTION}); name one that was pushed")
+        with _naming(place, folder):
+            stated = described(folder)
+        if digest is not None and stated["digest"] != digest:
+            raise ArtifactError(
+                f"{place.name}: its digest is {stated['digest']}, not the one expected; it was changed, or is another set"
+            )
+        for name, most in other_files(folder).items():
+            if not place.fetch(name, folder / name, most):
+                raise ArtifactError(f"{place.name}: {name} is missing; the set there is incomplete")
+        with _naming(place, folder):
+            for wrong in problems(folder):
+                raise ArtifactError(wrong)
+            tickets = load_ticket_set(folder)
+    return lying_in(out, tickets), stated["digest"]
+
+
+@contextlib.contextmanager
+def _naming(place: Place, folder: Path) -> Iterator[None]:
+    """A block whose refusals name the place where they would name the folder."""
+    try:
+        yield
+    except DpltmError as error:
+        raise ArtifactError(str(error).replace(str(folder), place.name)) from None

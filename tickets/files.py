@@ -14,75 +14,46 @@ import stat
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.options import table
+from dpltm.options import last_part, table
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 
-MAX_JSON = 2 * 2**20
-"""No JSON document of dpltm comes near this many bytes; a larger file is not one."""
+MAX_JSON = 2 * 2**20  # no JSON document of dpltm comes near this many bytes; a larger file is not one
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """What the system says where a disk is full, or not to be written any more."""
 
-_STAGING = ".partial"
-"""What names of files and folders that are being written end with."""
+_STAGING = ".partial"  # what names of files and folders that are being written end with
 
 
 def as_path(path: str | Path) -> Path:
-    """A path that was passed as such, or as a text.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """A path that was passed as such, or as a text; InputError if it is neither."""
     if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
         raise InputError("path", path, "a path")
     return Path(path)
 
 
-@contextlib.contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """A hidden folder beside ``target`` to write into; it becomes ``target`` if the block ends well, else it goes.
+def new_folder(target: Path) -> contextlib.AbstractContextManager[Path]:
+    """A hidden folder beside ``target`` to write files into; it becomes ``target`` if the block ends well, else it goes.
 
     Raises:
         ArtifactError: ``target`` exists already, or its place cannot be written to.
     """
+    return _new(target, lambda: Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_STAGING, dir=target.parent)))
 
-    def make() -> Path:
-        return Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_STAGING, dir=target.parent))
 
-    with _beside(target, make) as staging:
-        yield staging
-        for path in staging.iterdir():
-            sync(path)
-        staging.chmod(0o755)
-        check_free(target)
-        staging.rename(target)
-        sync(target.parent)
+def new_file(target: Path) -> contextlib.AbstractContextManager[Path]:
+    """A hidden file beside ``target`` to write into, as :func:`new_folder`."""
+    return _new(target, lambda: _hidden_file(target))
 
 
 @contextlib.contextmanager
-def new_file(target: Path) -> Iterator[Path]:
-    """A hidden file beside ``target`` to write into; it becomes ``target`` if the block ends well, else it goes.
-
-    Raises:
-        ArtifactError: ``target`` exists already, or its place cannot be written to.
-    """
-
-    with _beside(target, lambda: _hidden_file(target)) as staging:
-        yield staging
-        staging.chmod(0o644)
-        sync(staging)
-        check_free(target)
-        staging.rename(target)
-        sync(target.parent)
-
-
-@contextlib.contextmanager
-def _beside(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
-    """What ``make`` makes beside ``target``; if the block fails it goes again, and so do folders made for it."""
+def _new(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
+    """What ``make`` makes beside ``target``, to become it; if the block fails it goes, and so do folders made for it."""
     check_free(target)
     missing = [parent for parent in target.parents if not parent.exists()]  # deepest first
     try:
@@ -96,6 +67,12 @@ def _beside(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
         ) from None
     try:
         yield staging
+        for path in staging.iterdir() if staging.is_dir() else (staging,):
+            sync(path)
+        staging.chmod(0o755 if staging.is_dir() else 0o644)
+        check_free(target)
+        staging.rename(target)
+        sync(target.parent)
     except BaseException as error:
         _remove(staging)
         _remove_empty(missing)
@@ -130,10 +107,7 @@ def _held(make: Callable[[], Path]) -> tuple[Path, int | None]:
 def staged_file(target: Path) -> Iterator[Path]:
     """A hidden file beside ``target`` to write into, readable by its owner alone; gone at the end, if it was not moved.
 
-    What processes that died were writing there goes as well.
-
-    Raises:
-        OSError: it cannot be made.
+    What processes that died were writing there goes as well. OSError where it cannot be made.
     """
     _remove_abandoned(target)
     staging, held = _held(lambda: _hidden_file(target))
@@ -183,7 +157,6 @@ def _staged(target: Path) -> list[Path]:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Removes what processes that died were writing to become ``target``."""
     for path in _staged(target):
         with contextlib.suppress(OSError):
             if (held := lock(path)) is not None:
@@ -234,11 +207,11 @@ def check_writable(path: Path, name: str = "") -> None:
 
 
 def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:
-    """Writes ``body`` as indented JSON, in one atomic replacement.
+    """Writes finite numbers, texts, booleans, None, and lists and dicts of them as indented JSON, in one atomic replacement.
 
     Args:
         path: file to write.
-        body: finite numbers, texts, booleans, None, and lists and dicts of them.
+        body: of the document.
         mode: permissions of the file.
 
     Raises:
@@ -271,8 +244,7 @@ def read_json(path: Path, form: str, schema: int, most: int = MAX_JSON) -> dict[
 
     Args:
         path: the file.
-        form: the ``format`` that it must state.
-        schema: that it must state.
+        form, schema: that it must state.
         most: bytes that it may have.
 
     Raises:
@@ -359,10 +331,51 @@ def check_schema(path: Path | str, body: object, form: str, schema: int, instead
         raise ArtifactError(f"{path}: schema {stated} was written by dpltm before 0.3; {instead}")
 
 
+@dataclass(frozen=True)
+class Document:
+    """A kind of JSON document with a digest over all of it.
+
+    Attributes:
+        form, schema: that it states.
+        keys: that it has beside these two and ``digest``: all of them, and no other.
+    """
+
+    form: str
+    schema: int
+    keys: frozenset[str]
+
+    def sealed(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A document of these contents, with its format, schema and digest."""
+        stated = {"format": self.form, "schema": self.schema, **body}
+        return {**stated, "digest": digest_of(stated)}
+
+    def checked(self, path: Path, body: object) -> dict[str, Any]:
+        """The document that ``body``, parsed JSON from ``path``, is.
+
+        Raises:
+            ArtifactError: another format, a newer or older schema, other keys, or another digest.
+        """
+        check_schema(path, body, self.form, self.schema)
+        assert isinstance(body, dict)
+        if strange := body.keys() ^ {*self.keys, "format", "schema", "digest"}:
+            raise ArtifactError(f"{path}: unknown or missing key {min(strange)!r:.80}")
+        try:
+            same = body["digest"] == digest_of(body)
+        except RecursionError:
+            raise ArtifactError(f"{path}: not valid JSON") from None
+        if not same:
+            raise ArtifactError(f"{path}: the digest does not match; it is damaged or was changed")
+        return body
+
+    def read(self, path: Path, most: int = MAX_JSON) -> dict[str, Any]:
+        """The document in a file of at most so many bytes; ArtifactError as :meth:`checked`, or as :func:`read_json`."""
+        return self.checked(path, parse_json(path, read_bytes(path, most)))
+
+
 LINEAGE, MAX_LINEAGE = "lineage.json", 2**27
 """File of an artifact's folder that holds its lineage, and the bytes that it may have."""
 
-_LINEAGE_FORMAT, _LINEAGE_SCHEMA = "dpltm-lineage", 1
+_LINEAGE = Document("dpltm-lineage", 1, frozenset({"of", "lineage"}))
 
 
 def write_lineage(folder: Path, lineage: Lineage, of: str) -> None:
@@ -376,30 +389,20 @@ def write_lineage(folder: Path, lineage: Lineage, of: str) -> None:
     Raises:
         ArtifactError: it cannot be written, or is too long to be read again.
     """
-    body = {"format": _LINEAGE_FORMAT, "schema": _LINEAGE_SCHEMA, "of": of, "lineage": to_json(lineage)}
+    body = _LINEAGE.sealed({"of": of, "lineage": to_json(lineage)})
     if len(json.dumps(body, indent=2)) > MAX_LINEAGE - 2**10:
         raise ArtifactError(f"{folder / LINEAGE}: {len(lineage.entries):,} releases and declarations are too many")
-    write_json(folder / LINEAGE, {**body, "digest": digest_of(body)})
+    write_json(folder / LINEAGE, body)
 
 
 def read_lineage(folder: Path, of: str) -> Lineage:
-    """Return the lineage that :func:`write_lineage` wrote.
-
-    Args:
-        folder: of the artifact.
-        of: id of the artifact.
-
-    Raises:
-        ArtifactError: it is missing, damaged, or that of another artifact.
-    """
+    """Return the lineage of the artifact whose id is ``of``; ArtifactError if it is missing, damaged, or another's."""
     path = folder / LINEAGE
-    body = read_json(path, _LINEAGE_FORMAT, _LINEAGE_SCHEMA, MAX_LINEAGE)
-    if body.get("digest") != digest_of(body):
-        raise ArtifactError(f"{path}: the digest does not match; damaged or changed")
-    if body.get("of") != of:
+    body = _LINEAGE.read(path, MAX_LINEAGE)
+    if body["of"] != of:
         raise ArtifactError(f"{path}: belongs to another artifact")
     try:
-        return lineage_from_json(body.get("lineage"))
+        return lineage_from_json(body["lineage"])
     except ArtifactError as error:
         raise ArtifactError(f"{path}: {error}") from None
 
@@ -438,11 +441,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_section(path: Path, name: str) -> dict[str, Any]:
-    """The table ``[name]`` of a TOML file, or the whole file where it has no tables.
-
-    Raises:
-        InputError: the file is missing or not TOML.
-    """
+    """The table ``[name]`` of a TOML file, or the whole file where it has no tables; InputError if it is none."""
     body = read_toml(path)
     if any(isinstance(value, dict) for value in body.values()):
         return table(path, body, name)
@@ -459,3 +458,22 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"`config` {path}: not valid TOML: {error}") from None
     except RecursionError:
         raise InputError(f"`config` {path}: not valid TOML: nested too deeply") from None
+
+
+# What an answer leaves out where it becomes part of an artifact: durations, and folders of the machine it was made on.
+#
+# How long a training on private records takes grows with how many they are, and with the batches that were drawn; a folder's
+# name tells who its owner is. Both are for the terminal of whoever owns the records.
+
+DURATIONS = ("seconds", "minutes")
+PLACES = ("run", "ticket_set", "out", "config", "figure", "messages", "scheme")
+"""Keys of answers whose values are durations, and paths."""
+
+
+def published(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer as an artifact keeps it: no durations, and of paths their last part."""
+    return {
+        key: last_part(value) if key in PLACES and isinstance(value, str) else value
+        for key, value in answer.items()
+        if key not in DURATIONS
+    }

@@ -29,13 +29,15 @@ from typing import Any
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
 from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
-from dpltm.tickets.files import as_path, check_schema, parse_json, read_bytes, sync
+from dpltm.records.catalogue import catalogue
+from dpltm.records.files import SUFFIXES
+from dpltm.records.ratings import SUFFIX
+from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 4
 RECORD_FORMAT, RECORD_SCHEMA = "dpltm-ledgers", 1
 
-MAX_LEDGER = 2**28
-"""No ledger comes near this many bytes (10,000 entries take 8 MB); a larger file is none."""
+MAX_LEDGER = 2**28  # no ledger comes near this many bytes (10,000 entries take 8 MB); a larger file is none
 
 _LINE = re.compile(rb'\{"entry": (\{.*\}), "digest": "([0-9a-f]{64})"\}')
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -92,12 +94,7 @@ class _Block:
 
 
 class FileStore:
-    """A ledger file; see :class:`dpltm.privacy.ledger.Store`.
-
-    Args:
-        path: the file.
-        new: what it is as long as there is no file.
-        links: as :func:`open_ledger`.
+    """A ledger file; see :class:`dpltm.privacy.ledger.Store`. ``new`` is what it is as long as there is no file.
 
     Guarantees:
         Threads and processes may share the file: they add one after the other, and read what was added in full or not at
@@ -158,9 +155,9 @@ class FileStore:
         block, count = self._mine(), len(before.entries)
         assert block is not None, "a store adds in a locked block"
         descriptor, size = block.descriptor, block.seen.size
-        text = "" if size else _header(after)
+        text = "" if size else _header_text(after.home, after.population, after.unit) + "\n"
         for entry, digest in zip(after.entries[count:], after.digests[count + 1 :], strict=True):
-            text += _line(entry, digest)
+            text += f'{{"entry": {canonical(to_json(entry))}, "digest": "{digest}"}}\n'
         data = text.encode()
         try:
             with _writing_record() as write:
@@ -182,7 +179,6 @@ class FileStore:
     # the file
 
     def _mine(self) -> _Block | None:
-        """The locked block that this thread is in."""
         block = self._block
         own = block is not None and (block.process, block.thread) == (os.getpid(), threading.get_ident())
         return block if own else None
@@ -203,30 +199,24 @@ class FileStore:
             if flags & os.O_CREAT:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, flags, 0o644)
+            with contextlib.ExitStack() as opened:
+                opened.callback(os.close, descriptor)
+                fcntl.flock(descriptor, how)
+                stamp = self._stamp()
+                if stamp is not None and stamp[0] == os.fstat(descriptor).st_ino:
+                    opened.pop_all()
+                    return descriptor
+            return None
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not flags & os.O_CREAT:
                 return None
             raise said(error) from None
-        try:
-            fcntl.flock(descriptor, how)
-            stamp = self._stamp()
-            if stamp is not None and stamp[0] == os.fstat(descriptor).st_ino:
-                return descriptor
-        except OSError as error:
-            os.close(descriptor)
-            raise said(error) from None
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-        return None
 
     def _empty(self, stamp: tuple[int, int, int] | None) -> _Seen:
         book = self._seen.book
         return _Seen(stamp, 0, Book.new(book.population, book.unit) if book.entries else book)
 
     def _load(self, descriptor: int) -> _Seen:
-        """What the file holds, which is locked."""
         stamp = _stamp_of(os.fstat(descriptor))
         if stamp == self._seen.stamp:
             return self._seen
@@ -286,7 +276,6 @@ class FileStore:
     # the key
 
     def _key(self) -> bytes | None:
-        """The key that lies beside the ledger; None where none does yet."""
         try:
             return _read_key(self._key_path, _stamp_of(os.stat(self._key_path)))
         except FileNotFoundError:
@@ -331,14 +320,6 @@ _INCOMPLETE = "the line is incomplete; remove it only if you know that it paid f
 
 def _header_text(home: Id, population: str | None, unit: str) -> str:
     return json.dumps({"format": FORMAT, "schema": SCHEMA, "id": home, "population": population, "unit": unit})
-
-
-def _header(book: Book) -> str:
-    return _header_text(book.home, book.population, book.unit) + "\n"
-
-
-def _line(entry: Entry, digest: str) -> str:
-    return f'{{"entry": {canonical(to_json(entry))}, "digest": "{digest}"}}\n'
 
 
 def _append(descriptor: int, size: int, data: bytes) -> None:
@@ -389,7 +370,7 @@ def _replace(path: Path, text: str) -> None:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a ledger: where it was used last, and how far it had come."""
+    """Where a ledger was used last, and how far it had come."""
 
     path: str
     head: Head
@@ -449,23 +430,17 @@ def _writing_record() -> Iterator[Callable[[str, Head], None]]:
             for home, each in known.items()
         ]
         header = {"format": RECORD_FORMAT, "schema": RECORD_SCHEMA}
-        try:
+        with _kept(path):
             _replace(path, "".join(json.dumps(body) + "\n" for body in (header, *lines)))
-        except OSError as error:
-            raise _record_unwritable(path, error) from None
         with contextlib.suppress(OSError):  # the ledger is ahead then, which is taken over
             sync(path.parent)
 
-    try:
+    with _kept(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _record_unwritable(path, error) from None
     try:
-        try:
+        with _kept(path):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:
-            raise _record_unwritable(path, error) from None
         yield write
     finally:
         _unlock(descriptor)
@@ -478,8 +453,60 @@ def _record_unreadable(path: Path, why: str | None) -> ArtifactError:
     )
 
 
-def _record_unwritable(path: Path, error: OSError) -> ArtifactError:
-    return ArtifactError(
-        f"{path}: how far ledgers have come cannot be kept ({error.strerror}), so nothing was spent; make room, or point"
-        " XDG_CONFIG_HOME at another folder"
-    )
+@contextlib.contextmanager
+def _kept(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ArtifactError(
+            f"{path}: how far ledgers have come cannot be kept ({error.strerror}), so nothing was spent; make room, or"
+            " point XDG_CONFIG_HOME at another folder"
+        ) from None
+
+
+# --- where the account of a dataset lies: one rule for all verbs ---
+
+BESIDE = "dpltm.ledger.jsonl"
+"""The ledger of all files of one folder: whose records lie side by side are likely the same people."""
+
+
+def ledger_path(dataset: str | None, named: str | None = None) -> Path:
+    """Return the file of the ledger that pays for releases from a dataset.
+
+    Args:
+        dataset: a name or a path, as ``dpltm.records.load`` takes it.
+        named: the ledger that was asked for; it decides.
+    """
+    if named is not None or dataset is None:
+        return Path(named or BESIDE)
+    path = Path(dataset)
+    separators = {os.sep, os.altsep or os.sep}
+    if separators & set(dataset) or path.suffix.lower() in (*SUFFIXES, SUFFIX):
+        there = path.resolve().parent  # where it really lies: a link to it is of the same people
+        return (path.parent if path.parent.resolve() == there else there) / BESIDE
+    known = catalogue()
+    if dataset in known and not known[dataset].made_up:  # a part, or another form, of one is of the same people
+        dataset = next((each for each in known if dataset.startswith(f"{each}-")), dataset)
+    return Path(f"{dataset}.ledger.jsonl")
+
+
+def ledger_of(
+    dataset: str | None, named: str | None = None, population: str | None = None, unit: str | None = RECORD
+) -> Ledger:
+    """Return the ledger that pays for releases from a dataset; its file appears with its first entry.
+
+    Args:
+        dataset, named: as :func:`ledger_path`.
+        population: whose account it is, by name.
+        unit: the noun of whom it protects; None for whatever it says.
+
+    Raises:
+        ArtifactError: it cannot be read, is of another population or unit, or has no place that can be written to.
+    """
+    path = ledger_path(dataset, named)
+    if named is None and not path.exists():
+        try:
+            check_writable(path)
+        except ArtifactError as error:
+            raise ArtifactError(f"`ledger`: {str(error).removesuffix('; choose another place')}; name one") from None
+    return open_ledger(path, population=population, unit=unit)

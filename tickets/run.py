@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from dpltm.audit.canaries import Observations
-from dpltm.errors import ArtifactError, DpltmError, as_flags
+from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
+from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.statement import statement
+from dpltm.reports.comparison import Candidate
+from dpltm.reports.subjects import terms_of_run
+from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.feature_files import read_map, write_map
-from dpltm.tickets.files import read_json, read_lineage, write_json, write_lineage
-from dpltm.tickets.published import published
+from dpltm.tickets.files import (
+    MAX_JSON,
+    parse_json,
+    published,
+    read_bytes,
+    read_json,
+    read_lineage,
+    write_json,
+    write_lineage,
+)
+from dpltm.tickets.sweep_plot import read_metrics
 from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
 from dpltm.training.run import Run
 
@@ -114,11 +132,7 @@ def environment() -> dict[str, str]:
 
 
 def load_run(path: Path) -> Run:
-    """The run in ``path``.
-
-    Raises:
-        ArtifactError: not a run, a newer format, or files that do not fit each other.
-    """
+    """The run in ``path``; ArtifactError for no run, a newer format, or files that do not fit each other."""
     if not (path / "config.json").is_file():
         raise ArtifactError(
             f"{path}: not a run (no config.json in it); name a folder made by dpltm train --out {path}"
@@ -152,23 +166,18 @@ def load_run(path: Path) -> Run:
     )
 
 
-AUDIT = "audit.safetensors"
-"""File of what an audit of the training saw."""
+AUDIT = "audit.safetensors"  # file of what an audit of the training saw
 
 
 def write_observations(folder: Path, seen: Observations | None) -> None:
-    """Write what an audit saw into the folder of a run; None writes nothing."""
+    """Write what an audit saw, if there was one."""
     if seen is not None:
         values = {"scores": seen.scores, "included": seen.included, "norms": seen.norms}
         write_tensors(folder / AUDIT, {name: value.astype(np.float64) for name, value in values.items()})
 
 
 def read_observations(folder: Path, count: object) -> Observations | None:
-    """Return what an audit saw; None where the training was not audited, or the run was made smaller since.
-
-    Args:
-        folder: of the run.
-        count: of canaries, as the settings of the run have it.
+    """Return what an audit of so many canaries saw; None where there was none, or the run was made smaller since.
 
     Raises:
         ArtifactError: a damaged file, or one of other canaries.
@@ -185,3 +194,134 @@ def read_observations(folder: Path, count: object) -> Observations | None:
         return Observations(values["scores"], included == 1, values["norms"])
     except ValueError:
         raise ArtifactError(f"{folder / AUDIT}: scores, coins or norms that no audit leaves") from None
+
+
+# --- what there is of a run: all of it, or what a training that goes on, was interrupted or went wrong has left ---
+
+T = TypeVar("T")
+
+LOCAL = (
+    "made under local privacy: its guarantee is that of its scheme; see dpltm latent epsilon and dpltm audit SCHEME"
+)
+"""Said of runs of ``dpltm latent train``, whose ledgers are with the owners of the records."""
+
+UNKNOWN = "a training whose entry is not known here"
+"""Of a run whose lineage cannot be read: nothing is certified then, rather than nothing spent."""
+
+State = Literal["finished", "unfinished", "damaged"]
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run, as far as it is there.
+
+    Attributes:
+        path: its folder.
+        state: whether it ended, is still to end, or something in it is damaged or missing.
+        problems: what is missing or wrong, a sentence each.
+        config, result, environment: what its files hold; empty where they cannot be read.
+        run: its network and mask; None where they cannot be read.
+        metrics: by step, accuracy (or RMSE) and certified epsilon so far.
+        measure: of the metrics.
+        lineage: everything that it depends on, its training among it; empty where that is not known.
+        entry: that paid for it; None if that is not known.
+    """
+
+    path: Path
+    state: State
+    problems: tuple[str, ...] = ()
+    config: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    environment: Mapping[str, Any] | None = None
+    run: Run | None = None
+    metrics: Mapping[int, tuple[float, float]] | None = None
+    measure: str = "accuracy"
+    lineage: Lineage = NO_LINEAGE
+    entry: Entry | None = None
+
+    @property
+    def part(self) -> Part | None:
+        return None if self.entry is None else self.entry.part
+
+    @property
+    def account(self) -> Account:
+        """What it comes to by itself, without its ledger; with no guarantee where its training is not known."""
+        paid = self.lineage.paid
+        account = Account.of((), self.lineage, unit=paid[0].unit if paid else RECORD)
+        if self.entry is not None or (self.config and self.config.get("entry") is None and self.state == "finished"):
+            return account
+        unknown = (Entry("release", mechanisms=(Unprotected(),), words=UNKNOWN, unit=account.unit),)
+        return account + unknown
+
+
+def run_folder(path: Path) -> Path:
+    """The run in a folder of ``dpltm run``; else the folder itself."""
+    inner = path / "run"
+    if (path / "config.json").exists():
+        return path
+    return inner if (inner / "config.json").exists() or progress_of(inner) is not None else path
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is, or was to become, a run."""
+    path = run_folder(path)
+    return (path / "config.json").exists() or (path / "model.safetensors").exists() or progress_of(path) is not None
+
+
+def find_run(path: Path) -> FoundRun:
+    """The run in a folder, or what there is of it; InputError where there is nothing."""
+    path = run_folder(path)
+    if not is_run(path):
+        raise InputError(f"{path}: no run there; name a folder made by dpltm train or dpltm run")
+    going = progress_of(path)
+    if going is not None and not (path / "config.json").exists():
+        said = (
+            "is still going: another process is at work on it" if going == "at work" else
+            "was interrupted, and has no result; the same command goes on with it"
+        )  # fmt: skip
+        paid = "its entry stands in the ledger that its command named, which is not known here"
+        return FoundRun(path, "unfinished", (f"{path} {said}", paid))
+    problems: list[str] = []
+
+    def attempt(what: Callable[[], T]) -> T | None:
+        try:
+            return what()
+        except (DpltmError, OSError, ValueError) as error:
+            if (said := first_line(error)) not in problems:
+                problems.append(said)
+            return None
+
+    config = attempt(lambda: read_json(path / "config.json", FORMAT, SCHEMA)) or {}
+    if "scheme" in config:
+        raise InputError(f"{path}: {LOCAL}")
+    run = attempt(lambda: load_run(path)) if config else None
+    result = attempt(lambda: _read_object(path / "result.json")) or {}
+    environment = attempt(lambda: _read_object(path / "environment.json")) or {}
+    measure = "rmse" if "rmse" in result else "accuracy"
+    metrics = read_metrics(path / "metrics.jsonl", measure)
+    if metrics is None:
+        problems.append(f"{path / 'metrics.jsonl'}: is missing or damaged")
+    entry = None if run is None else attempt(lambda: run.entry)
+    state: State = "damaged" if problems else "finished"
+    lineage = NO_LINEAGE if run is None else run.lineage
+    return FoundRun(path, state, tuple(problems), config, result, environment, run, metrics, measure, lineage, entry)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file that states no format."""
+    body = parse_json(path, read_bytes(path, MAX_JSON))
+    if not isinstance(body, dict):
+        raise InputError(f"{path}: not a JSON object")
+    return body
+
+
+def candidate_of(found: FoundRun, label: str) -> Candidate:
+    """A run as it is compared with others, under this label, with what it comes to by itself, at its own terms."""
+    config, privacy = found.config or {}, None
+    terms = terms_of_run(config)
+    with contextlib.suppress(DpltmError):  # no rule says what that is
+        privacy = statement(found.account, terms.delta, terms.accountant, terms.adjacency).to_json()
+    return Candidate(
+        label, found.state, found.problems, config, found.result or {},
+        None if found.run is None else found.run.spec.parameters, found.part, found.lineage, privacy,
+    )  # fmt: skip

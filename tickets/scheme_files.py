@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import ArtifactError, DpltmError
-from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.local.codebook import Codebook
-from dpltm.local.scheme import Scheme
+from dpltm.local.scheme import BitStrings, FixedPoint, Scheme
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.privacy.ledger import canonical
@@ -21,33 +21,24 @@ from dpltm.pruning.generation import Ticket
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import (
     MAX_LINEAGE,
-    check_schema,
-    digest_of,
+    Document,
     new_file,
     new_folder,
     parse_json,
-    read_json,
+    read_bytes,
     write_json,
     write_lineage,
 )
 from dpltm.tickets.run import environment, weights_of, write_network, write_run
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
-SCHEME, SCHEME_SCHEMA = "dpltm-scheme", 2
+_SCHEME = Document("dpltm-scheme", 2, frozenset({"id", "nominal", "certified", "answer", "feature_map", "lineage"}))
+_MESSAGES = Document("dpltm-messages", 2, frozenset({"scheme", "records", "record_bytes", "lineage"}))
 
 STATISTICS = "statistics.safetensors"
 
-MESSAGES, MESSAGES_SCHEMA, MAGIC = "dpltm-messages", 2, b"DPLTMMSG"
-"""Format and schema of a file of messages, and its first eight bytes."""
-
-LEARNED, LEARNED_SCHEMA = "dpltm-latent-run", 2
-"""Of the result of a training on messages."""
-
-MAPPED_FROM = 1 << 20
-"""Files of messages of more bytes are mapped; owners may be many, and send one message each."""
-
-_SCHEME_KEYS = {"format", "schema", "id", "nominal", "certified", "answer", "feature_map", "lineage", "digest"}
-_HEADER_KEYS = {"format", "schema", "scheme", "records", "record_bytes", "lineage", "digest"}
+MAGIC = b"DPLTMMSG"  # first eight bytes of a file of messages
+MAPPED_FROM = 1 << 20  # files of messages of more bytes are mapped; owners may be many, and send one message each
 
 
 def save_scheme(target: Path, scheme: Scheme) -> None:
@@ -60,8 +51,6 @@ def save_scheme(target: Path, scheme: Scheme) -> None:
         write_tensors(folder / STATISTICS, {"mean": scheme.mean, "deviation": scheme.deviation})
         kind = "bit-strings" if isinstance(scheme.answer, BitStrings) else "codebook"
         body = {
-            "format": SCHEME,
-            "schema": SCHEME_SCHEMA,
             "id": scheme.id,
             "nominal": scheme.answer.nominal,
             "certified": scheme.answer.certified,
@@ -69,7 +58,7 @@ def save_scheme(target: Path, scheme: Scheme) -> None:
             "feature_map": write_map(folder, scheme.feature_map),
             "lineage": to_json(scheme.lineage),
         }
-        write_json(folder / "scheme.json", {**body, "digest": digest_of(body)})
+        write_json(folder / "scheme.json", _SCHEME.sealed(body))
 
 
 def load_scheme(path: Path) -> Scheme:
@@ -83,11 +72,7 @@ def load_scheme(path: Path) -> Scheme:
         raise ArtifactError(
             f"{path}: not a scheme (no scheme.json in it); make one with dpltm latent scheme --out {path}"
         )
-    body = read_json(where, SCHEME, SCHEME_SCHEMA, MAX_LINEAGE)
-    if set(body) != _SCHEME_KEYS:
-        raise ArtifactError(f"{where}: its keys are not those of a scheme")
-    if body["digest"] != digest_of(body):
-        raise ArtifactError(f"{where}: the digest does not match; it is damaged or was changed")
+    body = _SCHEME.read(where, MAX_LINEAGE)
     feature_map = read_map(path, where, body["feature_map"])
     if feature_map is None:
         raise ArtifactError(f"{where}: feature_map is missing")
@@ -146,15 +131,13 @@ def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[
     Raises:
         ArtifactError: ``target`` exists or cannot be written.
     """
-    header: dict[str, Any] = {
-        "format": MESSAGES,
-        "schema": MESSAGES_SCHEMA,
+    header = {
         "scheme": scheme.id,
         "records": records,
         "record_bytes": scheme.answer.record_bytes,
         "lineage": to_json(lineage),
     }
-    text = canonical({**header, "digest": digest_of(header)}).encode()
+    text = canonical(_MESSAGES.sealed(header)).encode()
     with new_file(target) as staging:
         with staging.open("wb") as stream:
             stream.write(MAGIC + len(text).to_bytes(8, "little") + text)
@@ -169,22 +152,12 @@ def read_messages(path: Path, scheme: Scheme) -> Received:
     Raises:
         ArtifactError: cut short, not such a file, or of another scheme.
     """
-    try:
-        if not (path.is_file() or path.is_dir() or not path.exists()):  # a pipe would be waited for
-            raise ArtifactError(f"{path}: is not a plain file")
-        with path.open("rb") as stream:
-            start = stream.read(16)
-            length = int.from_bytes(start[8:], "little")
-            if start[:8] != MAGIC or len(start) < 16 or length > MAX_LINEAGE:
-                raise ArtifactError(f"{path}: not a file of messages; make one with dpltm latent encode")
-            text = stream.read(length)
-        size = path.stat().st_size
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
-    header: Any = parse_json(path, text)
-    check_schema(path, header, MESSAGES, MESSAGES_SCHEMA)
-    if set(header) != _HEADER_KEYS or header["digest"] != digest_of(header):
-        raise ArtifactError(f"{path}: its header is damaged")
+    start = read_bytes(path, sys.maxsize, links=True, first=16)
+    length = int.from_bytes(start[8:], "little")
+    if start[:8] != MAGIC or len(start) < 16 or length > MAX_LINEAGE:
+        raise ArtifactError(f"{path}: not a file of messages; make one with dpltm latent encode")
+    text, size = read_bytes(path, sys.maxsize, links=True, first=16 + length)[16:], path.stat().st_size
+    header = _MESSAGES.checked(path, parse_json(path, text))
     if header["scheme"] != scheme.id:
         raise ArtifactError(
             f"{path}: encoded by another scheme ({str(header['scheme'])[:8]}) than this one ({scheme.id[:8]}); owners and"
@@ -228,7 +201,7 @@ def save_learned(
     model = build(spec)
     model.load_state_dict(dict(ticket.predictor or {}))
     with new_folder(target) as folder:
-        stated = {"format": LEARNED, "schema": LEARNED_SCHEMA, "scheme": scheme.id}
+        stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id}
         write_json(folder / "result.json", {**result, **stated})
         if isinstance(scheme.answer, Codebook):
             settings = {"model": spec.text, "features": spec.features, "classes": spec.classes}

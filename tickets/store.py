@@ -1,18 +1,32 @@
-"""Ticket sets by name: folders, the public ones that come with the package, and one round of either."""
+"""Sets, winners and runs: from memory to a folder and back, those that come with the package, and one round of a set."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, overload
 
-from dpltm.errors import ArtifactError, InputError, first_line
-from dpltm.pruning.ticket_set import TicketSet
-from dpltm.tickets.files import is_being_written
-from dpltm.tickets.ticket_set import BUNDLED, BUNDLED_HOME, card_is_as_written, load_ticket_set
-from dpltm.tickets.winner import last_winner
+import numpy as np
+
+from dpltm.errors import ArtifactError, InputError, first_line, in_python
+from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.records.files import LINEAGE, lineage_array
+from dpltm.tickets.files import as_path, is_being_written, new_file, new_folder
+from dpltm.tickets.run import load_run, save_run
+from dpltm.tickets.ticket_set import (
+    BUNDLED,
+    BUNDLED_HOME,
+    card_is_as_written,
+    last_winner,
+    load_ticket_set,
+    lying_in,
+    new_ticket_set,
+    save_winner,
+)
+from dpltm.training.run import Run
+from dpltm.verbs.synthesize import SyntheticRecords
 
 T = TypeVar("T")
 
@@ -42,11 +56,7 @@ def split_round(text: str) -> tuple[str, int | None]:
 
 
 def find_set(name: str) -> TicketSet:
-    """The set in a folder, or the bundled one of that name.
-
-    Raises:
-        ArtifactError: there is none, or it is damaged.
-    """
+    """The set in a folder, or the bundled one of that name; ArtifactError where there is none, or it is damaged."""
     return load_ticket_set(set_path(name))
 
 
@@ -115,3 +125,107 @@ def problems(path: Path) -> list[str]:
     if tickets is not None:
         attempt(lambda: last_winner(tickets))
     return messages
+
+
+@overload
+def save(value: TicketSet, path: str | Path) -> TicketSet: ...
+@overload
+def save(value: Winner, path: str | Path) -> Winner: ...
+@overload
+def save(value: Run, path: str | Path) -> Run: ...
+@overload
+def save(value: SyntheticRecords, path: str | Path) -> SyntheticRecords: ...
+def save(
+    value: TicketSet | Winner | Run | SyntheticRecords, path: str | Path
+) -> TicketSet | Winner | Run | SyntheticRecords:
+    """Write a ticket set, a winner with its set, or a run to a folder, whole or not at all; or synthetic records to a file.
+
+    The lineage goes with each. A ledger in memory does not: whoever goes on in another process keeps one in a file
+    (``dpltm.tickets.open_ledger``) from the start. Accuracies of a ``private`` set go to ``PATH.private.json`` beside it.
+
+    Args:
+        value: what to keep.
+        path: of a folder that does not exist yet; of a winner, also that of the set that it was drawn from; of synthetic
+            records, of an ``.npz`` file, which ``dpltm.records.load`` reads with the release behind them.
+
+    Returns:
+        The same as it lies there.
+
+    Raises:
+        ArtifactError: ``path`` exists, or cannot be written.
+    """
+    path = as_path(path)
+    if isinstance(value, SyntheticRecords):
+        with in_python(out="path"):
+            write_synthetic(path, value)
+        return value
+    if not isinstance(value, (TicketSet, Winner, Run)):
+        raise InputError("value", value, "a ticket set, a winner or a run", "give what a stage returns")
+    with in_python(out="path", dataset="value"):
+        if isinstance(value, Run):
+            named = replace(value, path=path, label=str(path))
+            with new_folder(path) as folder:
+                save_run(folder, named)
+            return named
+        if isinstance(value, TicketSet):
+            return _save_set(value, path)
+        if value.tickets is None:
+            raise InputError("`value`: a winner without its set; save the set")
+        if value.tickets.path == path:
+            save_winner(path, value)
+            return value
+        return replace(value, tickets=_save_set(value.tickets, path, value))
+
+
+def _save_set(tickets: TicketSet, path: Path, winner: Winner | None = None) -> TicketSet:
+    with new_ticket_set(path, tickets) as folder:
+        if winner is not None:
+            save_winner(folder, winner)
+    return lying_in(path, tickets)
+
+
+def load(path: str | Path) -> TicketSet | Winner | Run:
+    """Return what lies in a folder: a run, a ticket set, or the winner that was drawn from it last.
+
+    Draws from a set that was loaded are marked in its folder.
+
+    Args:
+        path: of the folder, or the name of a set that comes with dpltm, ``bundled:NAME``.
+
+    Raises:
+        ArtifactError: nothing that dpltm wrote, or damaged.
+    """
+    folder = as_path(path)
+    try:
+        with in_python():
+            if (folder / "config.json").is_file():
+                return load_run(folder)
+            tickets = find_set(str(path))
+            return last_winner(tickets) or tickets
+    except OSError as error:
+        raise ArtifactError(f"`path`: {error.strerror}; name another folder") from None
+
+
+def check_name(path: Path) -> None:
+    """Raises ArtifactError unless a file of that name is read as an archive of arrays."""
+    if path.suffix.lower() != ".npz":
+        raise ArtifactError(f"`out`: {path} is no .npz; name it {path.stem or 'synthetic'}.npz")
+
+
+def write_synthetic(path: Path, made: SyntheticRecords) -> None:
+    """Writes synthetic records, which every command reads as a dataset, with what they come from (docs/formats.md).
+
+    Raises:
+        ArtifactError: ``path`` is no ``.npz``, exists or cannot be written.
+    """
+    check_name(path)
+    dataset = made.dataset
+    arrays = {
+        "x_train": made.x,
+        "y_train": made.y,
+        LINEAGE: lineage_array(made.lineage),
+        "bounds": np.array(dataset.bounds, dtype=np.float64),
+        "classes": np.array(dataset.classes),
+    }
+    with new_file(path) as staging, staging.open("wb") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.tickets.accounts import BESIDE
 from dpltm.tickets.files import read_json, replaced, write_json
+from dpltm.tickets.ledger_file import BESIDE
 
 FORMAT, SCHEMA = "dpltm-sweep", 2
 RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 2

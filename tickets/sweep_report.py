@@ -15,9 +15,8 @@ from dpltm.privacy.figures import figure
 from dpltm.reports.fields import percent
 from dpltm.reports.statement import Subject, Terms
 from dpltm.reports.subjects import count, number, section, text
-from dpltm.tickets.accounts import BESIDE
 from dpltm.tickets.files import MAX_JSON, parse_json, read_bytes, read_json
-from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA
 
 

@@ -25,8 +25,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 _SAID_BY_SAFETENSORS = re.compile(r"^.*I/O error: | \(os error \d+\)$")
 
-_HEADER = 512
-"""Room in a safetensors file for what its header says of one tensor, bytes."""
+_HEADER = 512  # room in a safetensors file for what its header says of one tensor, bytes
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
@@ -34,8 +33,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[
 
     Args:
         path: file to write.
-        tensors: by name.
-        metadata: texts by name.
+        tensors, metadata: by name.
 
     Raises:
         ArtifactError: it cannot be written.
@@ -51,12 +49,8 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[
 def read_header(path: Path, most: int) -> dict[str, Any]:
     """What a safetensors file says of its tensors, by name, and its ``__metadata__``; only its form is checked.
 
-    Args:
-        path: the file.
-        most: bytes that its tensors can have at most.
-
     Raises:
-        ArtifactError: it cannot be read, or is no such file.
+        ArtifactError: it cannot be read, is no such file, or holds more than ``most`` bytes of tensors.
     """
     data = read_bytes(path, most + MAX_JSON, 8, first=8 + MAX_JSON)
     size = int.from_bytes(data[:8], "little")
@@ -101,19 +95,13 @@ def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> d
     return {name: tensors[name] for name in shapes}
 
 
-def packed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of :func:`dpltm.networks.content.pack` for a tensor of ``shape``."""
-    return (-(-math.prod(shape) // 8),)
-
-
 def unpack(packed: np.ndarray, shape: tuple[int, ...], path: Path, name: str) -> Tensor:
     """The boolean tensor that ``pack`` packed; padding bits must be zero, so that each mask has one form.
 
     Args:
         packed: eight booleans a byte, ``(ceil(size / 8),)`` uint8, first bit highest.
         shape: of the tensor.
-        path: the file, for the message.
-        name: of the mask, for the message.
+        path, name: the file and the mask, for the message.
 
     Raises:
         ArtifactError: padding bits are set.
@@ -146,7 +134,7 @@ def read_masks(path: Path, prefixes: Iterable[str], shapes: Shapes) -> dict[str,
     prefixes = tuple(prefixes)
     packed = read_tensors(
         path,
-        {join(prefix, name): packed_shape(shape) for prefix in prefixes for name, shape in shapes.items()},
+        {join(prefix, name): (-(-math.prod(shape) // 8),) for prefix in prefixes for name, shape in shapes.items()},
         "uint8",
     )
     return {

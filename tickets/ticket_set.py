@@ -22,52 +22,46 @@ from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.networks import ModelSpec
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
-from dpltm.privacy.entry import Lineage, to_json, today
+from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today
 from dpltm.privacy.ledger import canonical
 from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets
-from dpltm.pruning.ticket_set import PROVENANCES, Parent, TicketSet, check_provenance, set_id
+from dpltm.pruning.ticket_set import PROVENANCES, Parent, TicketSet, Winner, check_provenance, set_id
 from dpltm.tickets.card import card
 from dpltm.tickets.feature_files import Front, read_map, write_map
 from dpltm.tickets.files import (
     LINEAGE,
     MAX_JSON,
     MAX_LINEAGE,
+    Document,
     add_lineage,
     check_free,
-    digest_of,
     new_folder,
     read_bytes,
-    read_json,
     read_lineage,
     write_json,
     write_lineage,
 )
 from dpltm.tickets.tensors import join, read_masks, read_tensors, write_masks, write_tensors
 
-FORMAT, SCHEMA = "dpltm-ticket-set", 4
 BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
 """Sets that come with the package: how they are named, and where they lie."""
 
 MAX_ROUND, MAX_CARD, MAX_TEXT = MAX_ROUNDS + 1, 2**20, 200
 
-MAX_SET = 2**28
-"""Most coordinates of all masks together: reading a set takes a few bytes for each."""
+MAX_SET = 2**28  # most coordinates of all masks together: reading a set takes a few bytes for each
+MAX_FRONT = 2**29  # bytes of what stands in front of a network, in a set that comes from elsewhere
 
-MAX_FRONT = 2**29
-"""Bytes of what stands in front of a network, in a set that comes from elsewhere."""
-
-_KEYS = frozenset(
-    {"format", "schema", "id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes"}
-    | {"criterion", "provenance", "lineage", "parent", "config", "feature_map", "tickets", "card", "digest"}
+_DOCUMENT = Document(
+    "dpltm-ticket-set",
+    4,
+    frozenset({"id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes", "criterion"})
+    | {"provenance", "lineage", "parent", "config", "feature_map", "tickets", "card"},
 )
+_WINNER = Document("dpltm-winner", 1, frozenset({"ticket_set", "round", "facts", "lineage", "day"}))
 
 
 def folder_of(tickets: TicketSet) -> Path:
-    """Where a set lies.
-
-    Raises:
-        ArtifactError: it was never saved.
-    """
+    """Where a set lies; ArtifactError for one that was never saved."""
     if tickets.path is None:
         raise ArtifactError(f"{tickets.label}: lies in no folder; save it first")
     return tickets.path
@@ -114,29 +108,32 @@ def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> It
     Raises:
         ArtifactError: as there.
     """
+    body = tickets.body
     _check_value(tickets)
-    masks, theta0, predictors = _tensors(tickets.body)
-    accuracies = {str(ticket.round): ticket.accuracy for ticket in tickets.body.tickets if ticket.accuracy is not None}
+    accuracies = {str(ticket.round): ticket.accuracy for ticket in body.tickets if ticket.accuracy is not None}
     withheld = accuracies if tickets.provenance == "private" else {}
     check_free(path)
     if withheld and not again:
         check_free(private_path(path))
-    document = _described(tickets, content_id(predictors) if predictors else None)
+    predictors = {  # live values, by round and name
+        f"{ticket.round}/{key}": value[ticket.mask[key]].numpy()
+        for ticket in body.tickets
+        for key, value in (ticket.predictor or {}).items()
+    }
     with new_folder(path) as folder:
-        document["feature_map"] = write_map(folder, tickets.feature_map)
+        front = write_map(folder, tickets.feature_map)
+        document = _described(tickets, content_id(predictors) if predictors else None, front)
         text = card(document, tickets.lineage).encode()
-        document["card"] = hashlib.sha256(text).hexdigest()
-        document["digest"] = digest_of(document)
-        write_tensors(folder / "theta0.safetensors", theta0)
-        write_masks(folder / "masks.safetensors", masks)
+        write_tensors(folder / "theta0.safetensors", {key: value.numpy() for key, value in body.theta0.items()})
+        write_masks(folder / "masks.safetensors", {str(ticket.round): ticket.mask for ticket in body.tickets})
         if predictors:
             write_tensors(folder / "predictors.safetensors", predictors)
         write_lineage(folder, tickets.lineage, tickets.id)
-        write_json(folder / "tickets.json", document)
+        write_json(folder / "tickets.json", _DOCUMENT.sealed({**document, "card": hashlib.sha256(text).hexdigest()}))
         (folder / "README.md").write_bytes(text)
         yield folder
         if withheld:  # before the set, which is never there without them
-            side = {"format": "dpltm-private", "schema": 1, "id": document["id"], "accuracy": withheld}
+            side = {"format": "dpltm-private", "schema": 1, "id": tickets.id, "accuracy": withheld}
             write_json(private_path(path), side, mode=0o600)
 
 
@@ -152,24 +149,10 @@ def _check_value(tickets: TicketSet) -> None:
     check_provenance(tickets.provenance, tickets.lineage)
 
 
-def _tensors(body: Tickets) -> tuple[dict[str, Mask], dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Masks by round, starting weights, and live values of predictors by round and name."""
-    masks = {str(ticket.round): ticket.mask for ticket in body.tickets}
-    theta0 = {key: value.numpy() for key, value in body.theta0.items()}
-    predictors = {
-        f"{ticket.round}/{key}": value[ticket.mask[key]].numpy()
-        for ticket in body.tickets
-        for key, value in (ticket.predictor or {}).items()
-    }
-    return masks, theta0, predictors
-
-
-def _described(tickets: TicketSet, predictors_id: str | None) -> dict[str, Any]:
-    """``tickets.json``, but for the feature map, the card and the digest."""
+def _described(tickets: TicketSet, predictors_id: str | None, front: Mapping[str, Any] | None) -> dict[str, Any]:
+    """``tickets.json``, but for what every document has, and for the card, which is made of it."""
     body, parent = tickets.body, tickets.parent
     return {
-        "format": FORMAT,
-        "schema": SCHEMA,
         "id": tickets.id,
         "predictors_id": predictors_id,
         "name": tickets.name,
@@ -184,6 +167,7 @@ def _described(tickets: TicketSet, predictors_id: str | None) -> dict[str, Any]:
         "parent": None if parent is None else asdict(parent),
         "config": dict(tickets.config),
         "tickets": ticket_rows(body, measured=tickets.provenance != "private"),
+        "feature_map": front,
     }
 
 
@@ -207,11 +191,9 @@ def load_ticket_set(path: Path) -> TicketSet:
         raise ArtifactError(f"{path}: no ticket set there; make one with dpltm generate --out {path}")
     if not (path / "tickets.json").is_file():
         raise ArtifactError(f"{path}: not a ticket set (no tickets.json in it); name a folder made by dpltm generate")
-    where = path / "tickets.json"
-    document = _document(where)
-    spec = _spec(where, document)
-    rounds = [str(number) for number in range(_round_count(where, document["tickets"]))]
-    check_size(str(where), spec, len(rounds))
+    where, document = path / "tickets.json", described(path)
+    spec, count = _size(where, document)
+    rounds = [str(number) for number in range(count)]
     masks = read_masks(path / "masks.safetensors", rounds, spec.shapes())
     theta0 = read_tensors(path / "theta0.safetensors", spec.shapes(), "float32")
     _check_finite(str(path / "theta0.safetensors"), {key: torch.from_numpy(value) for key, value in theta0.items()})
@@ -221,7 +203,11 @@ def load_ticket_set(path: Path) -> TicketSet:
     tickets = tuple(
         _ticket(where, int(number), document["tickets"][int(number)], masks[number], predictors) for number in rounds
     )
-    _check_nesting(where, tickets)
+    for before, after in itertools.pairwise(tickets):
+        if not after.mask.nested_in(before.mask):
+            raise ArtifactError(
+                f"{where}: the mask of round {after.round} is not nested in that of round {before.round}"
+            )
     body = Tickets(spec, {key: torch.from_numpy(value) for key, value in theta0.items()}, tickets)
     lineage = _lineage(path, document)
     feature_map = read_map(path, where, document["feature_map"])
@@ -229,7 +215,6 @@ def load_ticket_set(path: Path) -> TicketSet:
         raise ArtifactError(
             f"{where}: feature_map: gives {feature_map.features} features, the network takes {spec.features}"
         )
-    _check_digest(where, document)
     made = TicketSet(
         body=body,
         name=document["name"],
@@ -279,38 +264,23 @@ def check_text(where: str, text: object) -> None:
 
 def card_is_as_written(path: Path) -> bool:
     """Whether the card of a set is the one that was written with it."""
-    stated = _document(path / "tickets.json")["card"]
+    stated = described(path)["card"]
     return bool(hashlib.sha256(read_bytes(path / "README.md", MAX_CARD)).hexdigest() == stated)
 
 
 def described(path: Path) -> dict[str, Any]:
-    """What the description of a set says, before it is compared with anything else.
-
-    Raises:
-        ArtifactError: it is none, its keys are wrong, or its digest does not match.
-    """
-    document = _document(path / "tickets.json")
-    _check_digest(path / "tickets.json", document)
+    """The description of a set, before it is compared with anything else; ArtifactError where it is none."""
+    where = path / "tickets.json"
+    document = _DOCUMENT.read(where)
+    if not isinstance(document["card"], str) or not re.fullmatch("[0-9a-f]{64}", document["card"]):
+        raise ArtifactError(f"{where}: card is not a SHA-256")
     return document
 
 
-def _check_digest(where: Path, document: Mapping[str, Any]) -> None:
-    if document["digest"] != digest_of(document):
-        raise ArtifactError(f"{where}: the digest does not match; the description is damaged or was changed")
-
-
 def other_files(path: Path) -> dict[str, int]:
-    """The files that go with a description, and how many bytes each has at most.
-
-    Args:
-        path: folder with the description; the files need not be there.
-
-    Raises:
-        ArtifactError: the description is none, or that of a set larger than any.
-    """
-    where, document = path / "tickets.json", described(path)
-    spec, rounds = _spec(where, document), _round_count(where, document["tickets"])
-    check_size(str(where), spec, rounds)
+    """The files that go with a description, and how many bytes each has at most; they need not be there."""
+    document = described(path)
+    spec, rounds = _size(path / "tickets.json", document)
     masks = rounds * (spec.parameters // 8 + len(spec.shapes()) + 1)
     files = {"theta0.safetensors": 4 * spec.parameters, "masks.safetensors": masks}
     if document["predictors_id"] is not None:
@@ -323,16 +293,6 @@ def other_files(path: Path) -> dict[str, int]:
         LINEAGE: MAX_LINEAGE,
         **{name: size + MAX_JSON for name, size in files.items()},
     }
-
-
-def _document(where: Path) -> dict[str, Any]:
-    """``tickets.json``, with exactly its keys."""
-    document = read_json(where, FORMAT, SCHEMA)
-    if set(document) != _KEYS:
-        raise ArtifactError(f"{where}: unknown or missing key {min(set(document) ^ _KEYS)!r:.80}")
-    if not isinstance(document["card"], str) or not re.fullmatch("[0-9a-f]{64}", document["card"]):
-        raise ArtifactError(f"{where}: card is not a SHA-256")
-    return document
 
 
 def _predictors(path: Path, stated: object, rounds: list[str], masks: Mapping[str, Mask]) -> dict[str, np.ndarray]:
@@ -362,24 +322,24 @@ def ticket_rows(tickets: Tickets, *, measured: bool = True) -> list[dict[str, An
     ]
 
 
-def _spec(where: Path, document: dict[str, Any]) -> ModelSpec:
+def _size(where: Path, document: Mapping[str, Any]) -> tuple[ModelSpec, int]:
+    """The network, and the number of rounds, of a set that is not too large to be read."""
     for key in ("id", "name", "created", "dpltm", "criterion"):
         check_text(f"{where}: {key}", document[key])
     if not isinstance(document["config"], dict):
         raise ArtifactError(f"{where}: config is not an object")
     try:
-        return ModelSpec(document["model"], document["features"], document["classes"])
+        spec = ModelSpec(document["model"], document["features"], document["classes"])
     except DpltmError as error:
         raise ArtifactError(f"{where}: {error}") from None
-
-
-def _round_count(where: Path, rows: object) -> int:
+    rows = document["tickets"]
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_ROUND:
         raise ArtifactError(f"{where}: tickets is not a list of 1 to {MAX_ROUND} rounds")
     for number, row in enumerate(rows):
         if not isinstance(row, dict) or set(row) != {"round", "density", "live", "accuracy"} or row["round"] != number:
             raise ArtifactError(f"{where}: tickets[{number}]: expected round {number} with density, live and accuracy")
-    return len(rows)
+    check_size(str(where), spec, len(rows))
+    return spec, len(rows)
 
 
 def _ticket(where: Path, number: int, row: dict[str, Any], mask: Mask, values: dict[str, np.ndarray]) -> Ticket:
@@ -397,14 +357,6 @@ def _ticket(where: Path, number: int, row: dict[str, Any], mask: Mask, values: d
         predictor[name] = torch.zeros(live.shape)
         predictor[name][live] = torch.from_numpy(values[f"{number}/{name}"])
     return Ticket(number, mask, None if score is None else float(score), predictor or None)
-
-
-def _check_nesting(where: Path, tickets: tuple[Ticket, ...]) -> None:
-    for before, after in itertools.pairwise(tickets):
-        if not after.mask.nested_in(before.mask):
-            raise ArtifactError(
-                f"{where}: the mask of round {after.round} is not nested in that of round {before.round}"
-            )
 
 
 def check_size(where: str, spec: ModelSpec, masks: int) -> None:
@@ -425,3 +377,54 @@ def _check_finite(where: str, theta0: Mapping[str, Tensor]) -> None:
     for name, value in theta0.items():
         if not bool(value.isfinite().all()):
             raise ArtifactError(f"{where}: {name}: a starting weight is not finite")
+
+
+# --- The winner of a selection, remembered beside the set that it was drawn from ---
+
+
+def save_winner(folder: Path, winner: Winner) -> None:
+    """Record who won in the folder of its set, at its place already or not; the last draw counts for ``dpltm train SET``."""
+    assert winner.tickets is not None
+    body = {
+        "ticket_set": winner.tickets.id,
+        "round": winner.round,
+        "facts": dict(winner.facts),
+        "lineage": to_json(winner.lineage),
+        "day": today(),
+    }
+    write_json(folder / "winner.json", _WINNER.sealed(body))
+
+
+def winner_path(tickets: TicketSet) -> Path:
+    """Where the winner of a set is remembered: in its folder."""
+    return folder_of(tickets) / "winner.json"
+
+
+def last_winner(tickets: TicketSet) -> Winner | None:
+    """The winner of the last draw; None where there is no record of any. ArtifactError as :func:`load_winner`."""
+    there = tickets.path is not None and os.path.lexists(winner_path(tickets))
+    return load_winner(tickets) if there else None
+
+
+def load_winner(tickets: TicketSet) -> Winner:
+    """The winner of the last draw.
+
+    Raises:
+        ArtifactError: nothing was drawn yet, or the record is damaged or belongs to another set.
+    """
+    path = winner_path(tickets)
+    if not os.path.lexists(path):
+        raise ArtifactError(
+            f"{tickets.label}: no winner was drawn yet; run dpltm select {tickets.label}, or name a round as"
+            f" {tickets.label}@ROUND"
+        )
+    body = _WINNER.read(path, MAX_LINEAGE)
+    number, facts = body["round"], body["facts"]
+    plain = isinstance(number, int) and not isinstance(number, bool) and isinstance(facts, dict)
+    if body["ticket_set"] != tickets.id or not plain:
+        raise ArtifactError(f"{path}: does not belong to this ticket set; run dpltm select {tickets.label} again")
+    try:
+        lineage = lineage_from_json(body["lineage"])
+        return Winner(tickets.ticket(int(number or 0)).round, lineage | tickets.lineage, tickets, facts or {})
+    except ArtifactError as error:
+        raise ArtifactError(f"{path}: {error}") from None

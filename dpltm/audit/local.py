@@ -11,8 +11,8 @@ import numpy as np
 from dpltm.audit.one_run import check_confidence
 from dpltm.audit.pairs import pair_bound
 from dpltm.errors import InputError
-from dpltm.local.bit_strings import BitStrings
 from dpltm.local.codebook import NUMBER_BYTES, Codebook
+from dpltm.local.scheme import BitStrings
 from dpltm.randomness.noise import RandomSource
 
 AT_ONCE = 2**24

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpltm.experiments.recipe import Arm, Recipe, Trial, provenance
 from dpltm.experiments.replicates import Summary, paired, summary
-from dpltm.local.protocols import BIT_PROTOCOLS, CODEBOOK
+from dpltm.local import BIT_PROTOCOLS, CODEBOOK
 from dpltm.privacy.figures import figure
 
 MAX_NAMES = 2

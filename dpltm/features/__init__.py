@@ -1,33 +1,349 @@
-"""Maps in front of a network that act on one record at a time: fixed wavelets, which need no data, or a frozen network.
+"""Feature maps: what a record goes through, by itself, on its way to a network.
 
-What kinds there are, and what options say of them, is here and light to import; the maps themselves are in
-``dpltm.features.feature_map``.
+Here are the kinds of maps that need no data: their names, parameters and ranges, and the records that they take. Options,
+their help and their refusals are read from here. Nothing here imports torch; a transform is imported when one is made. A new
+kind is one :class:`MapKind`, and one call of ``MAPS.register``. The maps are in ``dpltm.features.feature_map``.
 """
 
-from dpltm.features.registry import (
-    MAPS,
-    Choice,
-    JoinedChoice,
-    MapChoice,
-    MapKind,
-    NetworkRun,
-    Takes,
-    Transform,
-    metavar,
-    names_with_channels,
-    parse,
-)
+from __future__ import annotations
 
-__all__ = [
-    "MAPS",
-    "Choice",
-    "JoinedChoice",
-    "MapChoice",
-    "MapKind",
-    "NetworkRun",
-    "Takes",
-    "Transform",
-    "metavar",
-    "names_with_channels",
-    "parse",
-]
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from dpltm.errors import InputError, did_you_mean
+from dpltm.registry import Deferred, Parameter, Registry
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+DRAWINGS_FILE = "drawings.safetensors"
+DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f00b"
+"""The encoder of drawings, and what ``dpltm features make drawings`` gave for it."""
+
+PHOTOGRAPHS_FILE = "photographs.safetensors"
+PHOTOGRAPHS_DIGEST = "24f769062018535c810149a34ab08653cec37ab21c481ac6097d51ff486627ec"
+"""The dictionary of patches of painted scenes, and what ``dpltm features make photographs`` gave for it."""
+
+Takes = Literal["image", "signal", "any"]
+"""What a record has to be: (height, width) or (height, width, colours); (steps, channels); or anything of quantities."""
+
+
+class Transform(Protocol):
+    """What takes records of one shape to their features, each record by itself, before normalisation.
+
+    Attributes:
+        feature_shape: of the features of one record: (height, width, channels), or (their number,).
+        channel_groups: of neighbouring channels, each of which may be normalised within a record; None for features that
+            have no channels.
+    """
+
+    feature_shape: tuple[int, ...]
+    channel_groups: int | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Records in the unit range, ``(n, *shape)``, to ``(n, channels, height, width)`` or ``(n, features)``."""
+        ...
+
+
+@dataclass(frozen=True)
+class MapKind:
+    """A kind of map.
+
+    Attributes:
+        name: as ``features`` has it.
+        parameters: numbers, in the order of the option; ``metavar`` stands for each in it.
+        takes: what a record has to be.
+        help: one sentence.
+        source: where it is from.
+        ranges: what parameters out of range are told, with the range of each at its ``{METAVAR}``.
+        transform: makes the transform, of the parameters in order and the shape of a record; raises InputError for a shape
+            that it cannot take.
+        takes_values: the range of values that the transform takes; None for the unit range, which has negative values if
+            records may.
+        channels: whether features have channels, which are normalised.
+        by_place: whether what a feature means depends on the shape of records even where their number does not.
+        digest: SHA-256 (hex) of the bundled file that it computes with; empty where it needs none. Part of the map's id.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    takes: Takes
+    help: str
+    source: str
+    ranges: str
+    transform: Callable[..., Transform]
+    takes_values: tuple[float, float] | None = None
+    channels: bool = False
+    by_place: bool = False
+    digest: str = ""
+
+    def choice(self, *values: float) -> Choice:
+        """This kind with these parameters, and defaults for those that are left out."""
+        defaults = tuple(parameter.default for parameter in self.parameters[len(values) :])
+        return Choice(((self, values + defaults),))
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """How an option may say it, as in ``scatter`` and ``scatter:J,L``."""
+        symbols = ",".join(parameter.metavar or parameter.name for parameter in self.parameters)
+        return (self.name, f"{self.name}:{symbols}") if symbols else (self.name,)
+
+    @property
+    def metavar(self) -> str:
+        """The same in short, as in ``scatter[:J,L]``."""
+        name, *longer = self.forms
+        return name + "".join(f"[{form.removeprefix(name)}]" for form in longer)
+
+    def text(self, values: tuple[float, ...]) -> str:
+        """Each number in one way, whoever wrote it, as in ``scatter:2,8``."""
+        given = (f"{value!r}".removesuffix(".0") for value in values)
+        return ":".join(filter(None, (self.name, ",".join(given))))
+
+    def check(self, values: tuple[float, ...]) -> None:
+        """Raises InputError unless parameters are as many as there are, and in range."""
+        if len(values) != len(self.parameters):
+            raise InputError(f"`features`: {self.name} has {len(self.parameters)} parameters, not {len(values)}")
+        if all(one.low <= value <= one.high for one, value in zip(self.parameters, values, strict=True)):
+            return
+        ranges = {str(one.metavar): f"{one.low:g} to {one.high:g}" for one in self.parameters}
+        usual = self.text(tuple(one.default for one in self.parameters))
+        raise InputError(f"`features`: {self.text(values)}: {self.ranges.format(**ranges)}; the usual is {usual}")
+
+    def _on(self, values: tuple[float, ...], shape: tuple[int, ...], signed: bool) -> Transform:
+        """The transform for records of this shape, whose unit range has negative values if ``signed``."""
+        transform = self.transform(*values, shape)
+        if self.takes_values in (None, (-1.0, 1.0) if signed else (0.0, 1.0)):
+            return transform
+        return _Moved(transform, *((0.5, 0.5) if signed else (2.0, -1.0)))
+
+
+class _Moved:
+    """A transform that takes another range of values than records have."""
+
+    def __init__(self, transform: Transform, multiplier: float, offset: float) -> None:
+        self.feature_shape, self.channel_groups = transform.feature_shape, transform.channel_groups
+        self._transform, self._multiplier, self._offset = transform, multiplier, offset
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._transform(x * self._multiplier + self._offset)
+
+
+_JOINED = Deferred("dpltm.features.transforms:Joined")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A map that is made without data: all that decides it but the shape and range of records.
+
+    Several kinds side by side have an equal share of the squared norm each, normalised within each record.
+
+    Attributes:
+        parts: kinds of maps, each with its parameters.
+
+    Raises:
+        InputError: a parameter is out of range, a kind is there twice, or kinds take different records.
+    """
+
+    parts: tuple[tuple[MapKind, tuple[float, ...]], ...]
+
+    def __post_init__(self) -> None:
+        for kind, values in self.parts:
+            kind.check(values)
+        names = [kind.name for kind, _ in self.parts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"`features`: {self.text}: {twice} is there twice")
+        kinds = sorted({kind.takes for kind, _ in self.parts} - {"any"})
+        if len(kinds) > 1:
+            raise InputError(
+                f"`features`: {self.text}: takes {' and '.join(kinds)} in one; join maps of the same records"
+            )
+
+    @property
+    def text(self) -> str:
+        """As options, artifacts and ids have it, as in ``drawings:400+scatter:2,8``."""
+        return "+".join(kind.text(values) for kind, values in self.parts)
+
+    @property
+    def takes(self) -> Takes:
+        """What a record has to be."""
+        return next((kind.takes for kind, _ in self.parts if kind.takes != "any"), "any")
+
+    @property
+    def channels(self) -> bool:
+        """Whether features have channels, which are normalised."""
+        return len(self.parts) == 1 and self.parts[0][0].channels
+
+    @property
+    def by_place(self) -> bool:
+        """Whether features of records of another shape mean something else, even if there are as many."""
+        return any(kind.by_place for kind, _ in self.parts)
+
+    @property
+    def digest(self) -> str:
+        """Of the bundled files that it computes with; empty where it needs none."""
+        return "".join(kind.digest for kind, _ in self.parts)
+
+    def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
+        """The transform for records of this shape, whose unit range has negative values if ``signed``.
+
+        Raises:
+            InputError: it cannot take them.
+        """
+        first, *more = [kind._on(values, shape, signed) for kind, values in self.parts]
+        joined: Transform = _JOINED([first, *more]) if more else first
+        return joined
+
+
+@dataclass(frozen=True)
+class NetworkRun:
+    """The network of a run without its last layer, as ``network:RUN`` asks for it."""
+
+    name: str
+
+    takes: ClassVar[Takes] = "any"
+
+
+_JOIN = r"\+(?=[a-z])"  # what stands between maps that are joined; a number may hold a + as well
+
+
+def parse(text: str) -> Choice | NetworkRun | None:
+    """What ``features`` says; None for ``none``.
+
+    Raises:
+        InputError: it is nothing of the kind, or a parameter is out of range.
+    """
+    name, _, rest = text.partition(":")
+    if text == "none":
+        return None
+    if name == "network" and rest:
+        return NetworkRun(rest)
+    if re.search(_JOIN, text):
+        parts = [parse(part) for part in re.split(_JOIN, text)]
+        if not all(isinstance(part, Choice) for part in parts):
+            raise InputError(f"`features`: {text!r:.80}: only maps that need no data can be joined")
+        return Choice(tuple(each for part in parts if isinstance(part, Choice) for each in part.parts))
+    numbers = rest.split(",") if ":" in text else []
+    kind = MAPS.get(name)
+    if kind is not None and len(numbers) <= len(kind.parameters):
+        values = [_number(*each) for each in zip(kind.parameters, numbers, strict=False)]
+        known = [value for value in values if value is not None]
+        if len(known) == len(values):
+            return kind.choice(*known)
+    forms = ", ".join(form for kind in MAPS.values() for form in kind.forms)
+    names = ("none", *MAPS, "network")
+    hint = "" if name in names else did_you_mean(name, names)
+    raise InputError(f"`features`: {text!r:.80} is not none, {forms} or network:RUN{hint}")
+
+
+_WHOLE = re.compile("[0-9]{1,9}")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|nan", re.IGNORECASE)
+"""What is no number that a parameter can have is one all the same: its range says why it is refused."""
+
+
+def _number(parameter: Parameter, text: str) -> float | None:
+    """The value of a parameter; None if that is no number of its kind."""
+    if parameter.whole:
+        return int(text) if _WHOLE.fullmatch(text) else None
+    return float(text) if _DECIMAL.fullmatch(text) else None
+
+
+def metavar() -> str:
+    """What ``features`` may say, for a line of help."""
+    return "|".join(("none", *(kind.metavar for kind in MAPS.values()), "network:RUN"))
+
+
+def names_with_channels() -> tuple[str, ...]:
+    """Names of the kinds whose channels public records can normalise."""
+    return tuple(kind.name for kind in MAPS.values() if kind.channels)
+
+
+MAPS = Registry(
+    "features",
+    (
+        MapKind(
+            "scatter",
+            (
+                Parameter("scales", 2, "Averages are over windows of 2^J pixels.", "J", 1, 8),
+                Parameter("angles", 8, "Wavelets a scale.", "L", 1, 64),  # more is a slip of the finger
+            ),
+            "image",
+            "Wavelet moduli over windows of 2^J pixels, L angles a scale.",
+            "Bruna and Mallat 2013",
+            "J must be {J} and L {L}",
+            Deferred("dpltm.features.transforms:Scattering"),
+            channels=True,
+        ),
+        MapKind(
+            "conv",
+            (Parameter("seed", 0, "Decides the weights, which are public.", "SEED", 0, 999),),
+            "image",
+            "Two layers of random convolutions, drawn from SEED.",
+            "Arachchige et al. (LATENT); Pinto et al. 2009",
+            "the seed must be {SEED}",
+            Deferred("dpltm.features.transforms:RandomConvolutions"),
+            channels=True,
+        ),
+        MapKind(
+            "drawings",
+            (Parameter("directions", 400, "Directions in which drawings differ most.", "K", 1, 400),),
+            "image",
+            "An encoder that learned to tell apart drawings which a formula makes: the first K directions of its units.",
+            "Kataoka et al. 2020; Tang et al. 2023",
+            "K must be {K}",
+            Deferred("dpltm.features.drawings:Drawings"),
+            takes_values=(0.0, 1.0),
+            digest=DRAWINGS_DIGEST,
+        ),
+        MapKind(
+            "photographs",
+            (Parameter("directions", 400, "Directions in which painted scenes differ most.", "K", 1, 400),),
+            "image",
+            "What patches of scenes that a program paints an image is made of: the first K directions of their shares.",
+            "Coates, Ng 2011; Lee, Mumford, Huang 2001",
+            "K must be {K}",
+            Deferred("dpltm.features.photographs:Photographs"),
+            takes_values=(0.0, 1.0),
+            digest=PHOTOGRAPHS_DIGEST,
+        ),
+        MapKind(
+            "wavelets",
+            (
+                Parameter("octaves", 5, "The coarsest wavelet is 2^J times as long as the finest.", "J", 1, 12),
+                Parameter("each", 2, "Wavelets an octave.", "Q", 1, 16),
+            ),
+            "signal",
+            "Wavelet moduli over J octaves, Q an octave, averaged over time.",
+            "Mallat 2012",
+            "J must be {J}, Q {Q}",
+            Deferred("dpltm.features.transforms:Wavelets"),
+        ),
+        MapKind(
+            "unit",
+            (Parameter("width", 1, "Neighbouring values that are averaged.", "K", 1, 999),),
+            "any",
+            "Records as they are, K neighbouring values averaged, centred and of a fixed norm.",
+            "none: centring and scaling within a record",
+            "averages {K} neighbouring values",
+            Deferred("dpltm.features.transforms:NeighbourAverage"),
+        ),
+        MapKind(
+            "fourier",
+            (
+                Parameter("count", 1024, "Features: a cosine and a sine for each of D / 2 directions.", "D", 2, 4096),
+                Parameter("gamma", 2.0, "The kernel is exp(-GAMMA |u - v|^2).", "GAMMA", 1e-3, 1e3),
+            ),
+            "any",
+            "D random Fourier features of a Gaussian kernel between records, which are centred and put on a sphere first.",
+            "Rahimi, Recht 2007",
+            "D must be {D}, and GAMMA positive, {GAMMA}",
+            Deferred("dpltm.features.transforms:FourierFeatures"),
+            takes_values=(-1.0, 1.0),
+            by_place=True,
+        ),
+    ),
+)
+"""Kinds of maps by name."""

@@ -6,19 +6,21 @@ nothing beyond those, and what is proven for training on records holds for train
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.features.conventions import map_id
+from dpltm.features import Choice, NetworkRun, Takes, Transform, parse
 from dpltm.features.normalisation import (
-    Centring,
     ChannelStatistics,
     GroupNormalisation,
     Projection,
@@ -26,22 +28,15 @@ from dpltm.features.normalisation import (
     pixels_first,
     principal_axes,
 )
-from dpltm.features.registry import (
-    Choice,
-    NetworkRun,
-    Takes,
-    Transform,
-    parse,
-)
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage
 from dpltm.records.scaling import scale
 
-ROWS = 32
-"""Images at a time: what fits the caches of a processor."""
+VERSION = 1
+"""Part of every id; raised when the same settings give other features, so that nothing stale is taken for them."""
 
-CENTRE = "centre"
-"""Name of the tensor that features are centred at."""
+ROWS = 32  # images at a time: what fits the caches of a processor
+CENTRE = "centre"  # name of the tensor that features are centred at
 
 WHITENING = 0.25
 """Principal components are divided by their variance to this power; at 1/2 all would vary alike, noise included."""
@@ -117,8 +112,11 @@ class FeatureMap:
     def id(self) -> str:
         """SHA-256 (hex) over all that decides the features."""
         network = None if self.network is None else [self.network.text, self.network.features, self.network.classes]
-        tensors = {name: value.numpy() for name, value in self.tensors.items()}
-        return map_id([self.text, list(self.shape), list(self.bounds), network], self.base.digest, tensors)
+        settings = [VERSION, self.text, list(self.shape), list(self.bounds), network]
+        whole = hashlib.sha256(json.dumps(settings + [self.base.digest] * bool(self.base.digest)).encode())
+        for name, value in sorted(self.tensors.items()):
+            whole.update(name.encode() + value.numpy().astype("<f4").tobytes())
+        return whole.hexdigest()
 
     @property
     def features(self) -> int:
@@ -131,11 +129,7 @@ class FeatureMap:
         return self.plain_shape if self.projection is None else (len(self.projection.components),)
 
     def projected_on(self, count: int) -> FeatureMap:
-        """The same on the first ``count`` of its components.
-
-        Raises:
-            InputError: there are fewer.
-        """
+        """The same on the first ``count`` of its components; InputError where there are fewer."""
         projection = self.projection
         if projection is None or not 1 <= count <= len(projection.components):
             there = 0 if projection is None else len(projection.components)
@@ -191,7 +185,7 @@ class FeatureMap:
 
     def centred(self, features: Tensor) -> Tensor:
         """Features of ``uncentred`` as features of this map, ``(n, features)``; again, row by row."""
-        return features if self.centre is None else fixed_norm(Centring(self.centre)(features))
+        return features if self.centre is None else fixed_norm(features - self.centre.to(features.device))
 
     @torch.no_grad()
     def transformed(self, x: np.ndarray) -> Tensor:
@@ -244,12 +238,7 @@ def make_feature_map(text: str, shape: tuple[int, ...], bounds: tuple[float, flo
 
 
 def channel_statistics(plain: FeatureMap, batches: Iterator[np.ndarray]) -> ChannelStatistics:
-    """Mean and deviation of every channel over public records, which may be images of another size than the private ones.
-
-    Args:
-        plain: the map for records of the public shape.
-        batches: those records, as stored.
-    """
+    """Statistics of channels over public records as stored, which may be images of another size than the private ones."""
     count, total, squares = 0, torch.zeros(0), torch.zeros(0)
     for x in batches:
         values = plain.transformed(x).double()
@@ -263,14 +252,10 @@ def channel_statistics(plain: FeatureMap, batches: Iterator[np.ndarray]) -> Chan
 
 
 def principal_components(features: Tensor, count: int) -> Projection:
-    """Onto the first principal components of public features, each over its variance to the power ``WHITENING``.
-
-    Args:
-        features: ``(n, features)`` of public records.
-        count: components, at most n - 1 and at most features.
+    """The first principal components of public ``(n, features)``, each over its variance to the power ``WHITENING``.
 
     Raises:
-        InputError: there are not as many.
+        InputError: there are not as many: at most n - 1, and at most features.
     """
     limit = min(len(features) - 1, features.shape[1])
     if not 1 <= count <= limit:
@@ -278,18 +263,12 @@ def principal_components(features: Tensor, count: int) -> Projection:
             f"`components`: {count} is not from 1 to {limit}, which {len(features)} public records of {features.shape[1]}"
             " features have"
         )
-    offset, variances, vectors = principal_axes(features, count)
-    components = (vectors / variances.clamp_min(1e-12 * float(variances[0])) ** WHITENING).T
-    return Projection(offset.float(), components.contiguous().float())
+    return principal_axes(features, count, WHITENING)
 
 
 @dataclass(frozen=True, eq=False)
 class FrozenNetwork:
     """A network that is not trained any more, whose last layer is left out.
-
-    Attributes:
-        spec: the network.
-        parameters: all of it, by name.
 
     Raises:
         InputError: a network that looks words up.
@@ -298,8 +277,11 @@ class FrozenNetwork:
     spec: ModelSpec
     parameters: Mapping[str, Tensor]
 
-    channels = by_place = False
-    digest = ""
+    text: ClassVar[str] = "network"
+    takes: ClassVar[Takes] = "any"
+    channels: ClassVar[bool] = False
+    by_place: ClassVar[bool] = False
+    digest: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         if self.spec.tables:
@@ -307,22 +289,8 @@ class FrozenNetwork:
                 f"`features`: the network {self.spec.text} looks words up; take one that was trained on quantities"
             )
 
-    @property
-    def text(self) -> str:
-        """As artifacts and ids have it."""
-        return "network"
-
-    @property
-    def takes(self) -> Takes:
-        """What a record has to be."""
-        return "any"
-
     def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
         """The transform for records of this shape, in the range that the network was trained on.
-
-        Args:
-            shape: of a record.
-            signed: decides nothing here.
 
         Raises:
             InputError: it cannot take them.

@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpltm.features.conventions import NORM
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.noise import RandomSource
+
+NORM = 8.0
+"""L2 norm of every feature vector. The bias of a layer behind sees an input of 1, so its share of the squared norm of a
+gradient is 1 / (1 + NORM^2), under 2 %; with norm 1 it would be a half, taken from what clipping leaves for the weights."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelStatistics:
-    """``(n, channels, height, width)`` less the mean and over the deviation of each channel over public images.
+    """``(n, channels, height, width)`` less mean and over deviation, ``(channels,)``, of each channel over public images.
 
     No channel is blown up by more than ten thousand times what the one is that varies most among the public records.
-
-    Attributes:
-        mean, deviation: ``(channels,)``.
     """
 
     mean: Tensor
@@ -38,10 +38,9 @@ class ChannelStatistics:
 
 @dataclass(frozen=True)
 class GroupNormalisation:
-    """Every record's channels in groups of neighbours, each less its mean and over its deviation within that record.
+    """Every record's channels in so many groups of neighbours, each less its mean and over its deviation within that record.
 
-    Attributes:
-        groups: their number; where the number of channels does not divide by it, the next smaller number that it does.
+    Where the number of channels does not divide by ``groups``, there are as many as the next smaller number that it does.
     """
 
     groups: int
@@ -54,32 +53,13 @@ class GroupNormalisation:
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """``(n, features)`` less an offset, onto so many components.
-
-    Attributes:
-        offset: ``(features,)``.
-        components: ``(count, features)``.
-    """
+    """``(n, features)`` less an offset ``(features,)``, onto components ``(count, features)``."""
 
     offset: Tensor
     components: Tensor
 
     def __call__(self, values: Tensor) -> Tensor:
         return (values - self.offset) @ self.components.T
-
-
-@dataclass(frozen=True, eq=False)
-class Centring:
-    """``(n, features)`` less one point.
-
-    Attributes:
-        point: ``(features,)``.
-    """
-
-    point: Tensor
-
-    def __call__(self, values: Tensor) -> Tensor:
-        return values - self.point.to(values.device)
 
 
 def pixels_first(values: Tensor) -> Tensor:
@@ -92,14 +72,16 @@ def fixed_norm(values: Tensor) -> Tensor:
     return values * (NORM / values.norm(dim=1, keepdim=True).clamp_min(1e-12))
 
 
-def principal_axes(rows: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean ``(width,)``, the largest variances ``(count,)`` and their unit directions ``(width, count)``, all float64.
+def principal_axes(rows: Tensor, count: int, power: float, least: float = 1e-12) -> Projection:
+    """Onto the first principal components of rows, each over its variance to a power.
 
     Of the two signs of a direction, its largest entry is positive.
 
     Args:
         rows: ``(n, width)``.
-        count: at most n and at most ``width``; more are not there.
+        count: of components; fewer where there are not as many.
+        power: of variances.
+        least: variance that counts, as a share of the largest.
     """
     wide = rows.double()
     mean = wide.mean(0)
@@ -110,7 +92,9 @@ def principal_axes(rows: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         variances, vectors = torch.linalg.eigh(wide @ wide.T / len(wide))
         vectors = wide.T @ vectors / (len(wide) * variances.clamp_min(1e-30)).sqrt()
     variances, vectors = variances.flip(0)[:count], vectors.flip(1)[:, :count]
-    return mean, variances, vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
+    vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
+    components = (vectors / variances.clamp_min(least * float(variances[0])) ** power).T
+    return Projection(mean.float(), components.contiguous().float())
 
 
 # Centring features at their noisy mean: one Gaussian query, which spends part of the budget and often saves more of it.
@@ -118,8 +102,7 @@ def principal_axes(rows: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 # Where records have much in common, so have their features, and gradients of a linear layer point where that common part
 # does. Taking it off leaves the clip norm to what tells records apart.
 
-SENSITIVITY = NORM
-"""L2 change that one record, added or removed, makes to the sum; half of what one replaced makes."""
+SENSITIVITY = NORM  # L2 change that one record, added or removed, makes to the sum; half of what one replaced makes
 
 _WITHIN = SENSITIVITY * (1 - 1e-9)
 """What each record is clipped to: less by more than what clipping it in float64 rounds."""

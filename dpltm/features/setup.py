@@ -13,7 +13,7 @@ import torch
 from dpltm.errors import InputError
 from dpltm.features import MAPS, Choice, NetworkRun, Takes, names_with_channels, parse
 from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, principal_components
-from dpltm.features.image import resized
+from dpltm.features.transforms import resized
 from dpltm.options.data import FeatureOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.progress import SILENT, Progress

@@ -1,1 +1,140 @@
-"""LATENT: records randomised bit by bit before they leave their owner (docs/privacy-model.md section 6)."""
+"""Local privacy: protocols by name, what each one claims, and with which chances it sends a bit.
+
+A new protocol for bits is one ``LocalProtocol``, and one line in ``PROTOCOLS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from dpltm.errors import InputError
+from dpltm.registry import Registry
+
+Chances = tuple[Decimal, Decimal]  # that a 1 arrives as 1, and that a 0 does
+
+
+@dataclass(frozen=True)
+class LocalProtocol:
+    """A protocol that can be chosen by name.
+
+    Attributes:
+        name: such as ``uer``.
+        help: one sentence.
+        source: the paper.
+        chances: of the claimed epsilon, alpha and the number of bits of a record: what happens to the first bits, and to
+            the others in turn. None where a record is no string of bits, but one index of a codebook, label included.
+        has_alpha: whether it takes ``alpha``.
+        one_hot: whether its epsilon is claimed for strings with a single one.
+        alpha_decides: whether it is alpha, and hardly epsilon, that decides what is certified.
+        caveat: what its claim leaves out, said beside its figures.
+    """
+
+    name: str
+    help: str
+    source: str
+    chances: Callable[[Decimal, Decimal, int], list[Chances]] | None
+    has_alpha: bool = False
+    one_hot: bool = False
+    alpha_decides: bool = False
+    caveat: str = ""
+
+    @property
+    def of_bits(self) -> bool:
+        """Whether records are strings of bits."""
+        return self.chances is not None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Arguments that it takes beside epsilon."""
+        if not self.of_bits:
+            return ()
+        return ("alpha", "format", "label_epsilon") if self.has_alpha else ("format", "label_epsilon")
+
+    def check_options(self, given: Iterable[str]) -> None:
+        """Raises InputError for the name of an argument that this protocol does not take."""
+        for name in given:
+            if name not in self.options:
+                why = "has none;" if self.of_bits else "has one epsilon for the whole record, so"
+                whose = self.name if self.of_bits else f"of bits; a {self.name}"
+                raise InputError(f"`{name}`: {whose} {why} leave it out")
+
+
+def _symmetric(exponent: Decimal) -> list[Chances]:
+    p = 1 / (1 + (-exponent).exp())
+    return [(p, 1 - p)]
+
+
+def _moue(epsilon: Decimal, alpha: Decimal) -> list[Chances]:
+    return [(1 / (1 + alpha), 1 / (1 + alpha * epsilon.exp()))]
+
+
+def _uer(epsilon: Decimal, alpha: Decimal, bits: int) -> list[Chances]:
+    """Positions are counted from 0."""
+    q = 1 / (1 + alpha * (epsilon / bits).exp())
+    return [(alpha / (1 + alpha), q), (1 / (1 + alpha**3), q)]
+
+
+CODEBOOK = LocalProtocol(
+    "codebook",
+    "One index a record, label included: of random directions, one that is near with a fixed chance.",
+    "Ye and Barg 2018; Isik et al. 2023",
+    None,
+)
+UER = LocalProtocol(
+    "uer",
+    "Other coins at even and at odd positions.",
+    "LATENT, eq. 9",
+    _uer,
+    has_alpha=True,
+    alpha_decides=True,
+    caveat="uer's proof lets ratios at even and odd positions cancel; a pair of records need not, so that they add up",
+)
+
+PROTOCOLS = Registry[LocalProtocol](
+    "protocol",
+    (
+        CODEBOOK,
+        LocalProtocol(
+            "ue",
+            "Unary encoding: half of epsilon for either bit of a pair.",
+            "Wang et al. 2017",
+            lambda epsilon, *_: _symmetric(epsilon / 2),
+            one_hot=True,
+        ),
+        LocalProtocol(
+            "oue",
+            "Optimised unary encoding: a 1 is a fair coin, a 0 nearly stays.",
+            "Wang et al. 2017",
+            lambda epsilon, *_: [(Decimal("0.5"), 1 / (1 + epsilon.exp()))],
+            one_hot=True,
+        ),
+        LocalProtocol(
+            "rappor",
+            "Epsilon shared evenly among the bits.",
+            "LATENT, eq. 6",
+            lambda epsilon, _, bits: _symmetric(epsilon / bits),
+        ),
+        LocalProtocol(
+            "moue",
+            "Optimised unary encoding with another coin for a 1.",
+            "LATENT",
+            lambda epsilon, alpha, _: _moue(epsilon, alpha),
+            has_alpha=True,
+            one_hot=True,
+        ),
+        LocalProtocol(
+            "moue-hs",
+            "The same, epsilon shared among the bits.",
+            "LATENT",
+            lambda epsilon, alpha, bits: _moue(epsilon / bits, alpha),
+            has_alpha=True,
+        ),
+        UER,
+    ),
+)
+
+BIT_PROTOCOLS = PROTOCOLS.names(lambda protocol: protocol.of_bits)  # those that send bits
+
+WITH_ALPHA = PROTOCOLS.names(lambda protocol: protocol.has_alpha)

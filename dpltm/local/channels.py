@@ -15,15 +15,14 @@ from fractions import Fraction
 import numpy as np
 
 from dpltm.errors import CalibrationError, InputError
-from dpltm.local.protocols import BIT_PROTOCOLS, PROTOCOLS
+from dpltm.local import BIT_PROTOCOLS, PROTOCOLS
 from dpltm.randomness.noise import RandomSource
 
 WHOLE = 1 << 64
 
 MAX_BITS, MAX_EPSILON, MAX_ALPHA = 10**9, 1e4, 1e6
 
-BLOCK = 1 << 14
-"""Words at a time: what fits the caches."""
+BLOCK = 1 << 14  # words at a time: what fits the caches
 
 
 @dataclass(frozen=True)
@@ -57,19 +56,13 @@ class Bit:
 
 @dataclass(frozen=True)
 class Channel:
-    """Independent channels of the bits of one record.
-
-    Attributes:
-        bits: number of bits, l r in LATENT's terms.
-        pattern: what happens to each bit; repeated where there are more bits.
-    """
+    """Independent channels of the bits of one record: l r of them in LATENT's terms, for which the pattern is repeated."""
 
     bits: int
     pattern: tuple[Bit, ...]
 
     def __post_init__(self) -> None:
-        if not 0 < self.bits <= MAX_BITS:
-            raise InputError(f"`bits`: {self.bits} is not a whole number from 1 to {MAX_BITS:,}")
+        _check_bits(self.bits)
         if not self.pattern:
             raise InputError("Expected a pattern of one bit at least")
 
@@ -152,15 +145,13 @@ def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None
     """
     known = PROTOCOLS.find(protocol, among=BIT_PROTOCOLS)
     assert known.chances is not None
-    if not 0 < epsilon <= MAX_EPSILON:
-        raise InputError(f"`epsilon`: {epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
+    check_positive("epsilon", epsilon, MAX_EPSILON)
     known.check_options(() if alpha is None else ("alpha",))
     if alpha is None and known.has_alpha:
         raise InputError(f"`alpha` is missing: {protocol} needs one, such as 7")
-    if alpha is not None and not 0 < alpha <= MAX_ALPHA:
-        raise InputError(f"`alpha`: {alpha:g} is not a positive number up to {MAX_ALPHA:g}")
-    if not 0 < bits <= MAX_BITS:
-        raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MAX_BITS:,}")
+    if alpha is not None:
+        check_positive("alpha", alpha, MAX_ALPHA)
+    _check_bits(bits)
     with localcontext() as context:  # far more digits than the 20 of 2^-64
         context.prec = 60
         pairs = known.chances(Decimal(epsilon), Decimal(alpha or 0), bits)
@@ -234,8 +225,7 @@ class Response:
     def __post_init__(self) -> None:
         if not 2 <= self.categories <= MAX_CATEGORIES:
             raise InputError(f"Expected {self.categories} categories from 2 to {MAX_CATEGORIES}")
-        if not 0 < self.epsilon <= MAX_EPSILON:
-            raise InputError(f"`epsilon`: {self.epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
+        check_positive("epsilon", self.epsilon, MAX_EPSILON)
 
     @property
     def truth(self) -> int:
@@ -294,19 +284,43 @@ def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
 
 
 def whole_numbers(values: np.ndarray) -> np.ndarray:
-    """Labels as int64, so that no arithmetic on them wraps.
-
-    Raises:
-        InputError: they are of another kind.
-    """
+    """Labels as int64, so that no arithmetic on them wraps; InputError for those of another kind."""
     values = np.asarray(values)
     if values.dtype.kind not in "iu":
         raise InputError(f"Expected labels that are whole numbers, not {values.dtype}")
     return values.astype(np.int64)
 
 
-MIN_EPSILON = 1e-6
-"""Smaller ones come near the grid of chances, 2^-64, once they are shared among many bits."""
+def _check_bits(bits: int) -> None:
+    if not 0 < bits <= MAX_BITS:
+        raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MAX_BITS:,}")
+
+
+def check_positive(name: str, value: float, most: float) -> None:
+    """Raises InputError unless an argument of that name is above 0 and at most ``most``.
+
+    Args:
+        name: of the argument.
+        value: of it.
+        most: that it may be.
+    """
+    if not 0 < value <= most:
+        raise InputError(f"`{name}`: {value:g} is not a positive number up to {most:g}")
+
+
+def check_sizes(values: object, classes: object, most: int) -> None:
+    """Raises InputError unless records and labels can be encoded.
+
+    Args:
+        values: of a record.
+        classes: of labels.
+        most: classes that there may be.
+    """
+    if type(values) is not int or values < 1 or type(classes) is not int or not 2 <= classes <= most:
+        raise InputError(f"Expected {values!r:.40} values >= 1 and {classes!r:.40} classes from 2 to {most}")
+
+
+MIN_EPSILON = 1e-6  # smaller ones come near the grid of chances, 2^-64, once they are shared among many bits
 
 TRIED = 400
 

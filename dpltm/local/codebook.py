@@ -29,6 +29,8 @@ from dpltm.local.channels import (
     WHOLE,
     below,
     chance,
+    check_positive,
+    check_sizes,
     log_distance,
     whole_numbers,
 )
@@ -72,14 +74,8 @@ class Codebook:
     near: int
 
     def __post_init__(self) -> None:
-        if type(self.values) is not int or type(self.classes) is not int:
-            raise InputError(
-                f"Expected whole numbers of values and classes, not {self.values!r:.40}, {self.classes!r:.40}"
-            )
-        if self.values < 1 or not 2 <= self.classes <= MAX_CLASSES:
-            raise InputError(f"Expected {self.values} values >= 1 and {self.classes} classes from 2 to {MAX_CLASSES}")
-        if not 0 < self.epsilon <= MAX_EPSILON:
-            raise InputError(f"`epsilon`: {self.epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
+        check_sizes(self.values, self.classes, MAX_CLASSES)
+        check_positive("epsilon", self.epsilon, MAX_EPSILON)
         if self.labels not in ("one-hot", "signed"):
             raise InputError(f"Expected labels one-hot or signed, not {self.labels!r:.40}")
         if type(self.near) is not int or not 1 <= self.near <= PAIRS:
@@ -87,7 +83,6 @@ class Codebook:
 
     @property
     def protocol(self) -> str:
-        """What claims ``nominal``."""
         return "codebook"
 
     @property
@@ -97,7 +92,6 @@ class Codebook:
 
     @property
     def facts(self) -> dict[str, float | None]:
-        """What else there is to say of it."""
         return {"candidates": self.candidates}
 
     @property
@@ -124,7 +118,6 @@ class Codebook:
 
     @property
     def records_per_codebook(self) -> int:
-        """Records that share a codebook."""
         return TOGETHER if self.epsilon < ALONE_FROM else 1
 
     def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> np.ndarray:
@@ -197,8 +190,7 @@ class Codebook:
 
 # Sums of whole numbers below 2^53 are not rounded by float64, so that any order, and any machine, gives the same.
 
-EXACT_BITS = 52
-"""Of a sum; one less than float64 has, for what rounding to a grid adds."""
+EXACT_BITS = 52  # of a sum; one less than float64 has, for what rounding to a grid adds
 
 
 def bits_for(terms: int) -> int:
@@ -241,19 +233,14 @@ def indices(rows: np.ndarray) -> np.ndarray:
 # Libraries round logarithms, sines and cosines each in their own way. Here they are polynomials, computed in float64 one
 # operation after the other, which IEEE 754 defines to the last bit; they err by a few units of the last place.
 
-LOG_TERMS, TURN_TERMS = 10, 9
-"""Of the power series: those that are left out are below 2^-53 of the sum."""
+LOG_TERMS, TURN_TERMS = 10, 9  # of the power series: those that are left out are below 2^-53 of the sum
 
 _COSINES, _SINES = np.array([1.0, 0.0, -1.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.0, -1.0, 0.0])
 """Of whole quarters of a turn, from none to four."""
 
 
 def portable_gaussian(source: RandomSource, count: int) -> np.ndarray:
-    """``count`` independent standard normal float64 values, by Box and Muller (1958), as ``randomness.noise.gaussian``.
-
-    Args:
-        source: of public bits.
-        count: how many.
+    """Independent standard normal float64 values, ``(count,)``, of public bits, by Box and Muller (1958).
 
     Guarantees:
         The same bits on every machine with IEEE 754; those of ``dpltm.randomness.noise.gaussian`` but for the last few.

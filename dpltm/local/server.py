@@ -16,14 +16,12 @@ from scipy import special
 from scipy.special import bdtr, ndtr
 from torch import Tensor
 
-from dpltm.errors import InputError
-from dpltm.features.conventions import NORM
-from dpltm.local.bit_strings import LABEL_BYTES, BitStrings, FixedPoint
-from dpltm.local.channels import MAX_EPSILON, WHOLE
+from dpltm.features.normalisation import NORM
+from dpltm.local.channels import WHOLE
 from dpltm.local.codebook import NUMBER_BYTES, PAIRS, Codebook, Labels, codewords, indices
+from dpltm.local.scheme import LABEL_BYTES, BitStrings, FixedPoint
 
-AT_ONCE = 4096
-"""Directions whose squares are added up at a time."""
+AT_ONCE = 4096  # directions whose squares are added up at a time
 
 MOST_SQUARED = 1024
 """Values of a record up to which second moments are estimated: of more, they would be noise in 8 MB and more."""
@@ -81,15 +79,7 @@ class Estimates:
 
 
 def estimates(codebook: Codebook, files: Iterable[np.ndarray]) -> Estimates:
-    """What messages tell.
-
-    Args:
-        codebook: that they are of.
-        files: messages, ``(n, 6)`` uint8 each.
-
-    Raises:
-        InputError: an index that no candidate has.
-    """
+    """What messages ``(n, 6)`` uint8 of a codebook tell; InputError for an index that no candidate has."""
     total, count = np.zeros((codebook.classes, codebook.values)), 0
     squared = codebook.labels == "one-hot" and codebook.values <= MOST_SQUARED
     squares = _Squares(codebook.values) if squared else None
@@ -173,8 +163,6 @@ def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
     Raises:
         InputError: epsilon out of range, or sizes that no codebook can have.
     """
-    if not 0 < epsilon <= MAX_EPSILON:
-        raise InputError(f"`epsilon`: {epsilon:g} is not a positive number up to {MAX_EPSILON:g}")
     choices: tuple[Labels, ...] = ("one-hot", "signed")
     codebooks = (
         Codebook(values, classes, epsilon, labels, near) for labels in choices for near in range(1, PAIRS + 1)
@@ -245,17 +233,13 @@ def _normal(form: FixedPoint) -> tuple[np.ndarray, np.ndarray]:
 MIN_SIGNAL = 1e-3
 """Squared distance of class means, of records of norm 1, below which noise may not push an estimate of it."""
 
-STANDS_OUT = 5
-"""Second moments are used only if they exceed their noise by so many of its standard deviations."""
+STANDS_OUT = 5  # second moments are used only if they exceed their noise by so many of its standard deviations
 
 
 class Messages:
     """Messages in files, read as a network wants them, some at a time: more of them than fit into memory will do.
 
-    Args:
-        files: ``(n, record_bytes)`` uint8 each, mapped or in memory.
-        answer: what they are.
-        randomised: whether coins were tossed.
+    Files are ``(n, record_bytes)`` uint8, mapped or in memory; ``randomised`` says whether coins were tossed.
     """
 
     def __init__(self, files: Sequence[np.ndarray], answer: BitStrings, randomised: bool = True) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpltm.features.registry import metavar
-from dpltm.local.protocols import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, UER, WITH_ALPHA
+from dpltm.features import metavar
+from dpltm.local import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, UER, WITH_ALPHA
 from dpltm.networks import network_metavar
 from dpltm.options import option
 from dpltm.options.data import DataOptions, LedgerOptions

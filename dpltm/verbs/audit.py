@@ -19,7 +19,7 @@ from dpltm.audit.masks import MaskFindings, mask_findings, out_of_order, unset_f
 from dpltm.audit.one_run import check_confidence
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services, tensors
-from dpltm.local.bit_strings import BitStrings, FixedPoint
+from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +21,10 @@ from dpltm.errors import InputError
 from dpltm.features import Choice, parse
 from dpltm.features.inputs import Inputs
 from dpltm.features.setup import FeatureSources, with_feature_map
-from dpltm.local.bit_strings import LABEL_BYTES, BitStrings, FixedPoint
+from dpltm.local import PROTOCOLS
 from dpltm.local.channels import Channel, channel, largest
 from dpltm.local.codebook import Codebook
-from dpltm.local.protocols import PROTOCOLS
-from dpltm.local.scheme import ROWS, Scheme, no_statistics, public_statistics
+from dpltm.local.scheme import LABEL_BYTES, ROWS, BitStrings, FixedPoint, Scheme, no_statistics, public_statistics
 from dpltm.local.server import Messages, best_codebook, nearest_mean
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.masks import Mask
@@ -35,7 +34,7 @@ from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonRequest, Sche
 from dpltm.privacy.account import Account, check_private
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
-from dpltm.privacy.ledger import Book, Ledger
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Paid, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
@@ -128,56 +127,44 @@ def _claim_notes(options: EpsilonRequest) -> Iterator[str]:
 
 # --- Schemes --------------------------------------------------------------------------------------------------------
 
-MAX_STATISTICS_RECORDS = 7000
-"""Public records that statistics of features are taken from, at most: the first ones."""
+MAX_STATISTICS_RECORDS = 7000  # public records that statistics of features are taken from, at most: the first ones
 
 DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))
 """Directions of drawings for a codebook of less than this epsilon: best for 60,000 messages, by kmnist-7k alone."""
 
 
-def check_scheme_options(options: SchemeOptions) -> FixedPoint | None:
-    """Return how a value is written in bits; None for a codebook, which has none.
+def check_scheme_options(options: SchemeOptions) -> tuple[FixedPoint | None, float | None]:
+    """Return how a value is written in bits, and the epsilon of its label: None where a codebook has none, or it is public.
 
     Raises:
         InputError: options that are out of range, or contradict each other.
     """
     check_epsilon("epsilon", options.epsilon)
-    form = _fixed_point(options)
+    protocol, given = PROTOCOLS[options.protocol], ("alpha", "format", "label_epsilon")
+    if not protocol.of_bits:
+        protocol.check_options(name for name in given if getattr(options, name) is not None)
     if parse(options.features) is None:
         raise InputError("`features`: none leaves values as they are, whose scale differs; take unit")
-    if form is not None:
-        channel(options.protocol, form.length, options.epsilon or 0.0, options.alpha)
-        _label_epsilon(options)
-    return form
-
-
-def _fixed_point(options: SchemeOptions) -> FixedPoint | None:
-    protocol = PROTOCOLS[options.protocol]
     if not protocol.of_bits:
-        given = ("alpha", "format", "label_epsilon")
-        protocol.check_options(name for name in given if getattr(options, name) is not None)
-        return None
+        return None, None
     bits = parse_numbers("format", options.format or "0,0")
     if len(bits) != 2 or not all(part.is_integer() for part in bits):
         raise InputError(f"`format`: {options.format!r} is not of the form WHOLE,FRACTION, such as 4,5")
-    return FixedPoint(int(bits[0]), int(bits[1]))
-
-
-def _label_epsilon(options: SchemeOptions) -> float | None:
-    """Epsilon of the response that sends a label; None where labels are declared public."""
+    form = FixedPoint(int(bits[0]), int(bits[1]))
+    channel(options.protocol, form.length, options.epsilon or 0.0, options.alpha)
     if options.label_epsilon is None:
         raise InputError(
             "`label_epsilon` is missing: what the response that sends the label may spend, such as 1; or public, if labels"
             " are no secret"
         )
     if options.label_epsilon == "public":
-        return None
+        return form, None
     try:
-        value = float(options.label_epsilon)
+        label = float(options.label_epsilon)
     except ValueError:
         raise InputError(f"`label_epsilon`: {options.label_epsilon!r:.40} is neither a number nor public") from None
-    check_epsilon("label_epsilon", value)
-    return value
+    check_epsilon("label_epsilon", label)
+    return form, label
 
 
 def make_scheme(
@@ -197,7 +184,7 @@ def make_scheme(
         InputError: options that are out of range or contradict each other, records that the features cannot take, or that
             a release on record protects.
     """
-    form, epsilon = check_scheme_options(options), options.epsilon or 0.0
+    (form, label), epsilon = check_scheme_options(options), options.epsilon or 0.0
     lineage = ledger.declare_public(public, "a scheme of local privacy")
     choice, features = parse(options.features), options.features
     by_statistics = (isinstance(choice, Choice) and choice.channels) or options.components is not None
@@ -212,17 +199,10 @@ def make_scheme(
     if form is None:
         codebook = best_codebook(feature_map.features, public.classes, epsilon)
         return Scheme(feature_map, *no_statistics(feature_map), codebook, lineage)
-    label = _label_epsilon(options)
     bits = BitStrings(feature_map.features, public.classes, form, options.protocol, epsilon, options.alpha, label)
     rows = public.train.x[:MAX_STATISTICS_RECORDS]
     with progress.progress(f"statistics of features of {public.name}", len(rows)) as step:
-        return Scheme(feature_map, *public_statistics(feature_map, _batches(rows, step)), bits, lineage)
-
-
-def _batches(x: np.ndarray, step: Callable[[int], None]) -> Iterator[np.ndarray]:
-    for start in range(0, len(x), ROWS):
-        yield x[start : start + ROWS]
-        step(min(start + ROWS, len(x)))
+        return Scheme(feature_map, *public_statistics(feature_map, rows, step), bits, lineage)
 
 
 def scheme_notes(scheme: Scheme) -> list[str]:
@@ -253,14 +233,7 @@ def check_fits(scheme: Scheme, dataset: Dataset) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """One message of each record. See :class:`dpltm.privacy.release.Release`.
-
-    Attributes:
-        entry, lineage: of the messages, and of what they are made of.
-        scheme: how records are randomised.
-        dataset: the records.
-        progress: told how many records are encoded.
-    """
+    """One message of each record. See :class:`dpltm.privacy.release.Release`."""
 
     entry: Entry
     lineage: Lineage
@@ -274,12 +247,8 @@ class Encoding:
     def draw(self, secret: Secret, at: object) -> Iterator[np.ndarray]:
         """Yield some messages at a time, ``(n, record_bytes)`` uint8, in the order of the records.
 
-        Args:
-            secret: of the release; coins follow from it.
-            at: nothing: messages have no checkpoint.
-
         Guarantees:
-            Each message is ``scheme.answer.certified``-locally private.
+            Each message is ``scheme.answer.certified``-locally private, on coins that follow from the secret of the release.
         """
         del at
         train, coins = self.dataset.train, KeyedSource(secret.child("coins"))
@@ -327,18 +296,8 @@ def encoding(
 
 
 def encode(plan: Encoding, ledger: Ledger) -> Paid[np.ndarray]:
-    """Enter the release, and return it: its messages are made as they are asked for.
-
-    Args:
-        plan: of the messages.
-        ledger: of the owners, on which it was planned.
-    """
-
-    def planned(book: Book, known: Entry | None) -> Encoding:
-        del book, known
-        return plan
-
-    return pay(planned, ledger)
+    """Enter the release in the ledger on which it was planned; its messages are made as they are asked for."""
+    return pay(lambda *_: plan, ledger)
 
 
 def encoding_report(plan: Encoding, account: Account, delta: float) -> PrivacyReport:
@@ -365,19 +324,12 @@ COMPARED_ROWS, MIN_COMPARED_BYTES = 100, 64
 
 MODEL = "mlp:128"
 
-CHUNK = 512
-"""Records at a time when accuracy is measured: a few hundred of bits take a quarter of a gigabyte."""
+CHUNK = 512  # records at a time when accuracy is measured: a few hundred of bits take a quarter of a gigabyte
 
 
 @dataclass(frozen=True)
 class TicketScores:
-    """Accuracies of one ticket on public test records; None where they were not measured.
-
-    Attributes:
-        round, density: of the ticket.
-        accuracy: on the records as they are.
-        randomised: on the same, randomised as the private ones were.
-    """
+    """Accuracies of one ticket on public records, as they are and randomised like the private ones; None if not measured."""
 
     round: int
     density: float
@@ -392,8 +344,7 @@ class Learned:
     Attributes:
         records: messages in all files.
         spec: the network.
-        tickets: the dense network, and those of each pruning round.
-        scores: of each ticket.
+        tickets, scores: of the dense network, and of each pruning round.
         seconds: that training took.
         notes: what the figures of the scheme do not say.
     """
@@ -422,8 +373,7 @@ def learn(
         options: of the training.
         test: a dataset whose test split is public.
         progress: who watches.
-        checkpoints: where it is kept on the way, and what it goes on from. None of messages of a codebook, which take no
-            time.
+        checkpoints: where it is kept on the way; of messages of a codebook, which take no time, nothing is.
 
     Raises:
         InputError: messages that count twice; options that are out of range, or contradict each other or the scheme; test
@@ -518,7 +468,6 @@ def _trained(
     progress: Progress,
     checkpoints: Checkpoints,
 ) -> tuple[Ticket, ...]:
-    """A network on bits: the dense one alone, or it and its tickets."""
     labels = received.labels
     if options.rounds:
         with progress.progress(f"{config.rounds + 1} networks", config.steps) as step:

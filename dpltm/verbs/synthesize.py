@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.features.conventions import NORM
 from dpltm.features.inputs import Services, tensors
+from dpltm.features.normalisation import NORM
 from dpltm.features.setup import check_quantities
 from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.options import check_choices

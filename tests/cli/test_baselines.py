@@ -17,8 +17,8 @@ from dpltm.errors import InputError
 from dpltm.privacy.entry import Entry, lineage_from_json
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection
 from dpltm.tickets import checkpoint_files
-from dpltm.tickets.found import find_run
 from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.run import find_run
 from dpltm.tickets.workbench.trial import STAGES
 from dpltm.training.descent import NoisyGradients
 

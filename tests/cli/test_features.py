@@ -296,7 +296,7 @@ def test_networks_that_cannot_stand_in_front(turned_away):
     body = json.loads(path.read_text())
     path.write_text(json.dumps({**body, "lineage": {"entries": [], "heads": []}}))
     assert turned_away(*DENSE, "--epsilon", "1", "--features", "network:net") == (
-        "net/lineage.json: the digest does not match; damaged or changed"
+        "net/lineage.json: the digest does not match; it is damaged or was changed"
     )
     path.unlink()
     assert "lineage.json" in turned_away(*DENSE, "--epsilon", "1", "--features", "network:net")

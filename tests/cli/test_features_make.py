@@ -8,17 +8,16 @@ import json
 import pytest
 from safetensors import safe_open
 
-from dpltm.features.drawings import learning
-from dpltm.features.drawings.feature_map import UNITS
-from dpltm.features.photographs import learning as photographs
+from dpltm.features import drawings, photographs
+from dpltm.features.drawings import UNITS
 
 MAKE = ("features", "make", "drawings")
 
 
 @pytest.fixture(autouse=True)
 def _few_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "SAMPLE", 80)
-    monkeypatch.setattr(learning, "KINDS", 8)
+    monkeypatch.setattr(drawings, "SAMPLE", 80)
+    monkeypatch.setattr(drawings, "KINDS", 8)
     monkeypatch.setattr(photographs, "SAMPLE", 80)
     monkeypatch.setattr(photographs, "PATCHES", 2000)
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from dpltm.cli.main import run
-from dpltm.features.drawings import learning
+from dpltm.features import drawings
 from dpltm.gradients import linear_layer
 from gradient_cases import always
 from transcripts import Normal, Transcript, difference, fixed_randomness, listed, marked, printed, same, shown
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("FORCE_COLOR", "DPLTM_DEBUG", "RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(linear_layer, "kernel_for", always("float64"))  # not what is quickest here today
-    monkeypatch.setattr(learning, "SAMPLE", 960)
+    monkeypatch.setattr(drawings, "SAMPLE", 960)
     _write_files(work)
     return work
 

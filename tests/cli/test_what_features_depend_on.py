@@ -11,7 +11,7 @@ import pytest
 from dpltm.errors import ArtifactError
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import lineage_from_json
-from dpltm.tickets import feature_cache
+from dpltm.tickets import feature_files
 
 A, B = ("--dataset", "a.npz", "--classes", "3"), ("--dataset", "b.npz", "--classes", "3")
 FEW = ("--steps", "4", "--delta", "1e-4")
@@ -171,14 +171,14 @@ def test_a_run_of_all_stages_counts_the_network_in_front_before_it_starts(done, 
 
 def test_a_failure_that_could_be_seen_comes_before_the_budget(done, cli, monkeypatch):  # noqa: ARG001
     """With --centre the features without copies are needed too: where they cannot be made, nothing is spent."""
-    made = feature_cache._make
+    made = feature_files._make
 
     def full(path, split, found, copies, *more):
         if copies == 1 and len(split) == 150:
             raise ArtifactError("damaged")
         made(path, split, found, copies, *more)
 
-    monkeypatch.setattr(feature_cache, "_make", full)
+    monkeypatch.setattr(feature_files, "_make", full)
     options = ("--features", "unit", "--centre", "0.1", "--augment", "flip", "--epsilon", "1")
     assert cli(*DENSE, *B, "--model", "mlp", *options, "--out", "r").code == 2
     assert not list(Path().glob("r*"))

@@ -29,7 +29,7 @@ from torch import nn
 
 from dpltm import PrivateLoop
 from dpltm.cli.main import run
-from dpltm.features.drawings import learning
+from dpltm.features import drawings
 from dpltm.filters import FILTERS
 from dpltm.privacy import guards, ledger
 from dpltm.privacy.ledger import Ledger
@@ -306,7 +306,7 @@ def reader(
     monkeypatch.setenv("DPLTM_DATA", str(published))
     monkeypatch.setenv("COLUMNS", "125")
     monkeypatch.setitem(sys.modules, "huggingface_hub", FakeHub())
-    monkeypatch.setattr(learning, "SAMPLE", 960)
+    monkeypatch.setattr(drawings, "SAMPLE", 960)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     tables(tmp_path)
     return Reader(tmp_path, capfd)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dpltm.local.bit_strings import FixedPoint
 from dpltm.local.channels import WHOLE
+from dpltm.local.scheme import FixedPoint
 
 Retry = Callable[[np.ndarray, Any], np.ndarray]
 

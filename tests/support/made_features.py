@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ Tensors = dict[str, np.ndarray]
 
 SEALED = """
 import sys
-from {module} import learning
+import {module} as learning
 {fewer}
 learning.make(9, 1)  # what is imported on the way
 seen = []
@@ -32,12 +33,12 @@ for name in sorted(made):
 
 
 def check_made(
-    module: str, fewer: dict[str, int], monkeypatch: pytest.MonkeyPatch, drawn: str
+    learning: ModuleType, fewer: dict[str, int], monkeypatch: pytest.MonkeyPatch, drawn: str
 ) -> tuple[Tensors, list[str]]:
     """The seed decides every bit, in whatever process and beside whatever threads; no file, network or process is opened.
 
     Args:
-        module: that has ``learning``.
+        learning: the module that makes them.
         fewer: numbers of ``learning`` that make it quick.
         monkeypatch: of the test.
         drawn: name of a tensor that differs from seed to seed.
@@ -45,7 +46,6 @@ def check_made(
     Returns:
         What seed 3 gives in three steps, and what it told who watched.
     """
-    learning = import_module(f"{module}.learning")
     for name, number in fewer.items():
         monkeypatch.setattr(learning, name, number)
     notes: list[tuple[int, str]] = []
@@ -57,7 +57,7 @@ def check_made(
     finally:
         torch.set_num_threads(before)
     program = SEALED.format(
-        module=module, fewer="\n".join(f"learning.{name} = {number}" for name, number in fewer.items())
+        module=learning.__name__, fewer="\n".join(f"learning.{name} = {number}" for name, number in fewer.items())
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     seen, _, again = done.stdout.partition(b"\n")

@@ -36,7 +36,7 @@ import dpltm.cli
 import dpltm.records
 import dpltm.tickets
 from dpltm.features import normalisation
-from dpltm.local import bit_strings, channels, codebook
+from dpltm.local import channels, codebook, scheme
 from dpltm.privacy import selection
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
@@ -538,7 +538,7 @@ class Recorder:
 
             return send
 
-        self._around(bit_strings.BitStrings, "randomise", whole)
+        self._around(scheme.BitStrings, "randomise", whole)
         self._around(codebook.Codebook, "randomise", whole)
         self._around(channels.Response, "send", sent("response"))
         self._around(channels.Channel, "send", sent("bits"))

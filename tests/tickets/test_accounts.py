@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpltm.tickets.accounts import ledger_path
+from dpltm.tickets.ledger_file import ledger_path
 
 
 def test_a_link_to_a_file_has_the_ledger_of_the_file(tmp_path):

@@ -31,8 +31,7 @@ from dpltm.tickets.export import (
 )
 from dpltm.tickets.feature_files import Front
 from dpltm.tickets.store import problems
-from dpltm.tickets.ticket_set import load_ticket_set, private_path
-from dpltm.tickets.winner import save_winner
+from dpltm.tickets.ticket_set import load_ticket_set, private_path, save_winner
 from refusals import told
 from set_entries import DRAWN, LINEAGES, MOMENTS, entered
 

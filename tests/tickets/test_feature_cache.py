@@ -15,7 +15,7 @@ import pytest
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.progress import Silent
 from dpltm.records import load
-from dpltm.tickets.feature_cache import KEY, FeatureCache, _opened, cache_path
+from dpltm.tickets.feature_files import KEY, FeatureCache, _opened, cache_path
 
 FOUND = make_feature_map("scatter:2,3", (8, 8), (0.0, 16.0))
 

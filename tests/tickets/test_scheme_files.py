@@ -15,9 +15,8 @@ import torch
 
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import ChannelStatistics
-from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.local.codebook import Codebook
-from dpltm.local.scheme import Scheme
+from dpltm.local.scheme import BitStrings, FixedPoint, Scheme
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Entry, Lineage, to_json
@@ -264,7 +263,10 @@ def test_what_is_no_file():
     assert told(read_messages, Path("s"), SCHEME) == "s: cannot be read: Is a directory"
 
 
-DAMAGED, NO_MESSAGES = "its header is damaged", "not a document of format 'dpltm-messages'"
+DAMAGED, NO_MESSAGES = (
+    "the digest does not match; it is damaged or was changed",
+    "not a document of format 'dpltm-messages'",
+)
 LENGTH = "{size} bytes are not what its header says; cut short, or damaged"
 
 
@@ -274,7 +276,7 @@ LENGTH = "{size} bytes are not what its header says; cut short, or damaged"
     [
         *(({"records": value}, LENGTH) for value in (0, True, 9.0, None, 8, 10**30)),
         *(({"record_bytes": value}, LENGTH) for value in (6, "5")),
-        ({"saturated": 1}, DAMAGED),
+        ({"saturated": 1}, "unknown or missing key 'saturated'"),
         ({"digest": "0" * 64}, DAMAGED),
         ({"lineage": {"entries": [], "heads": [1]}}, "lineage: heads: "),
         ({"format": "dpltm-scheme"}, NO_MESSAGES),

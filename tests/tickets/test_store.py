@@ -12,8 +12,7 @@ from dpltm.privacy.entry import Lineage
 from dpltm.pruning.ticket_set import Winner
 from dpltm.tickets import store, ticket_set
 from dpltm.tickets.store import bundled_names, find_set, listing, problems, set_path, split_round
-from dpltm.tickets.ticket_set import is_bundled
-from dpltm.tickets.winner import save_winner
+from dpltm.tickets.ticket_set import is_bundled, save_winner
 from refusals import told
 from set_entries import DRAWN, SAID
 

@@ -43,8 +43,8 @@ def folder(tmp_path, original, monkeypatch):
 
 @pytest.fixture
 def edit(folder, raw):
-    """Changes keys of tickets.json, but not its digest, which is the last thing that is checked."""
-    return lambda **changes: raw.edit(folder / "tickets.json", signed=False, **changes)
+    """Changes keys of tickets.json, with the digest made right, unless ``signed`` is false: so it is not what tells."""
+    return lambda **changes: raw.edit(folder / "tickets.json", **changes)
 
 
 @pytest.fixture
@@ -157,8 +157,8 @@ def test_rows(edit, rows):
         assert refused() == "s/tickets.json: tickets is not a list of 1 to 10000 rounds"
     edit(tickets=rows[:3])
     assert refused() == "s/masks.safetensors: tensor '3/fc1.bias': found ((1,), 'uint8'), expected none"
-    edit(tickets=[*rows[:3], {**rows[3], "accuracy": 0.99}])
-    assert refused() == "s/tickets.json: the digest does not match; the description is damaged or was changed"
+    edit(tickets=[*rows[:3], {**rows[3], "accuracy": 0.99}], signed=False)
+    assert refused() == "s/tickets.json: the digest does not match; it is damaged or was changed"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,8 @@ def test_rows(edit, rows):
         ({"id": "0" * 64}, CHANGED.partition(": ")[2]),
         *(({key: 5}, f"{key}: {TEXT}") for key in ("id", "name", "created", "dpltm", "criterion")),
         ({"more": 1}, "unknown or missing key 'more'"),
-        *(({key: ...}, f"unknown or missing key {key!r}") for key in ("criterion", "lineage", "card", "digest")),
+        *(({key: ...}, f"unknown or missing key {key!r}") for key in ("criterion", "lineage", "card")),
+        ({"digest": ..., "signed": False}, "unknown or missing key 'digest'"),
         ({"model": 5}, "model 5 is not a text"),
         ({"classes": 0}, "model mlp:8: classes 0 is not between 1 and 100000"),
         ({"config": []}, "config is not an object"),
@@ -192,7 +193,7 @@ def test_another_id_of_the_predictors(edit):
 @pytest.mark.parametrize("key", ["config", "name", "features", "lineage", "parent", "tickets", "digest"])
 def test_deep_values(folder, edit, key):
     """Nested nearly as deep as Python reads: whatever looks at the value afterwards must not fall over it."""
-    edit(**{key: "@"})
+    edit(**{key: "@"}, signed=False)
     document = (folder / "tickets.json").read_text()
     for depth in (100, 700, 940, 980):
         for deep in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):

@@ -37,7 +37,7 @@ from dpltm.reports.comparison import Candidate, compare, unlike
 from dpltm.reports.subjects import number, section, text
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.comparison_files import baseline_lines, together
-from dpltm.tickets.found import FoundRun, candidate_of, find_run
+from dpltm.tickets.run import FoundRun, candidate_of, find_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.generate import generate

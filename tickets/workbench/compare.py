@@ -14,8 +14,8 @@ from dpltm.reports.comparison import compare
 from dpltm.tickets.comparison_files import markdown, table_csv
 from dpltm.tickets.curve_files import check_plot
 from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.found import candidate_of, find_run
 from dpltm.tickets.report_charts import against_epsilon, write_charts
+from dpltm.tickets.run import candidate_of, find_run
 from dpltm.tickets.sweep_report import is_sweep
 from dpltm.tickets.workbench.baselines import with_baselines
 

@@ -16,8 +16,8 @@ from dpltm.records.private_columns import Coder, load_unfinished
 from dpltm.records.ratings import at_hand
 from dpltm.records.schema import read_schema
 from dpltm.records.schema_draft import draft, public_records
-from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.files import check_free, check_writable, new_file
+from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.workbench.records import open_dataset
 
 

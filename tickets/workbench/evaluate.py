@@ -10,7 +10,7 @@ from dpltm.options.evaluate import EvaluateRequest
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records.files import TABLES
-from dpltm.tickets.accounts import ledger_of
+from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.as_in_training import as_in_training, schema_of
 from dpltm.tickets.workbench.opening import services

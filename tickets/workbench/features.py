@@ -13,9 +13,7 @@ import numpy as np
 import torch
 
 from dpltm.errors import InputError
-from dpltm.features.drawings import learning as drawings
-from dpltm.features.photographs import learning as photographs
-from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE, PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
+from dpltm.features import DRAWINGS_DIGEST, DRAWINGS_FILE, PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE, drawings, photographs
 from dpltm.options.datasets import MakeRequest
 from dpltm.progress import Progress
 from dpltm.tickets.files import check_free, new_file

@@ -13,9 +13,9 @@ from dpltm.privacy.entry import RECORD, Lineage
 from dpltm.progress import Progress
 from dpltm.pruning import DP_CRITERIA
 from dpltm.records import DatasetCache
-from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free
+from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.ticket_set import check_size, check_text, new_ticket_set, private_path, ticket_rows
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset

@@ -17,10 +17,9 @@ from dpltm.privacy.release import price
 from dpltm.progress import Progress
 from dpltm.records import DatasetCache, catalogue
 from dpltm.records.notes import bounds_notes
-from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.checkpoint_files import CheckpointFolder
-from dpltm.tickets.files import check_free, check_writable
-from dpltm.tickets.published import published
+from dpltm.tickets.files import check_free, check_writable, published
+from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.scheme_files import load_scheme, read_messages, save_learned, save_scheme, write_messages
 from dpltm.tickets.workbench.opening import feature_sources
 from dpltm.tickets.workbench.records import open_dataset

@@ -10,7 +10,7 @@ from dpltm.options.data import FeatureOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.progress import Progress
 from dpltm.records import Dataset
-from dpltm.tickets.feature_cache import FeatureCache
+from dpltm.tickets.feature_files import FeatureCache
 from dpltm.tickets.run import load_run
 
 

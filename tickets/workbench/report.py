@@ -33,10 +33,10 @@ from dpltm.reports.words import in_plain_words
 from dpltm.tickets import report_charts as charts
 from dpltm.tickets.curve_files import check_plot
 from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.found import FoundRun, find_run, is_run
 from dpltm.tickets.model_card import card_text, for_page, signed
 from dpltm.tickets.pictures import MAX_LAYERS, Picture, densities, first_layer, layer
 from dpltm.tickets.report_page import Page, Section, Table
+from dpltm.tickets.run import FoundRun, find_run, is_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.svg import Chart
 from dpltm.tickets.sweep_report import find_sweep, is_sweep

@@ -30,9 +30,9 @@ from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import scheduled_densities
 from dpltm.records import Dataset, DatasetCache
 from dpltm.records.checks import check_delta
-from dpltm.tickets.accounts import BESIDE
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.files import check_free, only_being_written, read_json, read_toml, write_json
+from dpltm.tickets.ledger_file import BESIDE
 from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset

@@ -15,12 +15,12 @@ from dpltm.privacy.release import price
 from dpltm.progress import Progress
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset, DatasetCache
-from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import new_folder
+from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set
-from dpltm.tickets.winner import last_winner
+from dpltm.tickets.ticket_set import last_winner
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.start import default_network

@@ -10,11 +10,10 @@ from dpltm.options.select import SelectRequest
 from dpltm.progress import Progress
 from dpltm.pruning.ticket_set import Winner
 from dpltm.records import DatasetCache
-from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.files import check_writable
+from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.store import find_set
-from dpltm.tickets.ticket_set import folder_of, is_bundled
-from dpltm.tickets.winner import last_winner, save_winner, winner_path
+from dpltm.tickets.ticket_set import folder_of, is_bundled, last_winner, save_winner, winner_path
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs.select import check_options, check_scored, draw_facts, plan, planned_report, select_public

@@ -38,10 +38,8 @@ from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.records import DatasetCache
-from dpltm.tickets.accounts import BESIDE
-from dpltm.tickets.files import read_toml
-from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.published import published
+from dpltm.tickets.files import published, read_toml
+from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.sweep_plot import Line, draw, over_steps
 from dpltm.tickets.workbench.records import open_dataset

@@ -10,9 +10,9 @@ from dpltm.errors import InputError, as_flags
 from dpltm.options.synthesize import SynthesizeRequest
 from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.progress import Progress
-from dpltm.tickets.accounts import ledger_of, ledger_path
 from dpltm.tickets.files import check_free, check_writable
-from dpltm.tickets.synthetic_files import check_name, write_synthetic
+from dpltm.tickets.ledger_file import ledger_of, ledger_path
+from dpltm.tickets.store import check_name, write_synthetic
 from dpltm.tickets.workbench.opening import free_name, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs.synthesize import Synthesis, settle

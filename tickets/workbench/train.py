@@ -17,14 +17,14 @@ from dpltm.progress import SILENT, Progress
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
 from dpltm.records.at_unit import check_per_unit
-from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.curve_files import new_picture
 from dpltm.tickets.files import new_folder
+from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.report_charts import over_steps, write_charts
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, split_round
-from dpltm.tickets.winner import load_winner
+from dpltm.tickets.ticket_set import load_winner
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.least_squares import NO_TICKET, is_least_squares

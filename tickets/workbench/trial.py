@@ -36,8 +36,7 @@ from dpltm.privacy.entry import to_json
 from dpltm.progress import SILENT
 from dpltm.records import DatasetCache
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
-from dpltm.tickets.files import MAX_JSON, parse_json, read_bytes, read_json, read_section, write_json
-from dpltm.tickets.published import published
+from dpltm.tickets.files import MAX_JSON, parse_json, published, read_bytes, read_json, read_section, write_json
 from dpltm.tickets.run import load_run
 from dpltm.tickets.scheme_files import load_scheme, read_messages
 from dpltm.tickets.store import find_set, split_round

@@ -15,9 +15,9 @@ from dpltm.options.tune import TuneRequest
 from dpltm.progress import Progress
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
-from dpltm.tickets.accounts import ledger_of
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable, new_file
+from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.store import find_set
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset

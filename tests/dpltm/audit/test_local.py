@@ -6,9 +6,9 @@ from unittest import mock
 import pytest
 
 from dpltm.audit.local import local_bound
-from dpltm.local.bit_strings import BitStrings, FixedPoint
 from dpltm.local.channels import Response
 from dpltm.local.codebook import Codebook
+from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.randomness.noise import FastSource
 from refusals import refused
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.features import normalisation
-from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.normalisation import SENSITIVITY, release_mean
+from dpltm.features.normalisation import NORM, SENSITIVITY, release_mean
 from dpltm.randomness.noise import FastSource
 
 HOSTILE = [0.0, 1.0, -1.0, 1e-30, 1e30, 65504.0, math.inf, -math.inf, math.nan]

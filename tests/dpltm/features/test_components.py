@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import make_feature_map, principal_components
+from dpltm.features.normalisation import NORM, principal_axes
 from refusals import refused
 from set_entries import LINEAGES
 
@@ -38,6 +38,12 @@ def test_the_same_public_records_give_the_same_signs():
 def test_as_many_as_there_are(count, most):
     x = torch.randn(most + 1 if most == 7 else 40, 10)
     assert refused(principal_components, x, count).startswith(f"`components`: {count} is not from 1 to {most}, ")
+
+
+def test_axes_without_spread_are_numbers_all_the_same():
+    units = torch.zeros(50, 1152)
+    units[:, :5] = torch.randn(50, 5, generator=torch.Generator().manual_seed(0))
+    assert all(part.half().isfinite().all() for part in vars(principal_axes(units, 400, 0.4, 1e-9)).values())
 
 
 def test_projected_features():

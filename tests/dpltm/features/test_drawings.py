@@ -1,23 +1,20 @@
-"""The encoder of drawings in front of a network: any image in, by a rule that looks at this image alone."""
+"""Drawings of a formula: what kinds are, that drawings of a kind are alike, and what the encoder makes of images."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import replace
-from importlib import resources
+import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Generator, Tensor
+from torch.nn import functional
 
-from dpltm.errors import DataError
-from dpltm.features import MAPS
-from dpltm.features.drawings.feature_map import Drawings, _bundled, as_drawings
-from dpltm.features.drawings.strokes import draw, draw_kinds
+from dpltm.features.drawings import SIDE, STROKES, Kinds, as_drawings, draw, draw_kinds
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.registry import DRAWINGS_DIGEST, DRAWINGS_FILE
-from made_features import damage
-from refusals import refused
 
 
 def drawing() -> torch.Tensor:
@@ -70,37 +67,6 @@ def test_a_tall_image_keeps_its_proportions():
     assert made[:, 11:17].mean() == 1
 
 
-@pytest.mark.parametrize("shape", [(7, 28), (28, 5, 3), (28, 28, 2), (28, 28, 4), (784,), (2, 3, 4, 5)])
-def test_what_is_no_such_image(shape):
-    assert refused(lambda: make_feature_map("drawings", shape, (0.0, 1.0)).features).startswith(
-        "`features`: drawings takes images"
-    )
-
-
-def test_values_that_may_be_negative_are_as_bright():
-    x = np.random.default_rng(0).integers(0, 256, (5, 28, 28)).astype(np.float32)
-    plain, signed = (make_feature_map("drawings", (28, 28), bounds) for bounds in ((0.0, 255.0), (-1.0, 1.0)))
-    torch.testing.assert_close(signed(x / 127.5 - 1), plain(x), rtol=0, atol=1e-3)
-
-
-def test_fewer_directions_are_the_first_of_them():
-    x = np.random.default_rng(0).integers(0, 256, (4, 28, 28)).astype(np.uint8)
-    many, few = (Drawings(count, (28, 28))(torch.from_numpy(x / 255).float()) for count in (400, 30))
-    torch.testing.assert_close(few, many[:, :30])
-
-
-def test_the_encoder_is_part_of_the_id():
-    found = make_feature_map("drawings", (28, 28), (0.0, 255.0))
-    kind = replace(MAPS["drawings"], digest="0" * 64)
-    assert replace(found, base=kind.choice()).id != found.id
-
-
-def test_what_is_bundled_is_what_the_digest_says():
-    body = resources.files("dpltm.features").joinpath(DRAWINGS_FILE).read_bytes()
-    assert hashlib.sha256(body).hexdigest() == DRAWINGS_DIGEST
-    assert len(body) <= 2 * 2**20
-
-
 def test_it_tells_apart_drawings_that_it_has_not_seen():
     """One drawing of each of 200 new kinds is known, some kinds hardly different; of another drawing of each, the nearest
     known one says the kind. Half a percent would be right by chance."""
@@ -116,9 +82,57 @@ def test_it_tells_apart_drawings_that_it_has_not_seen():
     assert right["drawings"] > 1.4 * max(right["scatter"], right["unit"])
 
 
-@pytest.mark.parametrize("what", ["changed", "gone"])
-def test_a_damaged_encoder_is_refused(what, tmp_path, monkeypatch):
-    damage(DRAWINGS_FILE, what, tmp_path, monkeypatch)
-    _bundled.cache_clear()
-    with pytest.raises(DataError, match="is not what was bundled; install dpltm again"):
-        make_feature_map("drawings", (28, 28), (0.0, 255.0))  # before anything is computed, or spent
+def seeded(seed: int) -> Generator:
+    return Generator().manual_seed(seed)
+
+
+def repeated(kinds: Kinds, times: int) -> Kinds:
+    return kinds[torch.arange(len(kinds)).repeat_interleave(times)]
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_every_drawing_has_ink_and_paper(seed):
+    generator = seeded(seed)
+    images = draw(draw_kinds(16, generator), generator)
+    assert images.shape == (16, 1, SIDE, SIDE)
+    assert images.min() >= 0
+    assert images.max() <= 1
+    assert (images.amax((1, 2, 3)) > 0.25).all(), "ink; the faintest of 30,000 drawings has 0.52"
+    assert (images.amin((1, 2, 3)) < 0.25).all(), (
+        "paper; where four thick strokes cover most of it, 0.02 was the most seen"
+    )
+
+
+def test_the_seed_decides_all_of_it():
+    first, again, other = (draw(draw_kinds(8, generator), generator) for generator in map(seeded, (3, 3, 4)))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_kinds_have_one_to_four_strokes():
+    counts = draw_kinds(4000, seeded(0)).there.sum(1).bincount(minlength=STROKES + 1)
+    assert counts[0] == 0
+    share = counts[1:] / 4000
+    assert torch.allclose(share, torch.tensor([0.2, 0.35, 0.27, 0.18]), atol=4 * math.sqrt(0.25 / 4000))
+
+
+def test_pairs_differ_in_one_stroke():
+    kinds = draw_kinds(40, seeded(1), alike=0.5)
+    assert torch.equal(kinds.there[:10], kinds.there[10:20])
+    differs = torch.zeros(10, STROKES, dtype=torch.bool)
+    for field in fields(kinds):
+        values: Tensor = getattr(kinds, field.name)
+        differs |= (values[:10] != values[10:20]).view(10, STROKES, -1).any(2)
+    assert torch.equal(differs.sum(1), torch.ones(10, dtype=torch.long))
+    assert (differs & kinds.there[:10]).any(1).all(), "the stroke that differs is one that is drawn"
+
+
+def test_drawings_of_a_kind_are_alike():
+    """Blurred, most are nearer to another drawing of their kind than to any of 19 other kinds; by chance 5 % would be."""
+    generator = seeded(2)
+    images = draw(repeated(draw_kinds(20, generator, alike=0.0), 10), generator)
+    blurred = functional.normalize(functional.avg_pool2d(images, 4).flatten(1) - 0.1, dim=1)
+    likeness = (blurred @ blurred.T).fill_diagonal_(-1.0)
+    kind = torch.arange(20).repeat_interleave(10)
+    share = float((kind[likeness.argmax(1)] == kind).float().mean())
+    assert 0.5 < share < 1.0

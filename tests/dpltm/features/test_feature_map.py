@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import (
     FeatureMap,
     FrozenNetwork,
@@ -17,8 +16,8 @@ from dpltm.features.feature_map import (
     make_feature_map,
     principal_components,
 )
-from dpltm.features.normalisation import ChannelStatistics
-from dpltm.features.scattering import Scattering
+from dpltm.features.normalisation import NORM, ChannelStatistics
+from dpltm.features.transforms import Scattering
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage
 from refusals import refused

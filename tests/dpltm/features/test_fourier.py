@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.features.normalisation import NORM
 from dpltm.features.transforms import FourierFeatures
 from refusals import refused
 
@@ -49,7 +49,7 @@ def directions(count: int, values: int) -> np.ndarray:
 )
 def test_the_definition_record_by_record(text, shape, bounds):
     found = make_feature_map(text, shape, bounds)
-    count, gamma = found.base.values
+    count, gamma = found.base.parts[0][1]
     x = np.random.default_rng(1).uniform(bounds[0] - 2, bounds[1] + 2, (7, *shape))  # some saturate
     drawn = directions(count // 2, math.prod(shape) + 1)
     for record, features in zip(x, found(x).double().numpy(), strict=True):

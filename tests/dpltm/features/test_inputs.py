@@ -8,7 +8,7 @@ import pytest
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.inputs import MemoryFeatures, Services
 from dpltm.records import copies_of, from_arrays
-from dpltm.tickets.feature_cache import FeatureCache
+from dpltm.tickets.feature_files import FeatureCache
 
 MAP = make_feature_map("unit:2", (4, 4), (0.0, 255.0))
 

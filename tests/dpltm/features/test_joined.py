@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.features import JoinedChoice, parse
-from dpltm.features.conventions import NORM
+from dpltm.features import Choice, parse
 from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.features.normalisation import NORM
 from dpltm.tickets.feature_files import read_map, write_map
 from refusals import refused
 
@@ -45,7 +45,7 @@ def test_each_part_gets_the_values_that_it_takes():
 
 def test_what_the_option_says():
     found = parse("scatter+drawings:7")
-    assert isinstance(found, JoinedChoice)
+    assert isinstance(found, Choice)
     assert (found.text, found.takes, found.channels) == ("scatter:2,8+drawings:7", "image", False)
     assert parse("unit+wavelets").takes == "signal"
     assert parse("unit+fourier").takes == "any"

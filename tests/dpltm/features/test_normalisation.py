@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dpltm.features.conventions import NORM
-from dpltm.features.normalisation import ChannelStatistics, GroupNormalisation, fixed_norm
+from dpltm.features.normalisation import NORM, ChannelStatistics, GroupNormalisation, fixed_norm
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:

@@ -1,21 +1,37 @@
-"""The dictionary of painted scenes in front of a network: any image in, by a rule that looks at this image alone."""
+"""Painted scenes: the seed decides all of them, and leaves hide what is behind them; what patches of them say of images."""
 
 from __future__ import annotations
-
-import hashlib
-from importlib import resources
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Generator
 
-from dpltm.errors import DataError
+from dpltm.features import photographs
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.photographs.feature_map import Photographs, _bundled, as_photographs
-from dpltm.features.photographs.learning import draw_views
-from dpltm.features.registry import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
-from made_features import damage
-from refusals import refused
+from dpltm.features.photographs import (
+    CANVAS,
+    PATCH,
+    SIDE,
+    SIZE,
+    TEXTURES,
+    _dictionary,
+    _draw_colours,
+    _draw_leaves,
+    _draw_textures,
+    _paint,
+    _patches,
+    as_photographs,
+    draw_views,
+    units_of,
+)
+
+
+@pytest.fixture(autouse=True)
+def _few_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(photographs, "PATCHES", 2000)
 
 
 def images(*shape: int) -> np.ndarray:
@@ -32,51 +48,10 @@ def test_an_image_of_the_size_is_taken_as_it_is():
     assert torch.equal(as_photographs(x), x.permute(0, 3, 1, 2))
 
 
-@pytest.mark.parametrize("shape", [(8, 8), (8, 13, 3), (28, 28, 1), (32, 32, 3), (64, 64, 3), (64, 48)])
-def test_any_size_is_taken(shape):
-    features = make_feature_map("photographs:20", shape, (0.0, 255.0))(
-        np.concatenate([images(2, *shape), np.zeros((1, *shape), np.uint8)])
-    )
-    assert features.shape == (3, 20)
-    assert features.isfinite().all()
-
-
 def test_the_mirror_image_says_the_same():
     x = images(3, 32, 32, 3)
     found = make_feature_map("photographs", (32, 32, 3), (0.0, 255.0))
     torch.testing.assert_close(found(x), found(x[:, :, ::-1].copy()), rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("shape", [(7, 28), (28, 5, 3), (28, 28, 2), (28, 28, 4), (784,), (2, 3, 4, 5)])
-def test_what_is_no_such_image(shape):
-    assert refused(lambda: make_feature_map("photographs", shape, (0.0, 1.0)).features).startswith(
-        "`features`: photographs takes images"
-    )
-
-
-def test_two_colours_are_refused_in_words():
-    assert refused(lambda: make_feature_map("photographs", (28, 28, 2), (0.0, 1.0)).features) == (
-        "`features`: photographs takes images of 8 by 8 pixels or more, in grey or in three colours, and these are 28 by 28"
-        " in 2; take unit"
-    )
-
-
-def test_values_that_may_be_negative_are_as_bright():
-    x = images(5, 32, 32, 3).astype(np.float32)
-    plain, signed = (make_feature_map("photographs", (32, 32, 3), bounds) for bounds in ((0.0, 255.0), (-1.0, 1.0)))
-    torch.testing.assert_close(signed(x / 127.5 - 1), plain(x), rtol=0, atol=1e-3)
-
-
-def test_fewer_directions_are_the_first_of_them():
-    x = torch.from_numpy(images(4, 32, 32, 3) / 255).float()
-    many, few = (Photographs(count, (32, 32, 3))(x) for count in (400, 30))
-    torch.testing.assert_close(few, many[:, :30])
-
-
-def test_what_is_bundled_is_what_the_digest_says():
-    body = resources.files("dpltm.features").joinpath(PHOTOGRAPHS_FILE).read_bytes()
-    assert hashlib.sha256(body).hexdigest() == PHOTOGRAPHS_DIGEST
-    assert len(body) <= 4 * 2**20
 
 
 def test_it_tells_apart_scenes_that_it_has_not_seen():
@@ -91,9 +66,82 @@ def test_it_tells_apart_scenes_that_it_has_not_seen():
     assert right["photographs"] > 20
 
 
-@pytest.mark.parametrize("what", ["changed", "gone"])
-def test_a_damaged_dictionary_is_refused(what, tmp_path, monkeypatch):
-    damage(PHOTOGRAPHS_FILE, what, tmp_path, monkeypatch)
-    _bundled.cache_clear()
-    with pytest.raises(DataError, match=r"photographs\.safetensors, which comes with dpltm, is not what was bundled"):
-        make_feature_map("photographs", (32, 32, 3), (0.0, 255.0))
+def seeded(seed: int) -> Generator:
+    return Generator().manual_seed(seed)
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_every_view_is_an_image(seed):
+    views = draw_views(6, 2, seeded(seed))
+    assert views.shape == (12, 3, SIDE, SIDE)
+    assert views.min() >= 0
+    assert views.max() <= 1
+
+
+def test_the_seed_decides_all_of_it():
+    first, again, other = (draw_views(4, 1, seeded(seed)) for seed in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_textures_have_one_mean_and_variance():
+    textures = _draw_textures(seeded(1))
+    assert textures.shape == (TEXTURES, CANVAS, CANVAS)
+    torch.testing.assert_close(textures.mean((1, 2)), torch.zeros(TEXTURES), rtol=0, atol=1e-4)
+    torch.testing.assert_close(textures.flatten(1).std(1), torch.ones(TEXTURES), rtol=0, atol=1e-4)
+
+
+def test_sizes_are_within_their_range():
+    sizes = _draw_leaves((50, 20), (0.1, 0.9), 1.0, seeded(2)).size
+    assert sizes.min() > 0.0999
+    assert sizes.max() < 0.9001
+    assert (sizes < 0.3).float().mean() > 0.5, "small ones are more"
+
+
+def test_a_leaf_hides_what_is_behind_it_and_nothing_beside_it():
+    leaves = _draw_leaves((1, 1), (0.3, 0.3001), 0.0, seeded(5))
+    colours = _draw_colours(1, 1, seeded(6))
+    black, white = (
+        _paint(torch.full((1, 3, CANVAS, CANVAS), value), leaves, colours, torch.zeros(TEXTURES, CANVAS, CANVAS))
+        for value in (0.0, 1.0)
+    )
+    differs = (white - black)[0, 0]
+    assert differs[CANVAS // 2, CANVAS // 2] < 0.01
+    assert differs[0, 0] > 0.99
+
+
+def test_patches_have_no_mean_and_one_contrast():
+    images = torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    taken = _patches(images, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(taken.mean(1), torch.zeros(2000), rtol=0, atol=1e-5)
+    assert (taken.square().mean(1) < 1).all()
+    assert (taken.square().mean(1) > 0.8).all()  # the variance of uniform noise, 1/12, over itself and 0.01
+
+
+def test_units_are_those_of_the_definition():
+    """Patch by patch, in the words of the module: contrast, comparison, threshold, means of four quarters, both ways."""
+    generator = torch.Generator().manual_seed(2)
+    image, filters = torch.rand(3, 8, 8, generator=generator), torch.randn(4, 3, PATCH, PATCH, generator=generator)
+    filters, offset = filters - filters.mean((1, 2, 3), keepdim=True), torch.randn(4, generator=generator)
+    total = torch.zeros(8, 2, 2)
+    for seen in (image, image.flip(2)):
+        units = torch.zeros(8, 3, 3)
+        for row in range(3):
+            for column in range(3):
+                patch = seen[:, row : row + PATCH, column : column + PATCH]
+                patch = (patch - patch.mean()) / (patch.var(correction=0) + 0.01).sqrt()
+                like = (filters * patch).sum((1, 2, 3)) - offset
+                least = 0.4 * like.square().mean().sqrt()
+                units[:, row, column] = torch.cat([like - least, -like - least]).clamp_min(0)
+        for row in range(2):
+            for column in range(2):
+                total[:, row, column] += units[:, row : row + 2, column : column + 2].mean((1, 2)) / 2
+    torch.testing.assert_close(units_of(image[None], filters, offset)[0], total.flatten(), rtol=1e-4, atol=1e-4)
+
+
+def test_filters_compare_whitened_patches():
+    generator = torch.Generator().manual_seed(3)
+    taken = _patches(torch.rand(40, 3, 32, 32, generator=generator), generator)
+    filters, offset = _dictionary(taken, 2, generator)
+    torch.testing.assert_close(filters.sum((1, 2, 3)), torch.zeros(SIZE), rtol=0, atol=1e-3)
+    torch.testing.assert_close(taken.mean(0) @ filters.flatten(1).T, offset, rtol=0, atol=1e-3)

@@ -126,7 +126,7 @@ def test_what_a_kind_says_of_itself(kind: MapKind):
         values = [other.default for other in kind.parameters]
         for value in (parameter.low, parameter.high):
             values[place] = value
-            assert kind.choice(*values).values == tuple(values)
+            assert kind.choice(*values).parts == ((kind, tuple(values)),)
         for value in (parameter.low - 1, parameter.high + 1):
             values[place] = value
             message = refused(kind.choice, *values)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpltm.features.scattering import Scattering
+from dpltm.features.transforms import Scattering
 from refusals import refused
 
 

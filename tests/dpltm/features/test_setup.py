@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dpltm.features.conventions import NORM
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
 from dpltm.features.inputs import network_inputs
+from dpltm.features.normalisation import NORM
 from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask

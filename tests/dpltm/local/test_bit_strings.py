@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.local.bit_strings import BitStrings, FixedPoint
-from dpltm.local.protocols import BIT_PROTOCOLS, WITH_ALPHA
+from dpltm.local import BIT_PROTOCOLS, WITH_ALPHA
+from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.local.server import network_inputs
 from dpltm.randomness.noise import FastSource, SecureSource
 from refusals import refused
@@ -158,4 +158,4 @@ def test_certified_is_that_of_bits_and_label():
     assert np.array_equal(answer.labels(rows), labels)
     assert (answer.nominal, answer.certified) == (0.1, pytest.approx(0.1))
     message = refused(made, classes=65_537, label_epsilon=None)
-    assert message == "Expected 65537 categories from 2 to 65536", "a label is two bytes"
+    assert message == "Expected 3 values >= 1 and 65537 classes from 2 to 65536", "a label is two bytes"

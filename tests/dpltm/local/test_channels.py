@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from dpltm.local import BIT_PROTOCOLS, PROTOCOLS, WITH_ALPHA
 from dpltm.local.channels import WHOLE, Bit, Channel, channel, log_ratio
-from dpltm.local.protocols import BIT_PROTOCOLS, PROTOCOLS, WITH_ALPHA
 from dpltm.randomness.noise import FastSource
 from local_channels import Words
 from refusals import refused

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dpltm.local.bit_strings import FixedPoint
+from dpltm.local.scheme import FixedPoint
 from local_channels import decoded
 from refusals import refused
 

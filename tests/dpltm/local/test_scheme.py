@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.features.feature_map import make_feature_map
-from dpltm.local.bit_strings import BitStrings, FixedPoint
-from dpltm.local.scheme import Scheme, no_statistics, public_statistics
+from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, no_statistics, public_statistics
 from dpltm.randomness.noise import FastSource
 from local_channels import decoded
 from refusals import refused
@@ -74,13 +73,12 @@ def test_the_id_is_another_with_anything_that_changes_messages():
 # --- statistics ---
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=5))
-def test_statistics_are_mean_and_deviation_however_they_are_read(sizes):
-    x, start, batches = images(sum(sizes)), 0, []
-    for size in sizes:
-        batches.append(x[start : start + size])
-        start += size
-    mean, deviation = public_statistics(MAP, iter(batches))
+@given(st.integers(1, 45), st.integers(1, 9))
+def test_statistics_are_mean_and_deviation_however_they_are_read(count, rows):
+    x = images(count)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpltm.local.scheme.ROWS", rows)
+        mean, deviation = public_statistics(MAP, x)
     values = MAP(x).double().numpy()
     np.testing.assert_allclose(mean, values.mean(0), rtol=1e-5, atol=1e-5)
     plain = values.std(0)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.local.bit_strings import BitStrings, FixedPoint
+from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.local.server import Messages, network_inputs
 from dpltm.randomness.noise import FastSource
 

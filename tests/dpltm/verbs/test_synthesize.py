@@ -21,7 +21,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.records import Dataset, from_arrays, load
 from dpltm.records.notes import feature_notes
-from dpltm.tickets.synthetic_files import write_synthetic
+from dpltm.tickets.store import write_synthetic
 from dpltm.verbs.synthesize import Synthesis, settle
 from refusals import refused
 from stage_cases import records
