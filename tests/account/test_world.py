@@ -43,7 +43,7 @@ def judge(counts, histories):
 
 
 def test_no_figure_is_below_the_truth_and_plain_ones_are_equal():
-    judge(check(500), 500)
+    judge(check(250), 250)
 
 
 @pytest.mark.long

@@ -153,9 +153,12 @@ def test_a_record_without_a_usable_gradient_changes_only_the_counter(name):
             if victim.kind.tokens and poison == "nan feature":
                 continue
             x, y, good = poisoned(victim, poison)
-            result, absent = (victim.gradients.filtered_sum(x, y, filter, present) for present in (None, good))
-            assert (result.skipped, absent.skipped) == (4, 0)
-            sums += [result.values, absent.values]
+            result = victim.gradients.filtered_sum(x, y, filter)
+            assert result.skipped == 4
+            sums.append(result.values)
+        absent = victim.gradients.filtered_sum(x, y, filter, good)
+        assert absent.skipped == 0
+        sums.append(absent.values)
         assert all(torch.equal(sums[0], other) for other in sums[1:])
         without = victim.gradients.filtered_sum(x[good], y[good], filter)
         assert without.skipped == 0

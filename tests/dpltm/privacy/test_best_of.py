@@ -57,7 +57,7 @@ def test_in_words():
 
 
 def test_more_trainings_cost_more_either_way():
-    told = [notes_of(trainings(*[3.0] * count)) for count in (2, 3, 6)]
+    told = [notes_of(trainings(*[3.0] * count), "rdp") for count in (2, 3, 6)]
     for place in (0, 1):
         costs = [figures(notes[place])[0] for notes in told]
         assert costs == sorted(set(costs))
@@ -66,8 +66,8 @@ def test_more_trainings_cost_more_either_way():
 def test_a_search_is_priced_at_the_costliest_whatever_the_order():
     """Two of one noise that together come to the same epsilon would have the same score, and so the same price."""
     costly, cheap = trainings(1.5), trainings(6.0)
-    (told,) = {figures(notes_of(entries)[1])[0] for entries in (costly + cheap, cheap + costly)}
-    lower, upper = (figures(notes_of(pair)[1])[0] for pair in (cheap * 2, costly * 2))
+    (told,) = {figures(notes_of(entries, "rdp")[1])[0] for entries in (costly + cheap, cheap + costly)}
+    lower, upper = (figures(notes_of(pair, "rdp")[1])[0] for pair in (cheap * 2, costly * 2))
     assert lower < 0.5 * told
     assert told == pytest.approx(upper, rel=0.05)
 

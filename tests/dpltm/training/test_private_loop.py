@@ -396,74 +396,45 @@ def test_frozen_parameters_get_no_gradient_and_do_not_change():
 
 # Bad input
 
-DELTA = "is not between 0 and 1/n = 0.025 for 40 records; take one well below it"
-MORE = "is not between 0 and 1/n, since there are more records than the 20 declared; take one well below it"
-ROWS = "not a tensor or an array of numbers, a row a record"
 X, Y = toy_data()
-RECORDS = "is not between 0 and the 40 records"
 NOTHING = Mask({name: torch.zeros(p.shape, dtype=torch.bool) for name, p in toy_model().named_parameters()})
 BAD: list[tuple[dict[str, Any], str]] = [
-    (
-        {"loss": functional.cross_entropy},
-        "loss: shape (), expected one value for each of 11 records; use reduction='none'",
-    ),
-    (
-        {"mask": NOTHING, "provenance": "data-free"},
-        "mask: prunes every parameter that is not frozen, so there is nothing to train",
-    ),
+    ({"loss": functional.cross_entropy}, "loss: shape ()"),
+    ({"mask": NOTHING, "provenance": "data-free"}, "mask: prunes every parameter"),
     ({"model": nn.Flatten()}, "model: has no parameters"),
-    ({"batch_size": 41}, f"`batch_size`: 41 {RECORDS}"),
     ({"batch_size": 21, "records": 20}, "`batch_size`: 21 is not between 0 and the 20 records"),
-    ({"batch_size": 0}, f"`batch_size`: 0 {RECORDS}"),
-    ({"batch_size": math.nan}, f"`batch_size`: nan {RECORDS}"),
-    ({"delta": 0.0}, f"`delta`: 0 {DELTA}"),
-    ({"delta": 1 / 40}, f"`delta`: 0.025 {DELTA}"),
-    ({"delta": 1 / 30, "records": 20}, f"`delta`: {1 / 30:g} {MORE}"),
-    ({"delta": math.nan}, f"`delta`: nan {DELTA}"),
+    *(({"batch_size": value}, f"`batch_size`: {value:g} ") for value in (41, 0, math.nan)),
+    *(({"delta": value}, f"`delta`: {value:g} ") for value in (0.0, 1 / 40, math.nan)),
+    ({"delta": 1 / 30, "records": 20}, f"`delta`: {1 / 30:g} "),
     ({"epsilon": 1.0}, "`noise_multiplier`, `epsilon`: give one of them"),
     ({"noise_multiplier": None}, "`noise_multiplier`, `epsilon`: give one of them"),
-    *(
-        ({"noise_multiplier": None, "epsilon": value}, f"`epsilon`: {value:g} is not a positive number up to 10000")
-        for value in (0.0, -1.0, math.nan, math.inf)
-    ),
-    *(
-        ({"noise_multiplier": value}, f"`noise_multiplier`: {value:g} is not a number from 0 to 1e+06")
-        for value in (-1.0, math.nan, math.inf)
-    ),
-    (
-        {"data": (torch.zeros(40, 5), torch.zeros(39, dtype=torch.long))},
-        "x, y: 40 records and 39 labels; give one label a record",
-    ),
-    ({"adjacency": "substitution"}, "`adjacency`: 'substitution' is not one of add-remove, replace-one"),
-    ({"steps": 0}, "`steps`: 0 is not a positive whole number"),
-    ({"physical_batch": 0}, "`physical_batch`: 0 is not a positive whole number"),
+    *(({"noise_multiplier": None, "epsilon": value}, f"`epsilon`: {value:g} ") for value in (0.0, math.nan, math.inf)),
+    *(({"noise_multiplier": value}, f"`noise_multiplier`: {value:g} ") for value in (-1.0, math.nan, math.inf)),
+    ({"data": (torch.zeros(40, 5), torch.zeros(39, dtype=torch.long))}, "x, y: 40 records and 39 labels"),
+    ({"adjacency": "substitution"}, "`adjacency`: 'substitution' "),
+    ({"steps": 0}, "`steps`: 0 "),
+    ({"steps": 10**12}, "`steps`: 1,000,000,000,000 "),
+    ({"physical_batch": 0}, "`physical_batch`: 0 "),
+    ({"records": 0}, "`records`: 0 "),
+    ({"records": 10.5}, "`records`: 10.5 "),
     ({"epsilonn": 1.0}, "`epsilonn`: no such option; did you mean `epsilon`?"),
-    ({"steps": 10**12}, "`steps`: 1,000,000,000,000 is more than 100,000,000; ask for fewer"),
-    ({"records": 0}, "`records`: 0 is not a positive whole number"),
-    ({"records": 10.5}, "`records`: 10.5 is of type float, not int"),
+    *(({name: "many"}, f"`{name}`: 'many' ") for name in ("batch_size", "delta", "epsilon", "records")),
+    ({"batch_size": None}, "`batch_size` is missing"),
     *(
-        ({name: "many"}, f"`{name}`: 'many' is of type str, not {kind}")
-        for name, kind in {"batch_size": "float", "delta": "float", "epsilon": "float", "records": "int"}.items()
-    ),
-    (
-        {"batch_size": None},
-        "`batch_size` is missing: Expected records a step; each enters with probability `batch_size`",
-    ),
-    *(
-        ({name: 3}, f"`{name}`: of type int, not a")
+        ({name: 3}, f"`{name}`: of type int")
         for name in ("model", "loss", "ledger", "filter", "mask", "prepare", "sampling")
     ),
-    ({"data": (None, Y)}, f"`x`: of type NoneType, {ROWS}"),
-    ({"data": ([[1.0], [1.0, 2.0]], Y)}, f"`x`: of type list, {ROWS}"),
-    ({"data": (X, "labels")}, f"`y`: of type str, {ROWS}"),
+    ({"data": (None, Y)}, "`x`: of type NoneType"),
+    ({"data": ([[1.0], [1.0, 2.0]], Y)}, "`x`: of type list"),
+    ({"data": (X, "labels")}, "`y`: of type str"),
 ]
+"""By option and value, for the most part."""
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
 def test_what_is_refused_costs_nothing(changes, message):
     ledger = Ledger()
-    said = refused(lambda: make(**{"ledger": ledger, **changes}))
-    assert said.startswith(message) if message.endswith((" a", "`batch_size`")) else said == message
+    assert refused(lambda: make(**{"ledger": ledger, **changes})).startswith(message)
     assert ledger.entries == ()
 
 
