@@ -167,6 +167,22 @@ def filters_for(size: float) -> list[Filter]:
     ]
 
 
+def toy_data(records: int = 40, features: int = 5) -> tuple[Tensor, Tensor]:
+    """Records of three classes."""
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(records, features, generator=generator), torch.randint(0, 3, (records,), generator=generator)
+
+
+def some_mask(model: nn.Module, density: float = 0.6) -> Mask:
+    """The same at every call."""
+    return random_mask(model, density, torch.Generator().manual_seed(4))
+
+
+def flat(model: nn.Module) -> Tensor:
+    """All parameters in one row."""
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
 # Trying a network out.
 
 REMEDY = (

@@ -1,6 +1,7 @@
 """The certified accountant, against published figures, closed forms and numerical integration of the mechanisms."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -346,6 +347,39 @@ def test_non_private_is_infinite(event):
 
 
 # Bad inputs.
+
+
+NO_NUMBER = (0.0, -1.0, math.nan, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (
+            training(3, 1.0),
+            {
+                "sampling_rate": (0.0, -0.1, 1.1, math.nan),
+                "steps": (0, -1, 3.0, True, 10**12),
+                "noise_multiplier": NO_NUMBER[1:],
+                "sensitivity": NO_NUMBER,
+                "nominal_sensitivity": NO_NUMBER,
+            },
+        ),
+        (GaussianRelease(1.0), {"noise_multiplier": NO_NUMBER, "sensitivity": NO_NUMBER}),
+        (LaplaceRelease(1.0), {"scale": NO_NUMBER, "sensitivity": NO_NUMBER}),
+        (selection(0.5), {"eps1": (*NO_NUMBER, 0.6), "certified_epsilon": (0.0, -1.0, math.nan, 0.4)}),
+        (RandomizedResponse(0.5, 3), {"epsilon": NO_NUMBER, "categories": (1, 0, -3), "adjacency": ("add-remove",)}),
+        (Guarantee(0.5), {"epsilon": NO_NUMBER, "delta": (-0.1, 1.0, math.nan)}),
+        (Mechanism(), {"adjacency": ("substitution", "", None)}),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_mechanisms_that_there_are_not(good, bad):
+    """Each field by itself: what no accountant could price is never entered."""
+    for field, values in bad.items():
+        for value in values:
+            with pytest.raises(InputError, match=field):
+                replace(good, **{field: value})
 
 
 @pytest.mark.parametrize("delta", [0, 1, -0.1, 1.5, math.nan, math.inf])

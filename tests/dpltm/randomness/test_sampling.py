@@ -45,29 +45,6 @@ def test_indices_rise_without_repeats_and_are_in_range(seed, records, rate):
     assert not len(taken) or (taken[0] >= 0 and taken[-1] < records)
 
 
-@pytest.mark.parametrize("rate", [0.003, 0.3, 0.97])
-def test_batch_sizes_are_binomial(rate):
-    """Over 1500 steps of 200 records, against the binomial distribution in cells of 10 or more expected."""
-    source, records, steps = FastSource(11), 200, 1500
-    sizes = np.array([len(poisson_sample(source, records, rate)) for _ in range(steps)])
-    law = stats.binom(records, rate)
-    low, high = int(law.ppf(10 / steps)), int(law.isf(10 / steps))
-    assert high - low >= 3
-    expected = np.array([law.cdf(low), *law.pmf(range(low + 1, high)), law.sf(high - 1)]) * steps
-    observed = np.bincount(np.clip(sizes, low, high) - low, minlength=high - low + 1)
-    assert stats.chisquare(observed, expected).pvalue > 1e-3
-
-
-def test_every_record_has_the_same_chance():
-    source, records, steps, rate = FastSource(12), 100, 5000, 0.1
-    counts = np.zeros(records)
-    for _ in range(steps):
-        counts[poisson_sample(source, records, rate)] += 1
-    statistic = ((counts - steps * rate) ** 2 / (steps * rate * (1 - rate))).sum()
-    assert stats.chi2(records).sf(statistic) > 1e-3
-    assert stats.chi2(records).cdf(statistic) > 1e-3  # too even would be as wrong: fixed-size batches are
-
-
 def test_coins_are_independent():
     """Pairs of records come together with chance q^2, and one step says nothing about the next."""
     source, steps, rate = FastSource(13), 10_000, 0.3

@@ -14,12 +14,11 @@ from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.gradients.chunks import ROUNDING
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records
 from dpltm.training.averaging import AVERAGES
 from dpltm.training.descent import SCHEDULES, TrainingConfig, train
-from gradient_cases import random_mask
+from gradient_cases import flat, some_mask, toy_data
 from refusals import refused
 
 
@@ -62,22 +61,9 @@ MULTIPLIERS: dict[str, Callable[[int], float]] = {
 """Of the step size at each of twelve steps."""
 
 
-def data() -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(2)
-    return torch.randn(30, 5, generator=generator), torch.randint(0, 3, (30,), generator=generator)
-
-
-def some_mask(model: nn.Module) -> Mask:
-    return random_mask(model, 0.6, torch.Generator().manual_seed(4))
-
-
-def flat(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
 def by_hand(schedule: str = "constant", momentum: float = 0.0) -> Tensor:
     """Parameters before the first step and after each of twelve steps of full-batch descent, ``(13, parameters)``."""
-    (x, y), model = data(), build(SPEC, 0)
+    (x, y), model = toy_data(30), build(SPEC, 0)
     mask = some_mask(model)
     rounding = RecordGradients(model, mask, functional.cross_entropy).rounding * ROUNDING
     mask.apply(model)
@@ -97,7 +83,7 @@ def trained(progress=None, **changes) -> nn.Module:
     model, sources = build(SPEC, 0), {"sampling": FastSource(0), "noise": FastSource(1)}
     config = TrainingConfig(Clip(1e6), 1.0, steps=12, expected_batch=30.0, noise_std=0.0, lr=0.5, **changes)
     watch = None if progress is None else lambda done: progress(done, model)
-    train(model, some_mask(model), Records(*data()), config, **sources, progress=watch)
+    train(model, some_mask(model), Records(*toy_data(30)), config, **sources, progress=watch)
     return model
 
 

@@ -10,26 +10,22 @@ import torch
 from dpltm.errors import InputError
 from dpltm.filters import Clip
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.masks import Mask
 from dpltm.randomness.keyed_source import KeyedSource, source_of
 from dpltm.randomness.sampling import Records
 from dpltm.training.checkpoint import check_same
 from dpltm.training.descent import OPTIMIZERS, Descent, NoisyGradients, TrainingConfig
 from dpltm.training.losses import cross_entropy
-from gradient_cases import random_mask
+from gradient_cases import some_mask, toy_data
 from refusals import refused
 
 SPEC, STEPS = ModelSpec("mlp:6", 5, 3), 7
 
 
 def descent(optimizer, average, sources, steps=STEPS):
-    generator = torch.Generator().manual_seed(2)
-    x, y = torch.randn(40, 5, generator=generator), torch.randint(0, 3, (40,), generator=generator)
-    model = build(SPEC, 0)
-    mask: Mask = random_mask(model, 0.6, torch.Generator().manual_seed(4))
+    (x, y), model = toy_data(), build(SPEC, 0)
     config = TrainingConfig(Clip(1.0), 0.5, steps, 20.0, 0.7, 0.1, optimizer, schedule="cosine", average=average)
     names = dict(zip(("sampling", "noise"), sources, strict=True))
-    return Descent(NoisyGradients(model, mask, cross_entropy, Records(x, y), config, **names))
+    return Descent(NoisyGradients(model, some_mask(model), cross_entropy, Records(x, y), config, **names))
 
 
 def sources():

@@ -32,7 +32,7 @@ from dpltm.training.descent import (
     train,
 )
 from dpltm.training.sensitivity import sensitivity
-from gradient_cases import random_mask
+from gradient_cases import flat, some_mask, toy_data
 from refusals import refused
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
@@ -43,19 +43,6 @@ def config(**changes) -> TrainingConfig:
     """Plain SGD on everything: nothing clipped, no noise, every record in every step."""
     plain = TrainingConfig(UNCLIPPED, sampling_rate=1.0, steps=1, expected_batch=10.0, noise_std=0.0, lr=0.5)
     return dataclasses.replace(plain, **changes)
-
-
-def toy_data(records: int = 40, features: int = 5) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(2)
-    return torch.randn(records, features, generator=generator), torch.randint(0, 3, (records,), generator=generator)
-
-
-def some_mask(model: nn.Module, density: float = 0.6) -> Mask:
-    return random_mask(model, density, torch.Generator().manual_seed(4))
-
-
-def flat(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def flat_mask(model: nn.Module, mask: Mask) -> Tensor:

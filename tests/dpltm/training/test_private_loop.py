@@ -35,24 +35,15 @@ from dpltm.randomness.sampling import Records
 from dpltm.records import from_arrays
 from dpltm.training.descent import TrainingConfig, cross_entropy, train
 from dpltm.training.private_loop import START_NOTE, PrivateLoop
-from gradient_cases import random_mask
+from gradient_cases import flat, some_mask, toy_data
 from refusals import refused
 
 COUNTED = "the number of records was counted and is treated as public; say records=... to keep it private"
 TAKEN = "step {}: its one gradient was taken, or the loop has moved on; call it once"
 
 
-def toy_data() -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(2)
-    return torch.randn(40, 5, generator=generator), torch.randint(0, 3, (40,), generator=generator)
-
-
 def toy_model() -> nn.Sequential:
     return build(ModelSpec("mlp-tanh:8", 5, 3), 0)
-
-
-def half_of(model: nn.Module) -> Mask:
-    return random_mask(model, 0.5, torch.Generator().manual_seed(4))
 
 
 def make(model: nn.Module | None = None, loss: Any = cross_entropy, data: Any = None, **changes: Any) -> PrivateLoop:
@@ -66,10 +57,6 @@ def make(model: nn.Module | None = None, loss: Any = cross_entropy, data: Any = 
 def within(epsilon: float, **changes: Any) -> PrivateLoop:
     """A loop whose noise is calibrated to a budget."""
     return make(noise_multiplier=None, epsilon=epsilon, **changes)
-
-
-def flat(model: nn.Module) -> Tensor:
-    return torch.cat([value.detach().flatten() for value in model.parameters()])
 
 
 def flat_gradient(model: nn.Module) -> Tensor:
@@ -116,7 +103,7 @@ def test_it_gives_the_bits_that_train_gives(filter, adjacency, records, noise):
     """With the rate of the public number of records, and the noise that its entry states."""
     x, y = toy_data()
     mine, other = toy_model(), toy_model()
-    mask = half_of(mine)
+    mask = some_mask(mine)
     loop = make(
         mine, steps=6, filter=filter, mask=mask, provenance="data-free", adjacency=adjacency, records=records, **noise
     )
@@ -201,7 +188,7 @@ def test_the_entry_is_on_record_before_the_first_gradient():
 def test_the_entry_says_what_is_done_and_the_report_is_the_accountants(filter, nominal, records, adjacency):
     """Replace-one doubles both sensitivities; the paper's figure is shown beside where there is one."""
     model, double = toy_model(), 2 if adjacency == "replace-one" else 1
-    mask = half_of(model)
+    mask = some_mask(model)
     settings = {"filter": filter, "noise_multiplier": 20.0, "adjacency": adjacency, "provenance": "data-free"}
     loop = make(model, mask=mask, records=records, **settings)
     claimed = None if nominal is None else nominal * double
@@ -337,7 +324,7 @@ def test_two_loops_on_one_ledger_share_the_budget():
 def test_what_a_mask_is_made_of_counts_with_the_loop():
     """Of another ledger, whose people may be the same; and a mask that says nothing is refused."""
     elsewhere = held(OTHER)
-    mask, lineage = half_of(toy_model()), elsewhere.lineage(*elsewhere.entries)
+    mask, lineage = some_mask(toy_model()), elsewhere.lineage(*elsewhere.entries)
     loop = make(mask=mask, lineage=lineage, ledger=Ledger())
     assert loop.report().certified.epsilon == total([*elsewhere.entries, loop.entry], 1e-3)
     assert refused(lambda: make(mask=mask)).startswith("`mask`: it does not say what it was made from")
@@ -359,7 +346,7 @@ def test_what_a_mask_is_made_of_counts_with_the_loop():
 )
 def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
     model = toy_model()
-    mask = half_of(model)
+    mask = some_mask(model)
     live = torch.cat([mask[name].flatten() for name in mask])
     start = flat(model)
     assert start[~live].count_nonzero() > 10
@@ -476,7 +463,7 @@ def test_a_loop_protects_records_and_no_persons():
 
 
 def test_an_account_that_has_guarantees_is_not_ended_by_a_mask():
-    mask, ledger = half_of(toy_model()), held(OTHER)
+    mask, ledger = some_mask(toy_model()), held(OTHER)
     message = refused(lambda: list(make(mask=mask, provenance="private", ledger=ledger)))
     assert message.startswith("`unprotected`: ")
     assert ledger.account().epsilon(1e-3) < math.inf
