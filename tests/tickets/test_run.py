@@ -12,10 +12,11 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from dpltm.audit.canaries import Observations
 from dpltm.networks import build
 from dpltm.privacy.entry import Lineage
 from dpltm.tickets.files import new_folder, write_lineage
-from dpltm.tickets.run import load_run, weights_of, write_run
+from dpltm.tickets.run import AUDIT, load_run, read_observations, weights_of, write_observations, write_run
 from refusals import told
 
 METRICS = [{"step": 1, "epsilon": 0.5, "accuracy": None}, {"step": 2, "epsilon": "inf", "accuracy": 0.25}]
@@ -105,3 +106,49 @@ def test_a_pruned_weight_that_is_not_zero(raw, tickets):
     tensors["fc1.weight"][tuple(place)] = 1.0
     raw.write(R / "model.safetensors", tensors)
     assert told(load_run, R) == "r/model.safetensors: a pruned weight is not zero; model and mask do not fit"
+
+
+# --- What an audit saw, on disk: it reads as it was written, or is refused ---
+
+
+SEEN = Observations(np.array([0.5, -3.0, 1e9]), np.array([True, False, True]), np.array([1.0, 1.0, 0.5]))
+
+
+@pytest.fixture(autouse=True)
+def _written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_observations(Path(), SEEN)
+
+
+def test_observations_come_back():
+    seen = read_observations(Path(), 3)
+    for name in ("scores", "included", "norms"):
+        assert np.array_equal(getattr(seen, name), getattr(SEEN, name))
+        assert getattr(seen, name).dtype == getattr(SEEN, name).dtype
+
+
+def test_of_a_training_without_an_audit_there_is_nothing(tmp_path):
+    assert read_observations(Path(), None) is None
+    (tmp_path / "other").mkdir()
+    write_observations(Path("other"), None)
+    assert read_observations(Path("other"), 3) is None
+
+
+@pytest.mark.parametrize("count", [4, 2])
+def test_other_canaries(count):
+    assert told(read_observations, Path(), count).startswith(f"{AUDIT}: tensor")
+
+
+@pytest.mark.parametrize("count", [0, -1, True, 2.0, "3", 2**40])
+def test_a_number_that_is_none(count):
+    assert told(read_observations, Path(), count) == "config.json: audit is not a number of canaries"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("included", 0.5), ("included", np.nan), ("scores", np.nan), ("norms", 0.0), ("norms", np.nan)]
+)
+def test_values_that_no_audit_leaves(raw, name, value):
+    tensors = raw.read(Path(AUDIT))
+    tensors[name] = np.array([value, *tensors[name][1:]])
+    raw.write(Path(AUDIT), tensors)
+    assert told(read_observations, Path(), 3) == f"{AUDIT}: scores, coins or norms that no audit leaves"

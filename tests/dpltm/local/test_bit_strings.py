@@ -1,5 +1,7 @@
 """Records as bits and a label: what is sent of them, what that is worth, and what a network is told."""
 
+from __future__ import annotations
+
 import functools
 import itertools
 import math
@@ -9,11 +11,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from dpltm.local import BIT_PROTOCOLS, WITH_ALPHA
 from dpltm.local.scheme import BitStrings, FixedPoint
-from dpltm.local.server import network_inputs
+from dpltm.local.server import Messages, network_inputs
 from dpltm.randomness.noise import FastSource, SecureSource
+from local_channels import decoded
 from refusals import refused
 
 ALPHA = 7.0
@@ -159,3 +163,90 @@ def test_certified_is_that_of_bits_and_label():
     assert (answer.nominal, answer.certified) == (0.1, pytest.approx(0.1))
     message = refused(made, classes=65_537, label_epsilon=None)
     assert message == "Expected 3 values >= 1 and 65537 classes from 2 to 65536", "a label is two bytes"
+
+
+# --- Values as fixed-point bits ---
+
+
+formats = st.tuples(st.integers(0, 8), st.integers(0, 7)).map(lambda pair: FixedPoint(*pair))
+
+
+def by_hand(value: float, form: FixedPoint) -> str:
+    """The bits of one number, written with Python's whole numbers."""
+    size = min(int(abs(float(value)) * 2**form.fraction) if abs(value) < 1e6 else 10**9, 2 ** (form.length - 1) - 1)
+    return ("1" if np.signbit(value) else "0") + (f"{size:0{form.length - 1}b}" if form.length > 1 else "")
+
+
+def test_a_number_by_hand():
+    packed = FixedPoint(4, 5).encode(np.array([[-5.40625, 0.03125, 99.0]]))
+    assert "".join(f"{byte:08b}" for byte in packed[0])[:30] == "101010110100000000010111111111"
+
+
+@given(arrays("f4", (3, 11), elements=st.floats(-40, 40, width=32)), formats)
+def test_every_value_is_written_after_the_other(values, form):
+    packed = form.encode(values)
+    for row, found in zip(values, packed, strict=True):
+        text = "".join(by_hand(value, form) for value in row)
+        assert "".join(f"{byte:08b}" for byte in found) == text.ljust(len(found) * 8, "0")
+
+
+@given(arrays("f4", (70, 3), elements=st.floats(-1000, 1000, width=32) | st.sampled_from([np.inf, -np.inf])), formats)
+def test_decoding_gives_back_what_fits(values, form):
+    packed = form.encode(values)
+    found = decoded(form, packed, 3)
+    if form.length == 1:
+        np.testing.assert_array_equal(found, np.where(np.signbit(values), -1, 1))
+        return
+    most = 2.0**form.whole - 2.0**-form.fraction
+    assert (np.abs(found - np.clip(values, -most, most)) < 2.0**-form.fraction).all()
+
+
+def test_what_is_no_format_and_no_value():
+    for whole, fraction in ((-1, 3), (9, 7)):
+        message = refused(FixedPoint, whole, fraction)
+        assert message.startswith(f"`format`: {whole},{fraction} is not two numbers of bits")
+    assert refused(FixedPoint(4, 5).encode, np.array([[np.nan]])) == (
+        "values: some are not numbers; what cannot be compared cannot be encoded"
+    )
+
+
+# --- Messages as a network reads them: any rows of any files ---
+
+
+ANSWER = BitStrings(5, 3, FixedPoint(1, 1), "rappor", 40.0, None, 3.0)
+
+
+def sent(count: int, seed: int = 0) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    scores, labels = draw.standard_normal((count, 5)), draw.integers(0, 3, count)
+    return ANSWER.randomise(scores, labels, FastSource(seed))
+
+
+def parts(sizes: list[int]) -> list[np.ndarray]:
+    rows = sent(sum(sizes))
+    return [rows[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
+
+
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=6).filter(any), st.slices(35), st.data())
+def test_rows_of_several_files_in_any_order(sizes, part, data):
+    files = parts(sizes)
+    found, whole = Messages(files, ANSWER), np.concatenate(files)
+    index = data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=20))
+    got = found[torch.tensor(index, dtype=torch.int64)]
+    assert got.shape == (len(index), ANSWER.inputs)
+    for row, place in zip(got, index, strict=True):
+        assert torch.equal(row, network_inputs(ANSWER, whole[place][None])[0])
+    assert torch.equal(found[part], network_inputs(ANSWER, whole[part]))
+    assert found.labels.dtype == torch.int64
+    assert found.labels.tolist() == [int(row[-2]) + 256 * int(row[-1]) for row in whole]
+    assert len(found) == len(whole)
+
+
+def test_public_records_are_read_as_such():
+    draw = np.random.default_rng(0)
+    rows = ANSWER.without_coins(draw.standard_normal((6, 5)), draw.integers(0, 3, 6))
+    plain, noisy = (Messages([rows], ANSWER, randomised=randomised)[:] for randomised in (False, True))
+    assert torch.equal(plain, network_inputs(ANSWER, rows, randomised=False))
+    assert torch.equal(noisy, Messages([rows], ANSWER)[:])
+    assert bool((plain.abs() >= noisy.abs()).all()), "a bit that is certain says more"
+    assert bool((plain.abs() > noisy.abs() + 0.01).any())

@@ -1,0 +1,306 @@
+"""Transforms that are made without data: scattering, wavelets, convolutions, Fourier features."""
+
+from __future__ import annotations
+
+import math
+import types
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.features.normalisation import NORM
+from dpltm.features.transforms import FIRST, SECOND, FourierFeatures, RandomConvolutions, Scattering, Wavelets
+from refusals import refused
+
+
+def images(count: int, height: int, width: int, seed: int = 0) -> Tensor:
+    return torch.rand(count, height, width, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def peer() -> types.ModuleType:
+    """kymatio 0.3.0. Its three-dimensional part imports a function that scipy has removed since.
+
+    It takes pi for 3.1415 in the norms of filters, which moves everything by some 0.006 %.
+    """
+    pytest.importorskip("kymatio")
+    import scipy.special
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setattr(scipy.special, "sph_harm", None, raising=False)
+        import kymatio.torch
+    return kymatio.torch
+
+
+@pytest.mark.parametrize(
+    ("scales", "angles", "height", "width"),
+    [(1, 8, 8, 8), (2, 8, 28, 28), (2, 1, 11, 11), (3, 3, 9, 17), (4, 4, 40, 17)],
+)
+def test_the_same_as_kymatio(peer, scales: int, angles: int, height: int, width: int):
+    found = Scattering(scales, angles, (height, width))
+    x = images(3, height, width)
+    x[2] = (x[2] > 0.5).float() * 2 - 1
+    expected = peer.Scattering2D(scales, (height, width), L=angles)(x)
+    assert expected[2, 1:].abs().max() > 0.05
+    assert found(x).shape == expected.shape == (3, found.feature_shape[2], *found.feature_shape[:2])
+    torch.testing.assert_close(found(x), expected, rtol=0, atol=1e-4)
+
+
+def test_golden():
+    """Also where the peer is not installed, and closer than it takes pi."""
+    found = Scattering(2, 2, (9, 11))((torch.arange(99.0).view(1, 9, 11) / 99) ** 2)[0, :, 1, 0]
+    first = [0.35881528, 0.03595266, 0.00346632, 0.07329474, 0.00745493]
+    second = [0.00575403, 0.00038712, 0.00037928, 0.00053350]
+    torch.testing.assert_close(found, torch.tensor([*first, *second]), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("scales", "height", "width", "message"),
+    [
+        (2, 4, 9, "of 4 x 9 pixels are too small for J = 2, which averages over windows of 4; take scatter:1"),
+        (8, 40, 256, "of 40 x 256 pixels are too small for J = 8, which averages over windows of 256; take scatter:5"),
+        (1, 2, 9, "of 2 x 9 pixels are too small to scatter; take `features` none"),
+    ],
+)
+def test_images_that_are_too_small(scales: int, height: int, width: int, message: str):
+    assert refused(Scattering, scales, 4, (height, width)) == f"`features`: images {message}"
+    if "take scatter:" in message:  # what it says to take can be taken
+        assert Scattering(int(message[-1]), 1, (height, width)).feature_shape[0] >= 1
+
+
+# --- Wavelet moduli of signals, against sums written out by hand ---
+
+
+def naive(signal: np.ndarray, octaves: int, each: int) -> np.ndarray:
+    """The map of one signal ``(steps, channels)``, by convolutions in time with wavelets made by an inverse DFT sum."""
+    steps, channels = signal.shape
+    rows = list(signal.T)
+    if channels % 3 == 0:
+        rows += [np.sqrt(sum(rows[3 * k + axis] ** 2 for axis in range(3))) for k in range(channels // 3)]
+    n = 2 * steps
+    moduli = []
+    for row in rows:
+        mirrored = np.concatenate([row, row[::-1]])
+        for k in range(octaves * each):
+            xi = 0.75 * math.pi * 2 ** (-k / each)
+            s = 0.3 * xi
+            wavelet = np.zeros(n, dtype=complex)
+            for m in range(n):
+                omega = 2 * math.pi * (m if m < n / 2 else m - n) / n
+                gain = math.exp(-((omega - xi) ** 2) / (2 * s * s))
+                gain -= math.exp(-(xi**2) / (2 * s * s)) * math.exp(-(omega**2) / (2 * s * s))
+                wavelet += gain * np.exp(2j * math.pi * m * np.arange(n) / n) / n
+            out = [sum(mirrored[u] * wavelet[(t - u) % n] for u in range(n)) for t in range(steps)]
+            moduli.append(np.abs(out).mean())
+
+    def group(values: list[float]) -> np.ndarray:
+        centred = np.array(values) - np.mean(values)
+        return centred / (np.linalg.norm(centred) + 1e-3)
+
+    return np.concatenate([group([row.mean() for row in rows]), group(list(np.sqrt(moduli)))])
+
+
+@pytest.mark.parametrize(("channels", "octaves", "each"), [(2, 2, 1), (3, 3, 2), (6, 1, 1)])
+def test_against_convolutions_in_time(channels, octaves, each):
+    signals = np.random.default_rng(0).normal(size=(3, 12, channels))
+    wavelets = Wavelets(octaves, each, (12, channels))
+    found = wavelets(torch.from_numpy(signals).float()).numpy()
+    assert found.shape == (3, *wavelets.feature_shape)
+    np.testing.assert_allclose(found, [naive(signal, octaves, each) for signal in signals], atol=2e-5)
+
+
+def test_values_are_averaged_centred_and_scaled():
+    x = np.random.default_rng(0).uniform(-1, 1, (5, 7))
+    found = make_feature_map("unit:3", (7,), (-1.0, 1.0))
+    means = np.stack([x[:, :3].mean(1), x[:, 3:6].mean(1), x[:, 6]], 1)
+    means -= means.mean(1, keepdims=True)
+    expected = 8 * means / np.linalg.norm(means, axis=1, keepdims=True)
+    np.testing.assert_allclose(found(x).numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "message"),
+    [
+        ("wavelets:5,2", (31, 2), "signals of 31 steps are too short for J = 5; take wavelets:J with 2^J at most 31"),
+        (
+            "wavelets:5,2",
+            (64,),
+            "wavelets takes signals, (steps, channels), and a record here is of shape (64,); take un",
+        ),
+        ("unit:65", (8, 8), "unit:65 averages more values than the 64 of a record"),
+    ],
+)
+def test_refusals(text, shape, message):
+    assert refused(make_feature_map, text, shape, (0.0, 1.0)).startswith(f"`features`: {message}")
+
+
+# --- Two layers of random convolutions ---
+
+
+def weights(seed, colours):
+    """Uniform numbers from the generator's bits, in the order of filters, channels, rows and columns."""
+    generator = np.random.Generator(np.random.SFC64(seed))
+    found = []
+    for filters, channels in ((FIRST, colours), (SECOND, FIRST)):
+        words = np.frombuffer(generator.bytes(8 * filters * channels * 9), dtype=np.uint64) >> np.uint64(12)
+        values = (2 * (words.astype(float) + 0.5) / 2**52 - 1) * math.sqrt(6 / (channels * 9))
+        found.append(values.reshape(filters, channels, 3, 3))
+    return found
+
+
+def convolve(image, kernels):
+    """One product at a time."""
+    height, width = image.shape[1] - 2, image.shape[2] - 2
+    found = np.zeros((len(kernels), height, width))
+    for row in range(height):
+        for column in range(width):
+            found[:, row, column] = (kernels * image[:, row : row + 3, column : column + 3]).sum((1, 2, 3))
+    return np.maximum(found, 0)
+
+
+@pytest.mark.parametrize(("shape", "seed"), [((1, 7, 8), 0), ((3, 6, 11), 5)])
+def test_the_definition_one_product_at_a_time(shape, seed):
+    images = np.random.default_rng(0).random((2, *shape))
+    found = RandomConvolutions(seed, (*shape[1:], shape[0]))(torch.from_numpy(images.transpose(0, 2, 3, 1)).float())
+    first, second = weights(seed, shape[0])
+    for image, got in zip(images, found, strict=True):
+        channels = convolve(convolve(image, first), second)
+        height, width = channels.shape[1] // 2, channels.shape[2] // 2
+        pooled = channels[:, : 2 * height, : 2 * width].reshape(SECOND, height, 2, width, 2).max((2, 4))
+        np.testing.assert_allclose(got.numpy(), pooled, rtol=1e-4, atol=1e-5)
+
+
+def test_images_too_small():
+    assert refused(make_feature_map, "conv", (5, 9), (0.0, 1.0)).startswith(
+        "`features`: conv takes images of 6 by 6 pixels or more, and these are 5 by 9"
+    )
+
+
+# --- Random Fourier features: against the definition record by record, and against the kernel that they stand for ---
+
+
+BOUNDS = (0.0, 15.0)
+
+
+def table(count: int, shape: tuple[int, ...] = (16,), seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 16, (count, *shape), dtype=np.uint8)
+
+
+def on_sphere(record: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
+    """A record from -1 to 1, with half the root of its values behind it, of norm 1."""
+    low, high = bounds
+    values = [2 * (min(max(float(value), low), high) - low) / (high - low) - 1 for value in record.ravel()]
+    point = np.array([*values, math.sqrt(len(values)) / 2])
+    return point / np.linalg.norm(point)
+
+
+def directions(count: int, values: int) -> np.ndarray:
+    """Standard normal numbers of the generator's bits, by Box and Muller: all cosines first, then all sines."""
+    generator, half = np.random.Generator(np.random.SFC64(0)), (count * values + 1) // 2
+    words = np.frombuffer(generator.bytes(16 * half), dtype=np.uint64) >> np.uint64(12)
+    radius, angle = ((words.astype(float) + 0.5) / 2**52).reshape(2, half)
+    pairs = [math.sqrt(-2 * math.log(r)) * turn(2 * math.pi * a) for turn in (math.cos, math.sin)
+             for r, a in zip(radius, angle, strict=True)]  # fmt: skip
+    return np.array(pairs[: count * values]).reshape(count, values)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "bounds"),
+    [
+        ("fourier:8,2", (5,), BOUNDS),
+        ("fourier:6,0.3", (2, 2), (-10.0, 30.0)),
+        ("fourier:2,5", (1,), (3.0, 9.0)),
+        ("fourier", (4,), BOUNDS),
+    ],
+)
+def test_the_definition_record_by_record(text, shape, bounds):
+    found = make_feature_map(text, shape, bounds)
+    count, gamma = found.base.parts[0][1]
+    x = np.random.default_rng(1).uniform(bounds[0] - 2, bounds[1] + 2, (7, *shape))  # some saturate
+    drawn = directions(count // 2, math.prod(shape) + 1)
+    for record, features in zip(x, found(x).double().numpy(), strict=True):
+        point = on_sphere(record, bounds)
+        phases = [math.sqrt(2 * gamma) * sum(a * b for a, b in zip(row, point, strict=True)) for row in drawn]
+        pairs = np.array([*map(math.cos, phases), *map(math.sin, phases)])
+        np.testing.assert_allclose(features, NORM * pairs / math.sqrt(count / 2), atol=2e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.25, 2, 10])
+def test_angles_are_those_of_the_kernel(gamma):
+    """Each product is a mean of D / 2 independent cosines, so Hoeffding bounds how far any of the pairs is off.
+
+    P(any of m off by t) <= 2 m exp(-t^2 (D / 2) / 2), which the bound below makes one in a million. The seed is fixed.
+    """
+    count, x = 4096, np.concatenate([table(12), table(12) // 4, table(2) + np.eye(2, 16, dtype=np.uint8)])
+    found = make_feature_map(f"fourier:{count},{gamma}", (16,), (0.0, 16.0))
+    features = found(x).double().numpy() / NORM
+    points = np.array([on_sphere(record, (0.0, 16.0)) for record in x])
+    kernel = np.exp(-gamma * np.square(points[:, None] - points).sum(2))
+    pairs = len(x) * (len(x) - 1) / 2
+    bound = math.sqrt(4 / count * math.log(2 * pairs * 1e6))
+    np.testing.assert_allclose(features @ features.T, kernel, atol=bound)
+    assert np.ptp(kernel) > 2 * bound, "another kernel would pass as well"
+    np.testing.assert_allclose(np.diag(features @ features.T), 1, atol=1e-5)
+
+
+def test_more_features_are_nearer_the_kernel():
+    x = table(40)
+    points = np.array([on_sphere(record, BOUNDS) for record in x])
+    kernel = np.exp(-2 * np.square(points[:, None] - points).sum(2))
+    off = []
+    for count in (64, 1024):
+        features = make_feature_map(f"fourier:{count}", (16,), BOUNDS)(x).double().numpy() / NORM
+        off.append(np.sqrt(np.square(features @ features.T - kernel).mean()))
+    assert off[1] < off[0] / 2  # a quarter is expected
+
+
+def test_a_row_is_that_of_its_record_alone():
+    found, x = make_feature_map("fourier:128", (16,), BOUNDS), table(70)
+    values = found(x)
+    for row in (0, 31, 69):
+        other = np.where(np.arange(70)[:, None] == row, x, 15 - x)
+        assert torch.equal(found(other)[row], values[row])
+        torch.testing.assert_close(found(x[row : row + 1])[0], values[row], rtol=0, atol=1e-5)
+
+
+def test_the_unit_range_and_blank_records_do_not_matter():
+    x = table(9).astype(np.float64)
+    one, other = make_feature_map("fourier:64", (16,), BOUNDS), make_feature_map("fourier:64", (16,), (-7.5, 7.5))
+    torch.testing.assert_close(one(x), other(x - 7.5), rtol=0, atol=1e-4)
+    assert one.id != other.id
+    for value in (0, 7.5, 15):
+        blank = one(np.full((1, 16), value))
+        torch.testing.assert_close(blank.norm(), torch.tensor(NORM))
+    lengths = one(np.array([[1.0] * 16, [3.0] * 16])) / NORM  # a record of few values is more than its direction
+    assert float(lengths[0] @ lengths[1]) < 0.999
+
+
+def test_any_shape_of_record():
+    x = table(3, (4, 4))
+    for shape in ((16,), (4, 4), (2, 2, 4)):
+        found = make_feature_map("fourier:32", shape, BOUNDS)
+        assert (found.feature_shape, found.features, found.takes) == ((32,), 32, "any")
+        assert torch.equal(
+            found(x.reshape(3, *shape)), make_feature_map("fourier:32", (16,), BOUNDS)(x.reshape(3, 16))
+        )
+
+
+def test_the_same_map_however_it_is_written():
+    def found(text: str) -> FeatureMap:
+        return make_feature_map(text, (16,), BOUNDS)
+
+    assert found("fourier").text == found("fourier:1024").text == found("fourier:1024,2.0").text == "fourier:1024,2"
+    assert len({found(text).id for text in ("fourier", "fourier:1024", "fourier:1024,2", "fourier:1024,2.000")}) == 1
+    assert len({found(text).id for text in ("fourier:1024,0.5", "fourier:1024,0.50", "fourier:1024,.5")}) == 1
+    assert len({found(text).id for text in ("fourier", "fourier:512", "fourier:1024,1", "fourier:1024,2.1")}) == 4
+    assert found("fourier:1024,0.5").id.startswith("96498bf08067db22")
+
+
+def test_features_come_in_pairs():
+    for call in (lambda: make_feature_map("fourier:7", (16,), BOUNDS), lambda: FourierFeatures(7, 1.0, (16,))):
+        assert refused(call) == "`features`: fourier:7: features come in pairs; take an even D, such as 8"
