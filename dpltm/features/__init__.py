@@ -58,7 +58,6 @@ class MapKind:
         takes: what a record has to be.
         help: one sentence.
         source: where it is from.
-        ranges: what parameters out of range are told, with the range of each at its ``{METAVAR}``.
         transform: makes the transform, of the parameters in order and the shape of a record; raises InputError for a shape
             that it cannot take.
         takes_values: the range of values that the transform takes; None for the unit range, which has negative values if
@@ -73,7 +72,6 @@ class MapKind:
     takes: Takes
     help: str
     source: str
-    ranges: str
     transform: Callable[..., Transform]
     takes_values: tuple[float, float] | None = None
     channels: bool = False
@@ -108,9 +106,9 @@ class MapKind:
             raise InputError(f"`features`: {self.name} has {len(self.parameters)} parameters, not {len(values)}")
         if all(one.low <= value <= one.high for one, value in zip(self.parameters, values, strict=True)):
             return
-        ranges = {str(one.metavar): f"{one.low:g} to {one.high:g}" for one in self.parameters}
+        ranges = " and ".join(f"{one.metavar} must be {one.low:g} to {one.high:g}" for one in self.parameters)
         usual = self.text(tuple(one.default for one in self.parameters))
-        raise InputError(f"`features`: {self.text(values)}: {self.ranges.format(**ranges)}; the usual is {usual}")
+        raise InputError(f"`features`: {self.text(values)}: {ranges}; the usual is {usual}")
 
     def _on(self, values: tuple[float, ...], shape: tuple[int, ...], signed: bool) -> Transform:
         """The transform for records of this shape, whose unit range has negative values if ``signed``."""
@@ -273,7 +271,6 @@ MAPS = Registry(
             "image",
             "Wavelet moduli over windows of 2^J pixels, L angles a scale.",
             "Bruna and Mallat 2013",
-            "J must be {J} and L {L}",
             Deferred("dpltm.features.transforms:Scattering"),
             channels=True,
         ),
@@ -283,7 +280,6 @@ MAPS = Registry(
             "image",
             "Two layers of random convolutions, drawn from SEED.",
             "Arachchige et al. (LATENT); Pinto et al. 2009",
-            "the seed must be {SEED}",
             Deferred("dpltm.features.transforms:RandomConvolutions"),
             channels=True,
         ),
@@ -293,7 +289,6 @@ MAPS = Registry(
             "image",
             "An encoder that learned to tell apart drawings which a formula makes: the first K directions of its units.",
             "Kataoka et al. 2020; Tang et al. 2023",
-            "K must be {K}",
             Deferred("dpltm.features.drawings:Drawings"),
             takes_values=(0.0, 1.0),
             digest=DRAWINGS_DIGEST,
@@ -304,7 +299,6 @@ MAPS = Registry(
             "image",
             "What patches of scenes that a program paints an image is made of: the first K directions of their shares.",
             "Coates, Ng 2011; Lee, Mumford, Huang 2001",
-            "K must be {K}",
             Deferred("dpltm.features.photographs:Photographs"),
             takes_values=(0.0, 1.0),
             digest=PHOTOGRAPHS_DIGEST,
@@ -318,7 +312,6 @@ MAPS = Registry(
             "signal",
             "Wavelet moduli over J octaves, Q an octave, averaged over time.",
             "Mallat 2012",
-            "J must be {J}, Q {Q}",
             Deferred("dpltm.features.transforms:Wavelets"),
         ),
         MapKind(
@@ -327,7 +320,6 @@ MAPS = Registry(
             "any",
             "Records as they are, K neighbouring values averaged, centred and of a fixed norm.",
             "none: centring and scaling within a record",
-            "averages {K} neighbouring values",
             Deferred("dpltm.features.transforms:NeighbourAverage"),
         ),
         MapKind(
@@ -339,7 +331,6 @@ MAPS = Registry(
             "any",
             "D random Fourier features of a Gaussian kernel between records, which are centred and put on a sphere first.",
             "Rahimi, Recht 2007",
-            "D must be {D}, and GAMMA positive, {GAMMA}",
             Deferred("dpltm.features.transforms:FourierFeatures"),
             takes_values=(-1.0, 1.0),
             by_place=True,

@@ -168,7 +168,7 @@ def test_random_fourier_features_wherever_features_go(cli, turned_away):
     assert (projected["features"], config["features"], config["feature_map"]["components"]) == ("fourier:64,2", 5, 5)
     refusal = turned_away(*DENSE[:-2], "--noise-multiplier", "2", "--features", "fourier:64,0", "--out", "d")
     assert refusal == (
-        "--features: fourier:64,0: D must be 2 to 4096, and GAMMA positive, 0.001 to 1000; the usual is fourier:1024,2"
+        "--features: fourier:64,0: D must be 2 to 4096 and GAMMA must be 0.001 to 1000; the usual is fourier:1024,2"
     )
 
 

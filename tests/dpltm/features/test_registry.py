@@ -98,7 +98,7 @@ def test_whole_decimals_have_no_point_and_texts_are_read_back(text: str, shown: 
 )
 def test_decimals_out_of_range(text: str, shown: str):
     assert refused(parse, f"fourier:64,{text}") == (
-        f"`features`: fourier:64,{shown}: D must be 2 to 4096, and GAMMA positive, 0.001 to 1000; the usual is"
+        f"`features`: fourier:64,{shown}: D must be 2 to 4096 and GAMMA must be 0.001 to 1000; the usual is"
         " fourier:1024,2"
     )
 
@@ -161,7 +161,7 @@ class Stripes:
 
 def test_a_new_kind_is_one_object(request):
     rows = Parameter("rows", 2, "Rows that are averaged.", "R", 1, 4)
-    stripes = MapKind("stripes", (rows,), "image", "Means of R rows.", "here", "R must be {R}", Stripes)
+    stripes = MapKind("stripes", (rows,), "image", "Means of R rows.", "here", Stripes)
     MAPS.register(stripes)
     request.addfinalizer(lambda: MAPS.unregister("stripes"))
     feature_map = make_feature_map("stripes", (4, 3), (0.0, 1.0))
