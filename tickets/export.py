@@ -468,7 +468,7 @@ def place_of(text: str, argument: str, *, public: bool = False) -> Place:
 
     Args:
         text: ``hf://OWNER/NAME[@REVISION]``, ``file:///...`` or the path of a folder.
-        argument: what messages call it.
+        argument: what messages call it: SOURCE, or DEST, where files go to.
         public: whether everybody may read what is pushed.
 
     Raises:
@@ -478,19 +478,13 @@ def place_of(text: str, argument: str, *, public: bool = False) -> Place:
         match = _REPOSITORY.fullmatch(text)
         if match is None or ".." in text:
             raise InputError(f"{argument}: {text:.100}: not a repository; write hf://OWNER/NAME")
+        if argument == "DEST" and match[2] is not None:
+            raise InputError(f"DEST: {text:.100}: sets are pushed to the main branch; leave @{match[2]} out")
         return Hub(match[1], match[2], public)
     scheme, found, rest = text.partition("://")
     if found and scheme != "file":
         raise InputError(f"{argument}: {text:.100}: takes hf://OWNER/NAME and folders; fetch the set into a folder")
     return Folder(Path(rest if found else text))
-
-
-def destination_of(text: str, *, public: bool) -> Place:
-    """What an address stands for that files go to; arguments and errors as :func:`place_of`."""
-    place = place_of(text, "DEST", public=public)
-    if isinstance(place, Hub) and place.revision is not None:
-        raise InputError(f"DEST: {text:.100}: sets are pushed to the main branch; leave @{place.revision} out")
-    return place
 
 
 def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:

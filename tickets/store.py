@@ -21,8 +21,7 @@ from dpltm.tickets.ticket_set import (
     card_is_as_written,
     last_winner,
     load_ticket_set,
-    lying_in,
-    new_ticket_set,
+    save_ticket_set,
     save_winner,
 )
 from dpltm.training.run import Run
@@ -168,20 +167,13 @@ def save(
                 save_run(folder, named)
             return named
         if isinstance(value, TicketSet):
-            return _save_set(value, path)
+            return save_ticket_set(path, value)
         if value.tickets is None:
             raise InputError("`value`: a winner without its set; save the set")
         if value.tickets.path == path:
             save_winner(path, value)
             return value
-        return replace(value, tickets=_save_set(value.tickets, path, value))
-
-
-def _save_set(tickets: TicketSet, path: Path, winner: Winner | None = None) -> TicketSet:
-    with new_ticket_set(path, tickets) as folder:
-        if winner is not None:
-            save_winner(folder, winner)
-    return lying_in(path, tickets)
+        return replace(value, tickets=save_ticket_set(path, value.tickets, value))
 
 
 def load(path: str | Path) -> TicketSet | Winner | Run:

@@ -72,7 +72,7 @@ def is_bundled(path: Path) -> bool:
     return Path(os.path.realpath(path)).parent == BUNDLED_HOME.resolve()
 
 
-def save_ticket_set(path: Path, tickets: TicketSet) -> TicketSet:
+def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None) -> TicketSet:
     """Writes a new ticket set to ``path``, whole or not at all, and returns it as it lies there.
 
     Accuracies of a ``private`` set are private: they go to ``NAME.private.json`` beside the folder.
@@ -80,12 +80,14 @@ def save_ticket_set(path: Path, tickets: TicketSet) -> TicketSet:
     Args:
         path: its folder, which must not exist yet.
         tickets: all of them with predictors, or none.
+        winner: that was drawn from it, and goes along; None for none.
 
     Raises:
         ArtifactError: ``path`` exists or cannot be written, or a text is too long or not printable.
     """
-    with new_ticket_set(path, tickets):
-        pass
+    with new_ticket_set(path, tickets) as folder:
+        if winner is not None:
+            save_winner(folder, winner)
     return lying_in(path, tickets)
 
 

@@ -31,7 +31,7 @@ from dpltm.tickets import export
 from dpltm.tickets.card import sources
 from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.curve_files import new_picture
-from dpltm.tickets.export import destination_of, place_of, pull, push
+from dpltm.tickets.export import place_of, pull, push
 from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of
@@ -180,7 +180,7 @@ def push_set(request: PushRequest, progress: Progress) -> dict[str, Any]:
     name, number = split_round(request.set or "")
     if number is not None:
         raise InputError("SET@ROUND: push takes the whole set; leave @ROUND out")
-    place = destination_of(request.dest or "", public=request.public)
+    place = place_of(request.dest or "", "DEST", public=request.public)
     tickets = find_set(name)
     export.check_shareable(tickets, label=name, whole=True, predictor=False, consent=request.yes)
     progress.say(f"pushing {name} to {place.name}")
