@@ -1,7 +1,8 @@
 """Ledgers on disk: JSON Lines, chained by digests; and what this user's ledgers held when they were last used.
 
     NAME.jsonl      header, then one entry a line (docs/formats.md)
-    NAME.key        by which the ledger knows snapshots of datasets; for its owner alone
+    NAME.key        by which the ledger knows snapshots of datasets, and rows; for its owner alone
+    NAME.rows       digests, under that key, of rows that were declared public or excluded
 
 A ledger's digests show a line that was changed. They cannot show that its last lines are gone, or that all of it is an older
 copy: that takes somebody who remembers. So ``dpltm/ledgers.jsonl`` in the user's configuration folder has a line for each
@@ -26,16 +27,23 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
+from dpltm.privacy.guards import Marks
 from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
 from dpltm.records.catalogue import catalogue
 from dpltm.records.files import SUFFIXES
 from dpltm.records.ratings import SUFFIX
 from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, sync
+from dpltm.tickets.tensors import read_header
 
-FORMAT, SCHEMA = "dpltm-ledger", 4
+FORMAT, SCHEMA = "dpltm-ledger", 5
 RECORD_FORMAT, RECORD_SCHEMA = "dpltm-ledgers", 1
+ROWS_FORMAT = "dpltm-rows"
 
 MAX_LEDGER = 2**28  # no ledger comes near this many bytes (10,000 entries take 8 MB); a larger file is none
 
@@ -62,16 +70,16 @@ def open_ledger(
     for name, value in (("population", population), ("unit", unit)):
         if value is not None and not (value and value.isprintable() and len(value) <= MAX_TEXT):
             raise InputError(name, value, "a printable name")
-    store = FileStore(as_path(path), Book.new(population, unit or RECORD), links=links)
+    store = FileStore(as_path(path), Book.new(population), links=links)
     book = store.read()
     if population is not None and book.population != population:
         said = "people that nobody named" if book.population is None else repr(book.population)
         raise InputError(
             f"`population`: {path} is the account of {said}, not of {population!r}; name another `ledger`"
         )
-    if unit is not None and book.unit != unit:
-        raise InputError(f"`unit`: {path} protects one {book.unit}, not one {unit}; name another `ledger`")
-    return Ledger(store=store)
+    if unit is not None and book.settled not in (None, unit):
+        raise InputError(f"`unit`: {path} protects one {book.settled}, not one {unit}; name another `ledger`")
+    return Ledger(unit=unit or RECORD, store=store)
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,8 @@ class FileStore:
 
     def __init__(self, path: Path, new: Book, *, links: bool = True) -> None:
         self._path, self._links = path, links
-        self._key_path = path.with_suffix(".key") if path.suffix == ".jsonl" else path.with_name(f"{path.name}.key")
+        stem = path.name.removesuffix(".jsonl")
+        self._key_path, self._rows_path = path.with_name(f"{stem}.key"), path.with_name(f"{stem}.rows")
         self._seen = _Seen(None, 0, new)
         self._block: _Block | None = None
 
@@ -150,7 +159,16 @@ class FileStore:
                         os.unlink(os.path.realpath(self._path))
                 _unlock(descriptor)
 
-    def add(self, before: Book, after: Book) -> None:
+    def marks(self) -> Mapping[Id, Marks]:
+        """See :meth:`dpltm.privacy.ledger.Store.marks`."""
+        try:
+            return _read_rows(self._rows_path, _stamp_of(os.stat(self._rows_path)))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def add(self, before: Book, after: Book, marks: Mapping[Id, Marks]) -> None:
         """See :meth:`dpltm.privacy.ledger.Store.add`."""
         block, count = self._mine(), len(before.entries)
         assert block is not None, "a store adds in a locked block"
@@ -162,10 +180,12 @@ class FileStore:
         try:
             with _writing_record() as write:
                 if new := self._key() is None:
-                    _replace(self._key_path, after.key.hex() + "\n")
+                    _replace(self._key_path, (after.key.hex() + "\n").encode())
+                if marks:
+                    _replace(self._rows_path, _rows({**self.marks(), **marks}))
                 try:
                     _append(descriptor, size, data)
-                    if new or not size:
+                    if new or marks or not size:
                         sync(self._path.parent)
                     write(os.path.realpath(self._path), after.head)
                 except (OSError, ArtifactError):
@@ -214,7 +234,7 @@ class FileStore:
 
     def _empty(self, stamp: tuple[int, int, int] | None) -> _Seen:
         book = self._seen.book
-        return _Seen(stamp, 0, Book.new(book.population, book.unit) if book.entries else book)
+        return _Seen(stamp, 0, Book.new(book.population) if book.entries else book)
 
     def _load(self, descriptor: int) -> _Seen:
         stamp = _stamp_of(os.fstat(descriptor))
@@ -227,8 +247,8 @@ class FileStore:
         torn, size = lines.pop(), data.rfind(b"\n") + 1
         if not lines:
             raise self._bad(1, _INCOMPLETE)
-        home, population, unit = self._read_header(lines[0])
-        digests, entries, ids = [first_digest(home, population, unit)], list[Entry](), set[Id]()
+        home, population = self._read_header(lines[0])
+        digests, entries, ids = [first_digest(home, population)], list[Entry](), set[Id]()
         for number, line in enumerate(lines[1:], start=2):
             entry, digest = self._read_line(number, line, digests[-1])
             if entry.home != home or entry.id in ids:
@@ -236,7 +256,7 @@ class FileStore:
             digests.append(digest)
             entries.append(entry)
             ids.add(entry.id)
-        book = Book(home, population, unit, self._seen.book.key, tuple(entries), tuple(digests))
+        book = Book(home, population, RECORD, self._seen.book.key, tuple(entries), tuple(digests))
         if torn:
             known = read_record().get(home)
             if known is None or known.head != book.head:
@@ -244,17 +264,17 @@ class FileStore:
         # what is torn was being written when its process died: nothing was drawn for it, and the next entry takes its place
         return _Seen(stamp, size, book)
 
-    def _read_header(self, line: bytes) -> tuple[Id, str | None, str]:
+    def _read_header(self, line: bytes) -> tuple[Id, str | None]:
         where = f"{self._path}: line 1"
         body: Any = parse_json(where, line)
         check_schema(where, body, FORMAT, SCHEMA, "price it with the version that made it, and begin another ledger")
-        home, population, unit = (body.get(name) for name in ("id", "population", "unit"))
-        named = all(isinstance(name, str) and name.isprintable() for name in (unit, population or ""))
-        if not (named and isinstance(home, str) and _ID.fullmatch(home) and unit and population != ""):
+        home, population = body.get("id"), body.get("population")
+        named = population is None or (isinstance(population, str) and population.isprintable() and population)
+        if not (named and isinstance(home, str) and _ID.fullmatch(home)):
             raise self._bad(1, "not the header of a ledger")
-        if line != _header_text(home, population, unit).encode():
+        if line != _header_text(home, population).encode():
             raise self._bad(1, _CHANGED)
-        return home, population, unit
+        return home, population
 
     def _read_line(self, number: int, line: bytes, before: str) -> tuple[Entry, str]:
         found = _LINE.fullmatch(line)
@@ -318,8 +338,8 @@ _CHANGED = "this line, or one before it, was changed after the fact"
 _INCOMPLETE = "the line is incomplete; remove it only if you know that it paid for nothing"
 
 
-def _header_text(home: Id, population: str | None, unit: str) -> str:
-    return json.dumps({"format": FORMAT, "schema": SCHEMA, "id": home, "population": population, "unit": unit})
+def _header_text(home: Id, population: str | None) -> str:
+    return json.dumps({"format": FORMAT, "schema": SCHEMA, "id": home, "population": population})
 
 
 def _append(descriptor: int, size: int, data: bytes) -> None:
@@ -354,12 +374,40 @@ def _read_key(path: Path, _stamp: tuple[int, int, int]) -> bytes:
     return bytes.fromhex(text)
 
 
-def _replace(path: Path, text: str) -> None:
+def _rows(marks: Mapping[Id, Marks]) -> bytes:
+    """The file of digests of declared rows."""
+    arrays = {
+        f"{id}/{name}": value
+        for id, each in marks.items()
+        for name in ("rows", "persons", "whose")
+        if (value := getattr(each, name)) is not None
+    }
+    return save(arrays, {"format": ROWS_FORMAT, **{id: each.unit for id, each in marks.items()}})
+
+
+@lru_cache(maxsize=8)
+def _read_rows(path: Path, _stamp: tuple[int, int, int]) -> Mapping[Id, Marks]:
+    said = read_header(path, MAX_LEDGER).get("__metadata__", {})
+    found = dict[Id, dict[str, Any]]()
+    try:
+        for name, value in load(read_bytes(path, MAX_LEDGER)).items():
+            id, _, what = name.partition("/")
+            if said["format"] != ROWS_FORMAT or value.dtype != np.uint64:
+                raise ValueError(name)
+            found.setdefault(id, {"unit": said[id]})[what] = value
+        return {id: Marks(**each) for id, each in found.items()}
+    except (SafetensorError, ValueError, KeyError, TypeError):
+        raise ArtifactError(
+            f"{path}: not the digests of declared rows; put it back, or remove it: copies of those rows pass then"
+        ) from None
+
+
+def _replace(path: Path, data: bytes) -> None:
     """Put a file, which is locked by another one, in place of itself: whole, on disk, for its owner alone."""
     staging = path.with_name(f".{path.name}.partial")
     descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        _append(descriptor, 0, text.encode())
+        _append(descriptor, 0, data)
     finally:
         os.close(descriptor)
     os.replace(staging, path)
@@ -431,7 +479,7 @@ def _writing_record() -> Iterator[Callable[[str, Head], None]]:
         ]
         header = {"format": RECORD_FORMAT, "schema": RECORD_SCHEMA}
         with _kept(path):
-            _replace(path, "".join(json.dumps(body) + "\n" for body in (header, *lines)))
+            _replace(path, "".join(json.dumps(body) + "\n" for body in (header, *lines)).encode())
         with contextlib.suppress(OSError):  # the ledger is ahead then, which is taken over
             sync(path.parent)
 

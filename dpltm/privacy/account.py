@@ -439,10 +439,13 @@ def _by_rows(one: Part, other: Part) -> str:
 
 
 def _meets(one: Part, other: Part) -> bool:
-    """Whether two parts share records, as far as is known: of one snapshot; by their rows; or of a file that changed."""
+    """Whether two parts share records, as far as is known: of one snapshot; by their rows; or of a dataset that changed.
+
+    A dataset that changed is known by its name, unless that is the one that arrays have where nobody named them.
+    """
     if one.snapshot is not None and one.snapshot == other.snapshot:
         return one.overlaps(other)
     if share(one, other):
         return True
     changed = one.name == other.name and one.snapshot is not None and other.snapshot is not None
-    return changed and (one.cut != "whole" or other.cut != "whole")
+    return changed and (one.name != UNKNOWN_RECORDS.name or one.cut != "whole" or other.cut != "whole")

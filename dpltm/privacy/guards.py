@@ -1,8 +1,9 @@
 """Rows, and persons, that this process knows again: for refusals alone, and never for what counts.
 
 Whether private records were declared public, or tested on for nothing, is told by their parts where both are of one
-snapshot. A copy, a fold or an array has another snapshot; its rows are recognised by keyed digests, which lie in the memory
-of this process and nowhere else.
+snapshot. A copy, a fold or an array has another snapshot; its rows are recognised by keyed digests. Those of private rows
+lie in the memory of this process and nowhere else. Those of rows that were declared public or excluded, which nothing
+protects, are kept beside their ledger as well, under its key: so another process knows them again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ MOST = 2**22
 
 _KEY = secrets.token_bytes(32)
 _met: dict[Part, Marks] = {}
+_joined: set[frozenset[Part]] = set()
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +41,22 @@ class Marks:
     whose: np.ndarray | None = None
     unit: str = ""
 
+    def common(self, other: Marks) -> bool:
+        """Return whether both surely have records, or persons, in common."""
+        if self.persons is not None and other.persons is not None and self.unit == other.unit:
+            return bool(np.intersect1d(self.persons, other.persons, assume_unique=True).size)
+        return bool(np.intersect1d(self.rows, other.rows, assume_unique=True).size)
 
-def digests(values: Iterable[bytes], of: object) -> np.ndarray:
-    """Return 64-bit digests under a key that this process alone has, sorted, each once.
+
+def digests(values: Iterable[bytes], of: object, key: bytes | None = None) -> np.ndarray:
+    """Return 64-bit digests, sorted, each once.
 
     Args:
         values: to digest.
         of: what they are, such as names of columns: values of something else are not recognised.
+        key: that they are known again by; by default one that this process alone has.
     """
-    key = hashlib.sha256(_KEY + repr(of).encode()).digest()
+    key = hashlib.sha256((_KEY if key is None else key) + repr(of).encode()).digest()
     found = (int.from_bytes(hashlib.blake2b(value, key=key, digest_size=8).digest(), "little") for value in values)
     return np.unique(np.fromiter(found, dtype=np.uint64))
 
@@ -63,14 +72,17 @@ def met(part: Part) -> bool:
     return part in _met
 
 
+def join(one: Part, other: Part) -> None:
+    """Note that two parts have records in common, as digests tell that are kept beside a ledger."""
+    _joined.add(frozenset((one, other)))
+
+
 def share(one: Part, other: Part) -> bool:
-    """Return whether two parts surely have records, or persons, in common, as far as this process met both."""
+    """Return whether two parts surely have records, or persons, in common, as far as that was seen."""
     ours, theirs = _met.get(one), _met.get(other)
     if ours is None or theirs is None:
-        return False
-    if ours.persons is not None and theirs.persons is not None and ours.unit == theirs.unit:
-        return bool(np.intersect1d(ours.persons, theirs.persons, assume_unique=True).size)
-    return bool(np.intersect1d(ours.rows, theirs.rows, assume_unique=True).size)
+        return frozenset((one, other)) in _joined
+    return ours.common(theirs)
 
 
 def regrouped(one: Part, other: Part) -> bool:

@@ -13,14 +13,14 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account, check_declared, check_moves
 from dpltm.privacy.entry import RECORD, Entry, Head, Id, Kind, Lineage, Part, entry_from_json, to_json
-from dpltm.privacy.guards import Marks, remember
+from dpltm.privacy.guards import Marks, join, met, remember
 
 
 def canonical(body: object) -> str:
@@ -35,7 +35,7 @@ class Book:
     Attributes:
         home: its id.
         population: whose account it is, by name; None where nobody named it.
-        unit: the noun of whom it protects.
+        asked: the noun of whom it is to protect, as long as no entry says.
         key: secret, by which snapshots of datasets are known; it never leaves the owner.
         entries: oldest first.
         digests: of the chain: of the header, then up to each entry.
@@ -43,7 +43,7 @@ class Book:
 
     home: Id
     population: str | None
-    unit: str
+    asked: str
     key: bytes = field(repr=False)
     entries: tuple[Entry, ...]
     digests: tuple[str, ...]
@@ -52,7 +52,17 @@ class Book:
     def new(cls, population: str | None = None, unit: str = RECORD) -> Book:
         """Return an empty one, with a random id and key."""
         home = secrets.token_hex(32)
-        return cls(home, population, unit, secrets.token_bytes(32), (), (first_digest(home, population, unit),))
+        return cls(home, population, unit, secrets.token_bytes(32), (), (first_digest(home, population),))
+
+    @property
+    def settled(self) -> str | None:
+        """The noun of whom it protects, by its first release or budget; None as long as it holds declarations alone."""
+        return next((entry.unit for entry in self.entries if entry.paid or entry.kind == "budget"), None)
+
+    @property
+    def unit(self) -> str:
+        """The noun of whom it protects."""
+        return self.settled or self.asked
 
     @property
     def head(self) -> Head:
@@ -118,7 +128,8 @@ class Book:
         entries, digests = list(self.entries), list(self.digests)
         for draft, id in zip(drafts, ids, strict=True):
             population = draft.population if draft.kind == "apart" else self.population
-            entry = replace(draft, id=id, home=self.home, population=population, sequence=len(entries) + 1)
+            unit = draft.unit if draft.paid else self.unit
+            entry = replace(draft, id=id, home=self.home, population=population, unit=unit, sequence=len(entries) + 1)
             entry = entry_from_json(to_json(entry))  # as it will be read: 1 is 1.0 then, for digests too
             entries.append(entry)
             digests.append(next_digest(digests[-1], entry))
@@ -127,13 +138,13 @@ class Book:
         return replace(self, entries=tuple(entries), digests=tuple(digests))
 
 
-def first_digest(home: Id, population: str | None, unit: str) -> str:
+def first_digest(home: Id, population: str | None) -> str:
     """Return the digest that the chain of a ledger begins with.
 
     Args:
-        home, population, unit: of the ledger.
+        home, population: of the ledger.
     """
-    return hashlib.sha256(canonical([home, population, unit]).encode()).hexdigest()
+    return hashlib.sha256(canonical([home, population]).encode()).hexdigest()
 
 
 def next_digest(before: str, entry: Entry) -> str:
@@ -161,13 +172,18 @@ class Store(Protocol):
         """Return a block in which no other thread or process adds anything there; not to be entered twice."""
         ...
 
-    def add(self, before: Book, after: Book) -> None:
+    def add(self, before: Book, after: Book, marks: Mapping[Id, Marks]) -> None:
         """Write, flush and sync what ``after`` has more than ``before``, all or nothing; called in a locked block.
 
         Args:
             before: what lies there.
             after: the same, with entries behind it.
+            marks: of records that these declare public or excluded, under the key of the ledger, to be kept as well.
         """
+        ...
+
+    def marks(self) -> Mapping[Id, Marks]:
+        """Return what is kept of declarations, by the id of their entry."""
         ...
 
 
@@ -188,9 +204,12 @@ class _Memory:
             )
         return self._lock
 
-    def add(self, before: Book, after: Book) -> None:
-        del before
+    def add(self, before: Book, after: Book, marks: Mapping[Id, Marks]) -> None:
+        del before, marks  # no other process sees this ledger
         self._book = after
+
+    def marks(self) -> Mapping[Id, Marks]:
+        return {}
 
 
 class Ledger:
@@ -198,7 +217,8 @@ class Ledger:
 
     Args:
         population: whose account it is, by name; a name separates nothing by itself.
-        unit: the noun of whom it protects: ``record``, or such as ``patient``.
+        unit: the noun of whom it is to protect: ``record``, or such as ``patient``. The first release or budget that it
+            holds decides; declarations alone do not.
         store: where it lies; memory by default.
 
     Guarantees:
@@ -216,11 +236,13 @@ class Ledger:
 
     def __init__(self, population: str | None = None, unit: str = RECORD, store: Store | None = None) -> None:
         self._store: Store = _Memory(Book.new(population, unit)) if store is None else store
+        self._unit = unit
+        self._to_keep: dict[Part, Marks | None] = {}
 
     @property
     def book(self) -> Book:
         """What it is and holds now."""
-        return self._store.read()
+        return replace(self._store.read(), asked=self._unit)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -253,16 +275,26 @@ class Ledger:
         """
         return hmac.new(self.book.key, digest, hashlib.sha256).hexdigest()
 
-    def part(self, dataset: Dataset) -> Part:
+    def part(self, dataset: Dataset, *, to_declare: bool = False) -> Part:
         """Return the part of a dataset, of its snapshot: published records have one name everywhere, others one here.
 
         Args:
             dataset: as it is now.
+            to_declare: whether it is to be declared public, or excluded: then another process will know its rows again.
         """
         published = dataset.published_id()
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
         part = replace(dataset.part, name=dataset.name, snapshot=snapshot)
         remember(part, dataset.marks())
+        book, kept = self.book, self._store.marks()
+        unseen = [entry for entry in book.entries if entry.id in kept and not met(entry.part)]
+        if unseen or (to_declare and published is None):
+            marks = dataset.marks(book.key)
+            for entry in unseen:
+                if marks is not None and kept[entry.id].common(marks):
+                    join(part, entry.part)
+            if to_declare:
+                self._to_keep[part] = marks
         return part
 
     def declared(self, kind: Kind, part: Part) -> Entry | None:
@@ -287,7 +319,7 @@ class Ledger:
         """
         if dataset.test is None or dataset.published_id() is not None:
             return
-        part = self.part(dataset.tested())
+        part = self.part(dataset.tested(), to_declare=True)
         if self.declared("excluded", part) is not None:
             return
         check_declared(self.account(), part, "excluded")
@@ -305,7 +337,7 @@ class Ledger:
         """
         if dataset.synthetic:
             return dataset.lineage
-        part = self.part(dataset)
+        part = self.part(dataset, to_declare=True)
         known = self.declared("public", part)
         if known is None:
             check_declared(self.account(), part, "public")
@@ -349,7 +381,7 @@ class Ledger:
     def adding(self) -> Iterator[Book]:
         """A block in which nobody else adds anything, with what the ledger holds."""
         with self._store.locked():
-            yield self._store.read()
+            yield self.book
 
     def _add(self, book: Book, drafts: Iterable[Entry], ids: Iterable[Id]) -> tuple[Entry, ...]:
         drafts = tuple(drafts)
@@ -364,8 +396,10 @@ class Ledger:
                     f" release is from {draft.population}; name another `ledger`"
                 )
         after = book.adding(drafts, ids)
-        self._store.add(book, after)
-        return after.entries[len(book.entries) :]
+        new = after.entries[len(book.entries) :]
+        declared = {entry.id: self._to_keep.get(entry.part) for entry in new if entry.kind in ("public", "excluded")}
+        self._store.add(book, after, {id: marks for id, marks in declared.items() if marks is not None})
+        return new
 
     def __repr__(self) -> str:
         return f"<Ledger of {len(self.entries)} entries; .entries lists them>"
@@ -404,7 +438,7 @@ class Dataset(Protocol):
     def content_digest(self) -> bytes: ...
     def tested(self) -> Dataset: ...
     def published_id(self) -> Id | None: ...
-    def marks(self) -> Marks | None: ...
+    def marks(self, key: bytes | None = None) -> Marks | None: ...
 
 
 _of_process: list[Ledger] = []
@@ -422,6 +456,8 @@ def of_process(unit: str = RECORD) -> Ledger:
     if not _of_process:
         _of_process.append(Ledger(unit=unit))
     (ledger,) = _of_process
+    if ledger.book.settled is None:
+        ledger._unit = unit
     if ledger.unit != unit:
         raise InputError(
             f"`ledger`: that of this process protects one {ledger.unit}, not one {unit}, and figures for the two do not add"

@@ -187,9 +187,13 @@ class Dataset:
         assert self.test_rows is not None
         return self.test_rows.digest
 
-    def marks(self) -> Marks | None:
-        """What these records are known again by in this process (``dpltm.privacy.guards``)."""
-        return self.rows.marks
+    def marks(self, key: bytes | None = None) -> Marks | None:
+        """Return what these records are known again by (``dpltm.privacy.guards``).
+
+        Args:
+            key: of a ledger; by default one that this process alone has.
+        """
+        return self.rows.marks if key is None else self.rows.marks_under(key)
 
     def published_id(self) -> Id | None:
         """Return what a published dataset is known by in every ledger; None of all others, whose content is private.
@@ -290,17 +294,28 @@ class Rows:
 
     @cached_property
     def marks(self) -> Marks | None:
-        """What they are known again by in this process; None where they coincide by nature, or are too many."""
+        """What they are known again by in this process."""
+        return self.marks_under(None)
+
+    def marks_under(self, key: bytes | None) -> Marks | None:
+        """Return what they are known again by; None where they coincide by nature, or are too many.
+
+        Args:
+            key: of the digests; None for that of this process.
+        """
         if self.coincide or len(self) > MOST:
             return None
         shape = sorted(self.columns) if self.columns is not None else "rows"
-        rows = digests(self._features(by_name=True), shape)
+        rows = digests(self._features(by_name=True), shape, key)
         if self.units is None:
             return Marks(rows)
         names = [name.encode() for name in self.units.tolist()]
         pairs = (row + b" " + name for row, name in zip(self._features(by_name=True), names, strict=True))
         return Marks(
-            rows, digests(set(names), self.units_name), digests(pairs, (shape, self.units_name)), self.units_name
+            rows,
+            digests(set(names), self.units_name, key),
+            digests(pairs, (shape, self.units_name), key),
+            self.units_name,
         )
 
     def public_hashes(self) -> np.ndarray:

@@ -227,12 +227,12 @@ def _drafts(
     """What is entered before records are looked at with no mechanism."""
     if provenance not in ("public", "private"):
         return ()
-    part, words = ledger.part(dataset), f"tickets by {options.criterion}"
+    part, words = ledger.part(dataset, to_declare=provenance == "public"), f"tickets by {options.criterion}"
     if provenance == "public":
         scored = (
             dataset.test is not None and dataset.published_id() is None
         )  # whoever chooses a ticket sees its accuracy
-        parts = (part, *((ledger.part(dataset.tested()),) if scored else ()))
+        parts = (part, *((ledger.part(dataset.tested(), to_declare=True),) if scored else ()))
         return tuple(Entry("public", each, words=words) for each in parts)
     looks = (f"{words}, with no mechanism", *(["accuracies of their predictors"] if options.reveal else []))
     return tuple(Entry("release", part, (Unprotected(),), each, unit=ledger.unit) for each in looks)

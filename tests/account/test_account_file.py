@@ -78,7 +78,7 @@ def refusal(path: Path | str, **options: object) -> str:
 
 def chained(header: dict, bodies: list[dict]) -> str:
     """A ledger by the letter of docs/formats.md, for any bodies."""
-    identity = [header["id"], header["population"], header["unit"]]
+    identity = [header["id"], header["population"]]
     digest = hashlib.sha256(json.dumps(identity, separators=(",", ":")).encode()).hexdigest()
     lines = [json.dumps(header)]
     for body in bodies:
@@ -98,8 +98,8 @@ def parsed(path: Path) -> tuple[dict, list[dict]]:
 
 def test_the_file_is_by_the_letter_of_its_format(path):
     header, bodies = parsed(path)
-    assert list(header.items())[:2] == [("format", "dpltm-ledger"), ("schema", 4)]
-    assert (header["population"], header["unit"], len(header["id"])) == ("P", "record", 64)
+    assert list(header.items())[:2] == [("format", "dpltm-ledger"), ("schema", 5)]
+    assert (header["population"], len(header["id"])) == ("P", 64)
     assert path.read_text() == chained(header, bodies)
     ledger = open_ledger(path)
     assert bodies == [json.loads(json.dumps(to_json(entry))) for entry in ledger.entries]
@@ -200,7 +200,7 @@ def swapped(lines):
         (swapped, 4, "missing or moved"),
         (lambda lines: [*lines[:3], lines[2], *lines[3:]], 4, "missing or moved"),
         (lambda lines: ["", *lines], 1, "not valid JSON"),
-        (lambda lines: [lines[0].replace("record", "patient"), *lines[1:]], 2, "changed"),
+        (lambda lines: [lines[0].replace('"P"', '"Q"'), *lines[1:]], 2, "changed"),
         (lambda lines: [lines[0].replace(": ", ":"), *lines[1:]], 1, "changed"),
         (lambda lines: [lines[0].replace('"P"', "7"), *lines[1:]], 1, "not the header"),
         (lambda lines: lines[:1] * 2, 2, "not an entry"),
@@ -244,7 +244,7 @@ def test_an_incomplete_line_is_named(path, cut):
     assert "line 1: the line is incomplete" in refusal(path)
 
 
-@pytest.mark.parametrize("schema", [1, 2, 3])
+@pytest.mark.parametrize("schema", [1, 2, 3, 4])
 def test_a_ledger_of_an_earlier_version_is_refused_by_name(schema):
     Path("l.jsonl").write_text(json.dumps({"format": "dpltm-ledger", "schema": schema}) + "\n")
     assert refusal("l.jsonl") == (
@@ -256,9 +256,9 @@ def test_a_ledger_of_an_earlier_version_is_refused_by_name(schema):
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ('{"format": "dpltm-ledger", "schema": 5}\n', "newer than this version"),
+        ('{"format": "dpltm-ledger", "schema": 6}\n', "newer than this version"),
         ('{"format": "dpltm-journal", "schema": 1}\n', "not a document of format"),
-        ('{"format": "dpltm-ledger", "schema": 4}\n', "not the header"),
+        ('{"format": "dpltm-ledger", "schema": 5}\n', "not the header"),
         ("x,y\n1,2\n", "not valid JSON"),
         ("\0" * 4096, "incomplete"),
     ],
@@ -296,6 +296,20 @@ def test_another_population_or_unit_than_the_file_says_is_refused(path, asked, n
     told = refusal(path, **asked)
     assert all(each in told for each in named)
     assert len(open_ledger(path, population="P", unit="record").entries) == 6
+
+
+def test_declarations_alone_settle_no_unit():
+    """Public records protect nobody: the first release does, or a budget."""
+    public = Entry("public", words="tickets")
+    open_ledger("l.jsonl").declare(public)
+    for unit in ("patient", "record"):
+        assert open_ledger("l.jsonl", unit=unit).unit == unit
+    open_ledger("l.jsonl", unit="patient").declare(replace(ONE, unit="patient"))
+    assert open_ledger("l.jsonl").unit == "patient"
+    assert "patient" in refusal("l.jsonl", unit="record")
+    limit = Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),), unit="household")
+    open_ledger("m.jsonl", unit="household").declare(public, limit)
+    assert "household" in refusal("m.jsonl", unit="record")
 
 
 def test_a_ledger_of_people_whom_nobody_named_is_not_somebodys():

@@ -232,9 +232,13 @@ class Shelf:
     def locked(self) -> threading.Lock:
         return self._lock
 
-    def add(self, before: Book, after: Book) -> None:
-        assert before is self.past[-1]
+    def add(self, before: Book, after: Book, marks: object) -> None:
+        assert before.digests == self.past[-1].digests
+        assert not marks
         self.past.append(after)
+
+    def marks(self) -> dict:
+        return {}
 
 
 @dataclass
@@ -308,8 +312,8 @@ class History:
 
     def _owner(self, name: str, people: frozenset[int], named: bool, unit: str = "") -> Owner:
         home, called, unit = f"{self.rng.getrandbits(256):064x}", name if named else None, unit or self.unit
-        shelf = Shelf(Book(home, called, unit, home.encode(), (), (first_digest(home, called, unit),)))
-        return Owner(Ledger(store=shelf), shelf, people, called, unit)
+        shelf = Shelf(Book(home, called, unit, home.encode(), (), (first_digest(home, called),)))
+        return Owner(Ledger(unit=unit, store=shelf), shelf, people, called, unit)
 
     def run(self, steps: int = 14) -> History:
         """Let everything happen, and compare at the end; return itself."""
