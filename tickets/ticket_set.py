@@ -222,7 +222,7 @@ def load_ticket_set(path: Path) -> TicketSet:
         name=document["name"],
         criterion=document["criterion"],
         provenance=document["provenance"],
-        lineage=lineage,
+        made_from=lineage,
         config=document["config"],
         parent=_parent(where, document["parent"]),
         feature_map=feature_map,

@@ -47,6 +47,16 @@ class Parent:
     how: str
 
 
+class Draws:
+    """The lineage of all draws from some tickets, one for all sets in memory that share them."""
+
+    def __init__(self) -> None:
+        self.lineage = Lineage()
+
+    def __deepcopy__(self, memo: object) -> Draws:
+        return self
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TicketSet:
     """A ticket set and what it says about itself.
@@ -59,7 +69,7 @@ class TicketSet:
         name: label.
         criterion: how weights were chosen.
         provenance: what masks, theta0 and predictors were made from.
-        lineage: of everything that they depend on, and of the draws from the set so far.
+        made_from: lineage of everything that they depend on.
         parent: the set it was made from, if any.
         config: settings of generation, transfer or compaction.
         feature_map: what stands in front of the network; None where it takes records as they are.
@@ -67,13 +77,14 @@ class TicketSet:
         path: its folder; None for a set in memory.
         on_mark: writes a lineage into that folder; None for a set in memory.
         privacy: the report on the records that it was made from; None of a set that was read.
+        draws: from it, and from every set in memory that shares its tickets: copies, transfers, compactions.
     """
 
     body: Tickets
     name: str
     criterion: str
     provenance: ProvenanceKind
-    lineage: Lineage
+    made_from: Lineage
     config: Mapping[str, Any]
     parent: Parent | None = None
     feature_map: FeatureMap | None = None
@@ -81,6 +92,7 @@ class TicketSet:
     path: Path | None = field(default=None, compare=False)
     on_mark: Callable[[Lineage], None] | None = field(default=None, compare=False)
     privacy: PrivacyReport | None = field(default=None, compare=False)
+    draws: Draws = field(default_factory=Draws, compare=False)
 
     def __post_init__(self) -> None:
         if not self.label:
@@ -91,6 +103,11 @@ class TicketSet:
             f"TicketSet({self.label!r}: {len(self.body.tickets)} tickets of {self.body.spec.text} by {self.criterion},"
             f" provenance {self.provenance}, id {self.id[:12]})"
         )
+
+    @property
+    def lineage(self) -> Lineage:
+        """Of everything that its tickets depend on, and of the draws from them so far."""
+        return self.made_from | self.draws.lineage
 
     def mark(self, lineage: Lineage) -> None:
         """Add a draw to its lineage, in memory and in its folder: whoever takes a round later may have seen the winner.
@@ -103,7 +120,7 @@ class TicketSet:
         """
         if self.on_mark is not None:
             self.on_mark(lineage)
-        object.__setattr__(self, "lineage", self.lineage | lineage)
+        self.draws.lineage |= lineage
 
     @cached_property
     def id(self) -> str:

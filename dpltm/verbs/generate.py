@@ -276,7 +276,7 @@ def generate(
         name=options.name or plan.dataset.name,
         criterion=options.criterion,
         provenance=plan.provenance,
-        lineage=lineage,
+        made_from=lineage,
         config=_settings(plan),
         feature_map=plan.dataset.feature_map,
     )

@@ -80,10 +80,11 @@ def transfer(
         name=options.name or tickets.name,
         criterion=tickets.criterion,
         provenance=tickets.provenance,
-        lineage=lineage_of(tickets, dataset),
+        made_from=lineage_of(tickets, dataset),
         config={**config, **schema},
         parent=Parent(tickets.id, tickets.name, round, f"transfer ({options.mode})"),
         feature_map=dataset.feature_map or tickets.feature_map,
+        draws=tickets.draws,
     )
     return TransferredSet(result, made.layers, tuple(public_input_notes(dataset)))
 
@@ -212,7 +213,7 @@ def imported_set(
         name=options.name or PurePath(file).stem,
         criterion="imported",
         provenance=provenance,
-        lineage=lineage,
+        made_from=lineage,
         config={"imported": PurePath(file).name, **({"table_schema": dataset.schema} if dataset.schema else {})},
         parent=parent,
         feature_map=dataset.feature_map,

@@ -13,5 +13,5 @@ from set_entries import LINEAGES
 
 def store_set(path: Path, body: Tickets, **said: Any) -> TicketSet:
     """The set in ``path``, from its tickets and the fields of ``TicketSet``; its lineage is one of its provenance."""
-    said = {"lineage": LINEAGES[said["provenance"]], **said}
+    said = {"made_from": LINEAGES[said["provenance"]], **said}
     return save_ticket_set(path, TicketSet(body=body, **said))

@@ -63,7 +63,7 @@ def body() -> Tickets:
 def ticket_set(provenance: str = "data-free", lineage: Lineage = NO_LINEAGE) -> TicketSet:
     """A set of two rounds, said to be of that provenance."""
     return TicketSet(
-        body=body(), name="tickets", criterion="magnitude", provenance=provenance, lineage=lineage, config={}
+        body=body(), name="tickets", criterion="magnitude", provenance=provenance, made_from=lineage, config={}
     )  # type: ignore[arg-type]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from dataclasses import replace
@@ -15,15 +16,17 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
+from dpltm.options.transfer import TransferOptions
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, Selection, Unprotected
 from dpltm.privacy.selection import SelectionPlan
-from dpltm.pruning.ticket_set import TicketSet, Winner
+from dpltm.pruning.ticket_set import Draws, TicketSet, Winner
 from dpltm.records import Dataset, from_arrays
 from dpltm.verbs import generate as generating
 from dpltm.verbs import select as verb
 from dpltm.verbs.select import plan, planned_report, select, select_public
+from dpltm.verbs.transfer import transfer
 from refusals import refused
 
 QUIET = Services()
@@ -54,7 +57,7 @@ def _made(provenance: str) -> TicketSet:
 
 def tickets_of(provenance: str) -> TicketSet:
     """A set that nothing was drawn from yet."""
-    return replace(_made(provenance))
+    return replace(_made(provenance), draws=Draws())
 
 
 @pytest.fixture
@@ -86,6 +89,20 @@ def test_a_draw_from_public_tickets(public):
     assert winner.round in (1, 2)
     assert 0 < winner.privacy.certified.epsilon <= 0.5
     assert winner.privacy.nominal.epsilon == 0.5
+
+
+def test_sets_that_share_the_tickets_carry_the_draw_whenever_they_were_made(public):
+    """A copy, a transfer and a compaction made before: whoever takes the round that won from them chose by the draw."""
+    other = records(2, features=8)
+    before = (
+        replace(public, name="b"),
+        copy.copy(public),
+        copy.deepcopy(public),
+        transfer(public, other, TransferOptions()).tickets,
+    )
+    winner = drawn(public)
+    assert all(winner.lineage.paid == each.lineage.paid for each in before)
+    assert not made(PUBLIC, provenance="public").lineage.paid
 
 
 def test_no_count_is_taken_before_the_draw_is_on_record_and_the_set_marked(public, monkeypatch):

@@ -18,7 +18,7 @@ from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.pruning.generation import GenerationConfig, without_data
-from dpltm.pruning.ticket_set import Parent, ProvenanceKind, TicketSet
+from dpltm.pruning.ticket_set import Draws, Parent, ProvenanceKind, TicketSet
 from dpltm.records import Dataset, from_arrays
 from dpltm.verbs.transfer import StatedFront, TransferredSet, check_options, front_of_import, imported_set, transfer
 from refusals import refused
@@ -26,7 +26,7 @@ from set_entries import DRAWN, LINEAGES, MOMENTS
 
 BODY = without_data(ModelSpec("mlp:8", 36, 3), GenerationConfig(rounds=2, prune=(0.3,), criterion="random"))
 RELEASED = LINEAGES["dp"]
-SET = TicketSet(body=BODY, name="mine", criterion="random", provenance="dp", lineage=RELEASED, config={"a": 1})
+SET = TicketSet(body=BODY, name="mine", criterion="random", provenance="dp", made_from=RELEASED, config={"a": 1})
 
 
 def images(count: int = 30, shape: tuple[int, ...] = (6, 6), classes: int = 3, **facts: Any) -> Dataset:
@@ -56,7 +56,7 @@ def test_what_the_tickets_depend_on_goes_along() -> None:
 @pytest.mark.parametrize(("number", "rounds"), [(2, 2), (0, 1), (None, 3)])
 def test_whatever_is_taken_the_draws_go_along(number: int | None, rounds: int) -> None:
     """Whoever takes another round than the one that won may do so because of that."""
-    drawn_from = replace(SET)
+    drawn_from = replace(SET, draws=Draws())
     drawn_from.mark(Lineage((DRAWN,)))
     made = moved(drawn_from, number).tickets
     assert made.lineage.entries == (*RELEASED.entries, DRAWN)
