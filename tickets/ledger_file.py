@@ -173,7 +173,7 @@ class FileStore:
         block, count = self._mine(), len(before.entries)
         assert block is not None, "a store adds in a locked block"
         descriptor, size = block.descriptor, block.seen.size
-        text = "" if size else _header_text(after.home, after.population, after.unit) + "\n"
+        text = "" if size else _header_text(after.home, after.population) + "\n"
         for entry, digest in zip(after.entries[count:], after.digests[count + 1 :], strict=True):
             text += f'{{"entry": {canonical(to_json(entry))}, "digest": "{digest}"}}\n'
         data = text.encode()

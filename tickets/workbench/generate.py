@@ -60,7 +60,7 @@ def generate(
         if request.dry_run:
             return as_flags(_dry_run(settled, out))
         made = make_tickets(settled, given, kept_in=private_path(out).name, checkpoints=checkpoints)
-        made = made if lineage is None else replace(made, lineage=made.lineage | lineage)
+        made = made if lineage is None else replace(made, made_from=made.made_from | lineage)
         assert made.privacy is not None  # the verb made it
         answer = as_flags(
             {
