@@ -1,4 +1,41 @@
-"""The account against the executable world, and each of its rules removed in turn against the same."""
+"""The account against the executable world, and each of its rules removed in turn against the same.
+
+Which test fails where a rule is taken away; each was tried. ``RULES`` here are those that random histories show.
+
+==== ================================ ======================================================================================
+rule without                          caught by
+==== ================================ ======================================================================================
+1    beside the file                  cli/test_whose_records.py::test_everything_in_one_folder_adds_up
+1    a link, another form             tickets/test_accounts.py::test_a_link_to_a_file..., ::test_other_forms_of_a_dataset...
+2    names, apart, carried            here
+3    ids, known again                 here
+4    a draw marks its set             dpltm/test_api.py::test_a_ledger_that_is_named_is_the_one
+4    and its folder                   cli/test_releases_behind.py::test_what_a_training_is_made_of_counts
+5    heads in values                  here
+5    heads in the user's folder       test_account_file.py::test_a_ledger_that_holds_less_than_it_did_is_refused...
+6    unprotected is infinite          here
+6    excluded, either order           dpltm/training/test_private_loop.py::test_records_that_were_tested_on_or_declared...
+6    an audit of tickets is entered   dpltm/verbs/test_audit_tickets.py::test_the_mask_alone_refutes_what_is_claimed
+6    --unprotected must be said       test_rules.py::test_an_account_that_has_a_figure_is_not_ended_unasked
+7    rows, and persons, known again   test_rules.py::test_rows_are_known_again_in_another_snapshot
+8    cuts, snapshots, columns, units  here
+8    no declaration beside a move     test_rules.py::test_under_replace_one_no_part_by_hash_is_protected_beside...
+9    one unit, two steps              here
+10   first by the order of a ledger   here
+11   the day                          test_rules.py::test_entries_carry_the_day_and_no_finer_time
+12   met again, counted once          here
+12   other settings or records        test_release.py::test_other_settings_or_records_do_not_go_on
+12   another ledger, drawn or not     test_release.py::test_a_checkpoint_whose_ledger_is_another
+13   trials that lost                 here
+14   budgets                          here
+15   a message counts                 here
+15   of others, said one an owner     test_rules.py::test_messages_of_other_owners_are_said_to_be_counted_one_each
+16   a ledger in memory elsewhere     test_ledger.py::test_a_ledger_in_memory_is_of_one_process
+16   values elsewhere                 test_release.py::test_a_forked_process_draws_nothing_that_its_parent_paid_for
+16   pickled ledgers                  test_ledger.py::test_a_ledger_is_one
+16   pickled secrets                  test_release.py::test_no_secret_leaves_its_process_or_is_shown
+==== ================================ ======================================================================================
+"""
 
 from collections import Counter
 from dataclasses import replace
