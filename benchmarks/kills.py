@@ -27,18 +27,22 @@ from typing import Any
 
 CHILD = """
 import hashlib, itertools, os, sys, types
-from dpltm import keyed_source
 from dpltm.gradients import choose
+from dpltm.privacy import release
+from dpltm.randomness import keyed_source
 from dpltm.tickets import checkpoint_files
 every, *sys.argv[1:] = sys.argv[1:]
 folder = checkpoint_files.CheckpointFolder
-inner = folder.begin
-def begin(self, room):
-    name = f"{self._target.parent.name}/{self._target.name} {os.getpid() if self.held else 'first'}"
+inner = folder.__enter__
+def enter(self):
+    inner(self)
+    drawn = self.held is not None and self.held.tensors  # else the key of an attempt that died is dropped
+    name = f"{self._target.parent.name}/{self._target.name} {os.getpid() if drawn else 'first'}"
     count = itertools.count()
-    keyed_source.fresh_key = lambda: hashlib.sha256(f"{name} {next(count)}".encode()).digest()
-    inner(self, room)
-folder.begin = begin
+    key = lambda *_: hashlib.sha256(f"{name} {next(count)}".encode()).digest()
+    keyed_source.fresh_key, release.secrets = key, types.SimpleNamespace(token_bytes=key)
+    return self
+folder.__enter__ = enter
 choose.time = types.SimpleNamespace(perf_counter=itertools.count().__next__)
 checkpoint_files.EVERY, checkpoint_files.SHARE = float(every), 0.5
 from dpltm.cli import main
@@ -118,11 +122,11 @@ def made(folder: Path) -> dict[str, str]:
 
 
 def paid(folder: Path) -> dict[str, Counter[str]]:
-    """Kinds of events, by ledger; a ledger that cannot be read ends the program."""
+    """Kinds of entries, by ledger; a ledger that cannot be read ends the program."""
     counts = {}
-    for path in sorted(folder.rglob("*ledger*.jsonl")):
+    for path in sorted(folder.rglob("*ledger.jsonl")):
         lines = path.read_text(encoding="utf-8").splitlines()[1:]
-        counts[str(path.relative_to(folder))] = Counter(json.loads(line)["event"]["kind"] for line in lines)
+        counts[str(path.relative_to(folder))] = Counter(json.loads(line)["entry"]["kind"] for line in lines)
     return counts
 
 
