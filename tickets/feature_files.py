@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.features import Choice, parse
+from dpltm.features import Choice, NetworkRun, parse
 from dpltm.features.feature_map import CENTRE, FeatureMap, FrozenNetwork
 from dpltm.features.inputs import (
     MemoryFeatures,
@@ -174,7 +174,7 @@ def _description(body: Any) -> Front:
     low, high = (float(bound) for bound in body["bounds"])
     if not -math.inf < low < high < math.inf or not isinstance(text, str) or not isinstance(body["id"], str):
         raise ValueError("bounds")
-    base = None if network is not None else parse(text)
+    base: Choice | NetworkRun | ModelSpec | None = None if network is not None else parse(text)
     if network is not None:
         if text != "network" or set(network) != {"model", "features", "classes"}:
             raise ValueError("network")

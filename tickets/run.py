@@ -317,7 +317,8 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def candidate_of(found: FoundRun, label: str) -> Candidate:
     """A run as it is compared with others, under this label, with what it comes to by itself, at its own terms."""
-    config, privacy = found.config or {}, None
+    config = found.config or {}
+    privacy: Mapping[str, Any] | None = None
     terms = terms_of_run(config)
     with contextlib.suppress(DpltmError):  # no rule says what that is
         privacy = statement(found.account, terms.delta, terms.accountant, terms.adjacency).to_json()

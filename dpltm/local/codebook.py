@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -73,6 +73,9 @@ class Codebook:
     labels: Labels
     near: int
 
+    protocol: ClassVar[str] = "codebook"
+    record_bytes: ClassVar[int] = NUMBER_BYTES + INDEX_BYTES
+
     def __post_init__(self) -> None:
         check_sizes(self.values, self.classes, MAX_CLASSES)
         check_positive("epsilon", self.epsilon, MAX_EPSILON)
@@ -80,10 +83,6 @@ class Codebook:
             raise InputError(f"Expected labels one-hot or signed, not {self.labels!r:.40}")
         if type(self.near) is not int or not 1 <= self.near <= PAIRS:
             raise InputError(f"Expected {self.near!r:.40} near candidates from 1 to {PAIRS}")
-
-    @property
-    def protocol(self) -> str:
-        return "codebook"
 
     @property
     def candidates(self) -> int:
@@ -110,11 +109,6 @@ class Codebook:
     def nominal(self) -> float:
         """What is claimed; coins are rounded to where they tell less, so that it holds."""
         return self.epsilon
-
-    @property
-    def record_bytes(self) -> int:
-        """Of a message: the number of its codebook, and an index."""
-        return NUMBER_BYTES + INDEX_BYTES
 
     @property
     def records_per_codebook(self) -> int:

@@ -154,11 +154,6 @@ class BitStrings:
     def record_bytes(self) -> int:
         return -(-self.channel.bits // 8) + LABEL_BYTES
 
-    @property
-    def inputs(self) -> int:
-        """Numbers that a network gets of a record."""
-        return self.channel.bits
-
     def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> np.ndarray:
         """Records as they are sent.
 

@@ -192,7 +192,7 @@ def network_inputs(answer: BitStrings, rows: np.ndarray, randomised: bool = True
     Returns:
         ``(n, bits)`` float32; of randomised records the norm is ``NORM``, in the quadratic mean.
     """
-    bits = torch.from_numpy(np.unpackbits(rows[:, :-LABEL_BYTES], axis=1, count=answer.inputs))
+    bits = torch.from_numpy(np.unpackbits(rows[:, :-LABEL_BYTES], axis=1, count=answer.channel.bits))
     low, high = _means(answer, randomised)
     return low + bits * (high - low)
 
@@ -200,7 +200,9 @@ def network_inputs(answer: BitStrings, rows: np.ndarray, randomised: bool = True
 @lru_cache(maxsize=8)
 def _means(answer: BitStrings, randomised: bool) -> tuple[Tensor, Tensor]:
     """What a 0 and a 1 that arrive are worth, ``(bits,)`` each: Bayes's rule, bit by bit."""
-    p, q = answer.channel.probabilities() if randomised else (np.ones(answer.inputs), np.zeros(answer.inputs))
+    p, q = (
+        answer.channel.probabilities() if randomised else (np.ones(answer.channel.bits), np.zeros(answer.channel.bits))
+    )
     share, size = (np.tile(part, answer.values) for part in _normal(answer.form))
     arrived = share * p + (1 - share) * q
     ones = share * p / np.maximum(arrived, 1e-300)

@@ -457,7 +457,7 @@ def _spec(scheme: Scheme, options: ServerOptions) -> ModelSpec:
     name = options.model or MODEL
     if kind_name(name) not in for_inputs("vectors"):
         raise InputError(f"`model`: {name} does not take bits; take mlp:WIDTH,WIDTH,..., such as mlp:128")
-    return ModelSpec(name, answer.inputs, answer.classes)
+    return ModelSpec(name, answer.channel.bits, answer.classes)
 
 
 def _trained(

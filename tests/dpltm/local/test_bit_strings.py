@@ -85,7 +85,7 @@ def test_what_is_read_is_the_mean_by_bayes_rule(protocol, form):
     for randomised in (True, False):
         found = network_inputs(answer, rows_of(bits), randomised)
         assert found.dtype == torch.float32
-        assert found.shape == (6, answer.inputs)
+        assert found.shape == (6, answer.channel.bits)
         told = by_bayes(answer, randomised)
         expected = [[unit * told[place][bit] for place, bit in enumerate(row)] for row in bits]
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
@@ -94,7 +94,7 @@ def test_what_is_read_is_the_mean_by_bayes_rule(protocol, form):
 def test_inputs_are_finite_however_little_or_much_a_channel_tells():
     for protocol, epsilon in itertools.product(BIT_PROTOCOLS, (1e-3, 1e4)):
         answer = made(FixedPoint(8, 7), protocol, epsilon=epsilon, values=2)
-        for bits in (np.zeros((1, answer.inputs), np.uint8), np.ones((1, answer.inputs), np.uint8)):
+        for bits in (np.zeros((1, answer.channel.bits), np.uint8), np.ones((1, answer.channel.bits), np.uint8)):
             assert bool(network_inputs(answer, rows_of(bits)).isfinite().all()), (protocol, epsilon)
 
 
@@ -233,7 +233,7 @@ def test_rows_of_several_files_in_any_order(sizes, part, data):
     found, whole = Messages(files, ANSWER), np.concatenate(files)
     index = data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=20))
     got = found[torch.tensor(index, dtype=torch.int64)]
-    assert got.shape == (len(index), ANSWER.inputs)
+    assert got.shape == (len(index), ANSWER.channel.bits)
     for row, place in zip(got, index, strict=True):
         assert torch.equal(row, network_inputs(ANSWER, whole[place][None])[0])
     assert torch.equal(found[part], network_inputs(ANSWER, whole[part]))

@@ -102,7 +102,7 @@ def test_schemes_that_cannot_be(message: str) -> None:
 
 def test_a_scheme_is_of_public_records_alone(ledger: Ledger) -> None:
     made = agreed(ledger, format="1,2")
-    assert (made.answer.values, made.answer.inputs, made.answer.record_bytes) == (64, 256, 34)
+    assert (made.answer.values, made.answer.channel.bits, made.answer.record_bytes) == (64, 256, 34)
     assert made.answer.nominal == 132
     assert made.answer.certified == pytest.approx(132)
     (entry,) = ledger.entries
