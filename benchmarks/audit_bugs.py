@@ -595,30 +595,10 @@ UNSEEN = {
 
 def resumed(seed: int) -> Found:
     """A command that is interrupted after 150 steps, and given again."""
-    arguments = [
-        "train",
-        "--dense",
-        "--dataset",
-        "digits",
-        "--model",
-        "mlp:100",
-        "--steps",
-        "300",
-        "--batch-size",
-        "32",
-    ]
-    arguments += [
-        "--lr",
-        "0.3",
-        "--noise-multiplier",
-        "1",
-        "--audit",
-        "2000",
-        "--seed",
-        str(seed),
-        "--out",
-        "interrupted",
-    ]
+    arguments = (
+        "train --dense --dataset digits --model mlp:100 --steps 300 --batch-size 32 --lr 0.3 --noise-multiplier 1"
+    )
+    arguments = [*arguments.split(), "--audit", "2000", "--seed", str(seed), "--out", "interrupted"]
     backward, taken = training.NoisyGradients.backward, 0
 
     def interrupted(gradients: training.NoisyGradients) -> None:

@@ -112,8 +112,7 @@ def test_one_plan_paid_twice_is_two_releases():
 
 
 @pytest.mark.parametrize(
-    ("draft", "field"),
-    [(replace(DRAFT, unit="patient"), "unit"), (replace(DRAFT, population="others"), "population")],
+    ("draft", "field"), [(replace(DRAFT, unit="patient"), "unit"), (replace(DRAFT, population="others"), "population")]
 )
 def test_people_of_another_unit_or_population_are_refused(shelf, draft, field):
     with pytest.raises(InputError) as refused:

@@ -29,14 +29,7 @@ from dpltm.gradients.probe import Probe
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import Resolution
 from dpltm.privacy.entry import Entry, Part
-from dpltm.privacy.mechanisms import (
-    GaussianRelease,
-    Guarantee,
-    Mechanism,
-    NoisySgd,
-    PrivateSearch,
-    Selection,
-)
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, Mechanism, NoisySgd, PrivateSearch, Selection
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform

@@ -334,9 +334,7 @@ BUGS = (
         "second moments with half the noise",
         "sensitivity",
         _other(
-            second_moments,
-            "noisy_symmetric",
-            lambda original, second, std, source: original(second, std / 2, source),
+            second_moments, "noisy_symmetric", lambda original, second, std, source: original(second, std / 2, source)
         ),
         SQUARES,
     ),

@@ -9,11 +9,7 @@ from programs import program
 audit_bugs = program("benchmarks/audit_bugs.py")
 BUGS = audit_bugs.BUGS
 
-QUICK = (
-    "noise of half the scale",
-    "half the sensitivity of a score",
-    "bits sent with other odds",
-)
+QUICK = ("noise of half the scale", "half the sensitivity of a score", "bits sent with other odds")
 
 
 def test_every_bug_is_attacked_or_is_said_to_leave_no_trace() -> None:

@@ -188,10 +188,7 @@ REFUSED = [
         {"audit": 1046},
         "`audit`: 1,046 canaries need a live coordinate each, and there are 1,045; ask for at most 1045",
     ),
-    (
-        {"noise_multiplier": 0.0},
-        "`audit`: without noise there is no claim to attack; set `noise_multiplier` above 0",
-    ),
+    ({"noise_multiplier": 0.0}, "`audit`: without noise there is no claim to attack; set `noise_multiplier` above 0"),
 ]
 
 

@@ -54,8 +54,7 @@ def test_whoever_is_in_no_table_is_at_position_0(place):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["ncf:", "ncf:0x3", "ncf:3x4:5", "ncf:3x4:0,5", "ncf:3x4:5,4097", "ncf:3X4", "ncf:3x1000001"],
+    "text", ["ncf:", "ncf:0x3", "ncf:3x4:5", "ncf:3x4:0,5", "ncf:3x4:5,4097", "ncf:3X4", "ncf:3x1000001"]
 )
 def test_bad_sizes(text):
     assert refused(ModelSpec, text, 2, 5) == (

@@ -26,11 +26,7 @@ def at_losses(sigma, rate, way):
 
 
 @settings(deadline=None, max_examples=100)
-@given(
-    sigma=st.floats(0.05, 1000),
-    rate=st.one_of(st.just(1.0), st.floats(1e-7, 0.999)),
-    way=st.sampled_from(WAYS),
-)
+@given(sigma=st.floats(0.05, 1000), rate=st.one_of(st.just(1.0), st.floats(1e-7, 0.999)), way=st.sampled_from(WAYS))
 def test_deltas_asked_for_at_once_are_those_that_dp_accounting_finds_one_by_one(sigma, rate, way):
     theirs, epsilons = at_losses(sigma, rate, way)
     bounds = theirs.connect_dots_bounds()

@@ -14,11 +14,7 @@ from dpltm.privacy.loss_distribution import TAILS, LossDistribution, _bulk, both
 from dpltm.privacy.pld import Losses
 
 
-@given(
-    st.floats(1e-4, 3.0),
-    st.integers(-50, 50),
-    st.lists(st.floats(0, 1), min_size=1, max_size=12),
-)
+@given(st.floats(1e-4, 3.0), st.integers(-50, 50), st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_connected_is_what_dp_accounting_connects(width, first, rates):
     """Of any profile: mixtures of losses have one that is convex in e^epsilon."""
     losses = np.arange(first, first + len(rates)) * width

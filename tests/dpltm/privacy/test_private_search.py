@@ -67,10 +67,7 @@ def worst_order(p: np.ndarray, q: np.ndarray, gamma: float, epsilons: np.ndarray
 
 
 @settings(max_examples=40)
-@given(
-    st.lists(st.tuples(st.floats(1e-3, 1), st.floats(1e-3, 1)), min_size=2, max_size=5),
-    st.floats(1.01, 200),
-)
+@given(st.lists(st.tuples(st.floats(1e-3, 1), st.floats(1e-3, 1)), min_size=2, max_size=5), st.floats(1.01, 200))
 def test_no_small_mechanism_in_any_order_exceeds_the_bound(weights: list[tuple[float, float]], mean: float) -> None:
     p, q = (np.array(side) / sum(side) for side in zip(*weights, strict=True))
     epsilons, gamma = np.linspace(0, 6, 25), gamma_for(mean)

@@ -209,10 +209,7 @@ def test_pure_kinds_are_never_rounded_below_the_true_divergence(log_epsilon, log
 
 @settings(max_examples=100)
 @given(
-    p=st.floats(1e-6, 1 - 1e-6),
-    q=st.floats(1e-6, 1 - 1e-6),
-    order=st.floats(1.01, 50),
-    log_delta=st.floats(-8, -0.3),
+    p=st.floats(1e-6, 1 - 1e-6), q=st.floats(1e-6, 1 - 1e-6), order=st.floats(1.01, 50), log_delta=st.floats(-8, -0.3)
 )
 def test_both_conversions_cover_any_two_outcomes(p, q, order, log_delta):
     delta = 10**log_delta

@@ -257,11 +257,7 @@ def test_curves_of_an_account():
     ]
     mechanisms = (NoisySgd(0.1, 10, 1.0), NoisySgd(1.0, 1, 3.0))
     entries = [Entry("release", part, (sgd,), "training") for part, sgd in zip(halves, mechanisms, strict=True)]
-    both, first, last = (
-        curves_of(*entries),
-        curves([mechanisms[0]]),
-        curves([mechanisms[1]]),
-    )
+    both, first, last = (curves_of(*entries), curves([mechanisms[0]]), curves([mechanisms[1]]))
     assert at(both) == pytest.approx(np.minimum(at(first), at(last)), abs=1e-3)
     assert both.mu == max(first.mu, last.mu)
     for silent in (Unprotected(), NoisySgd(0.1, 10, 0.0)):

@@ -23,14 +23,7 @@ from dpltm.networks.masks import Mask
 from dpltm.randomness.gaussian_mechanism import grid_step
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import Records, poisson_sample
-from dpltm.training.descent import (
-    OPTIMIZERS,
-    NoisyGradients,
-    TrainingConfig,
-    cross_entropy,
-    noisy_mean,
-    train,
-)
+from dpltm.training.descent import OPTIMIZERS, NoisyGradients, TrainingConfig, cross_entropy, noisy_mean, train
 from dpltm.training.sensitivity import sensitivity
 from gradient_cases import flat, some_mask, toy_data
 from refusals import refused

@@ -258,12 +258,7 @@ def test_nominal_noise_is_that_of_the_papers_for_any_filter():
     plan = planned(noise_multiplier=2.0, batch_size=30, microbatch=8, noise="nominal")
     assert plan.config.noise_std == 2.0
     assert plan.mechanism == NoisySgd(
-        plan.config.sampling_rate,
-        plan.config.steps,
-        1.0,
-        2.0,
-        1.0,
-        "tanh paper's sensitivity for microbatches",
+        plan.config.sampling_rate, plan.config.steps, 1.0, 2.0, 1.0, "tanh paper's sensitivity for microbatches"
     )
     assert planned_statement(plan).certified.epsilon > 2 * planned_statement(plan).nominal.epsilon  # type: ignore[union-attr]
 
