@@ -37,7 +37,7 @@ OPTIONS = {
     "tune": TuneOptions,
     "transfer": TransferOptions,
 }
-OTHERS = ("text", [], object())
+OTHERS = ("text", object())
 WRONG = (None, 3, *OTHERS)
 
 
