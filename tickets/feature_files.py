@@ -279,24 +279,24 @@ class FeatureCache:
         Raises:
             ArtifactError: the cache does not hold what was written.
         """
-        path, copies = cache_path(split, feature_map, augment), copies_in(split, augment)
-        values = _opened(path, split, feature_map, copies, augment)
+        path = cache_path(split, feature_map, augment)
+        values = _opened(path, split, feature_map, augment)
         if values is None:
             if path.exists():
                 progress.say(f"{path}: is damaged, or of another version; features are computed anew")
             try:
                 with progress.progress(features_title(dataset, split), len(split)) as step:
-                    _make(path, split, feature_map, copies, augment, step)
+                    _make(path, split, feature_map, augment, step)
             except OSError as error:
                 progress.say(
                     f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this"
                     " command; make room, or point XDG_CACHE_HOME elsewhere"
                 )
                 return self._memory.features(dataset, split, feature_map, augment, progress)
-            values = _opened(path, split, feature_map, copies, augment)
+            values = _opened(path, split, feature_map, augment)
         if values is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")
-        return as_copies(values, split, augment, copies)
+        return as_copies(values, split, augment, copies_in(split, augment))
 
 
 def cache_path(split: Split, feature_map: FeatureMap, augment: Augmentation = "none") -> Path:
@@ -328,26 +328,19 @@ KEY, _PASSING = "key", secrets.token_bytes(32)
 
 
 def _make(
-    path: Path,
-    split: Split,
-    feature_map: FeatureMap,
-    copies: int,
-    augment: Augmentation,
-    step: Callable[[int], None],
+    path: Path, split: Split, feature_map: FeatureMap, augment: Augmentation, step: Callable[[int], None]
 ) -> None:
+    shape = len(split), copies_in(split, augment) * feature_map.features
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with staged_file(path) as staging:  # readable by its owner alone
         with staging.open("wb") as stream:
-            header = {"descr": "<f2", "fortran_order": False, "shape": (len(split), copies * feature_map.features)}
-            np.lib.format.write_array_header_1_0(stream, header)
+            np.lib.format.write_array_header_1_0(stream, {"descr": "<f2", "fortran_order": False, "shape": shape})
             for rows in feature_rows(split, feature_map, augment, step):
                 stream.write(rows.tobytes())
         os.replace(staging, path)
 
 
-def _opened(
-    path: Path, split: Split, feature_map: FeatureMap, copies: int, augment: Augmentation
-) -> np.ndarray | None:
+def _opened(path: Path, split: Split, feature_map: FeatureMap, augment: Augmentation) -> np.ndarray | None:
     """What lies there; None where nothing does, or not what its name says."""
     if not path.is_file():  # a pipe would be waited for
         return None
@@ -355,7 +348,8 @@ def _opened(
         values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError, SyntaxError, TokenError):  # numpy reads the header as Python's literals
         return None
-    if values.shape != (len(split), copies * feature_map.features) or values.dtype != np.dtype("<f2"):
+    shape = len(split), copies_in(split, augment) * feature_map.features
+    if values.shape != shape or values.dtype != np.dtype("<f2"):
         return None
     tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
     expected = features_of_copies(split.x[tried], split.y[tried], feature_map, augment).numpy()

@@ -112,19 +112,17 @@ class _Squares:
     """The sum of z z^T, of many rows z at a time."""
 
     def __init__(self, values: int) -> None:
-        self._total, self._rows, self._held = np.zeros((values, values)), list[np.ndarray](), 0
+        self._total, self._rows = np.zeros((values, values)), list[np.ndarray]()
 
     def add(self, rows: np.ndarray) -> None:
         self._rows.append(rows)
-        self._held += len(rows)
-        if self._held >= AT_ONCE:
+        if sum(map(len, self._rows)) >= AT_ONCE:
             self.sum()
 
     def sum(self) -> np.ndarray:
         if self._rows:
             rows = np.concatenate(self._rows).astype(np.float64)
-            self._total += rows.T @ rows
-            self._rows, self._held = [], 0
+            self._total, self._rows = self._total + rows.T @ rows, []
         return self._total
 
 

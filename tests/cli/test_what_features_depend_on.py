@@ -173,10 +173,10 @@ def test_a_failure_that_could_be_seen_comes_before_the_budget(done, cli, monkeyp
     """With --centre the features without copies are needed too: where they cannot be made, nothing is spent."""
     made = feature_files._make
 
-    def full(path, split, found, copies, *more):
-        if copies == 1 and len(split) == 150:
+    def full(path, split, found, augment, step):
+        if augment == "none" and len(split) == 150:
             raise ArtifactError("damaged")
-        made(path, split, found, copies, *more)
+        made(path, split, found, augment, step)
 
     monkeypatch.setattr(feature_files, "_make", full)
     options = ("--features", "unit", "--centre", "0.1", "--augment", "flip", "--epsilon", "1")
