@@ -73,7 +73,7 @@ def original(folder: Path) -> TicketSet:
     weights = {name: value.detach() for name, value in build(front, 0).named_parameters()}
     saved = store_set(
         folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp",
-        config={"rounds": 3}, lineage=Lineage((MOMENTS, DRAWN)),
+        config={"rounds": 3}, made_from=Lineage((MOMENTS, DRAWN)),
         feature_map=FeatureMap(FrozenNetwork(front, weights), (2, 2), (0.0, 255.0), lineage=Lineage((TRAINED,))),
     )  # fmt: skip
     save_winner(folder / "s", Winner(2, saved.lineage, saved, {"eps1": 0.1}))

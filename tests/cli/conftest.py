@@ -2,57 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from commands import PRIVATE, PUBLIC, TINY, Done, made_by, words
 from dpltm.cli.main import run
 from dpltm.tickets.checkpoint_files import CheckpointFolder
+from interruptions import ending, seeded_keys
 from probed import probed_once
+from transcripts import fixed_randomness
 
 __all__ = ["probed_once"]
 
-PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
-PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
-TINY = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "5", "--batch-size", "32")
-OWN = ("--ledger", "pri.jsonl")  # or nothing would be certified for the digits any more
+OWN = "--ledger pri.jsonl"  # or nothing would be certified for the digits any more
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a command left behind on the terminal."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """Standard output, which must be one JSON object on one line and nothing else."""
-        assert self.code == 0, self.err
-        assert self.err == ""
-        assert self.out.count("\n") == 1
-        assert self.out.endswith("\n")
-        body = json.loads(self.out, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
-        assert isinstance(body, dict)
-        return body
+@pytest.fixture(autouse=True)
+def _same_draws(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test draws is a function of its name."""
+    with fixed_randomness(request.node.nodeid):
+        yield
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory, _own_config_home: None) -> Path:
     """A folder with ``pub``, a public set from one half of the digits, and ``pri``, a private one from the other."""
-    folder = tmp_path_factory.mktemp("made")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert run(["generate", *PUBLIC, *TINY, "--provenance", "public", "--out", "pub", "--quiet"]) == 0
-        assert run(["generate", *PRIVATE, *TINY, "--provenance", "private", *OWN, "--out", "pri", "--quiet"]) == 0
-    return folder
+    public = f"generate {PUBLIC} {TINY} --provenance public --out pub"
+    private = f"generate {PRIVATE} {TINY} --provenance private {OWN} --out pri"
+    return made_by(tmp_path_factory.mktemp("made"), public, private)
 
 
 @pytest.fixture
@@ -67,12 +49,12 @@ def cwd(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cli(cwd: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Runs one command line in ``cwd``; no traceback may ever show. File descriptors are caught, not just sys.stdout."""
+    """Runs one command line in ``cwd``, whose words may stand in one text; no traceback may ever show."""
     del cwd
 
     def call(*arguments: object) -> Done:
         capfd.readouterr()
-        code = run([str(part) for part in arguments])
+        code = run(words(*arguments))
         out, err = capfd.readouterr()
         assert "Traceback" not in out + err
         return Done(code, out, err)
@@ -81,26 +63,24 @@ def cli(cwd: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Done]:
 
 
 @pytest.fixture
-def stopped_at(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def stopped_at(cli: Callable[..., Any]) -> Callable[..., Any]:
     """Runs a command that ends at the nth offer of a checkpoint, by ``how``."""
 
     def run(how: Callable[[], None], number: int, *command: object) -> Any:
-        inner, left = CheckpointFolder.offer, itertools.count(1)
-
-        def offer(self: Any, make: Any, **more: Any) -> bool:
-            if next(left) == number:
-                how()
-            return inner(self, make, **more)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(CheckpointFolder, "offer", offer)
+        with ending(CheckpointFolder, "offer", number, how):
             return cli(*command)
 
     return run
 
 
 @pytest.fixture
-def by_places(cli: Callable[..., Done]) -> tuple[str, ...]:
+def keys(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Has the next release draw its keys from a seed."""
+    return lambda number: seeded_keys(monkeypatch, number)
+
+
+@pytest.fixture
+def by_places(cli: Callable[..., Done]) -> str:
     """``pub`` made anew from the digits at places 0 to 719; options of those at 719 to 1438, to be private.
 
     Where one record may be replaced by another, a part cut out by hashes is entered as the whole dataset, half of which
@@ -108,9 +88,8 @@ def by_places(cli: Callable[..., Done]) -> tuple[str, ...]:
     """
     shutil.rmtree("pub")
     Path("digits.ledger.jsonl").unlink()
-    public = ("--dataset", "digits", "--subset", "0:719", *TINY, "--provenance", "public")
-    assert cli("generate", *public, "--out", "pub", "--quiet").code == 0
-    return ("--dataset", "digits", "--subset", "719:1438")
+    assert cli(f"generate --dataset digits --subset 0:719 {TINY} --provenance public --out pub --quiet").code == 0
+    return "--dataset digits --subset 719:1438"
 
 
 @pytest.fixture

@@ -158,109 +158,79 @@ DIGITS = {"dataset": "digits", "subset": "0.5:1.0"}
 TICKETS = {"ticket_set": "my digits.tickets", "tickets": [{"round": 0}, {"round": 7}]}
 
 
-@pytest.mark.parametrize(
-    ("request_", "body", "commands"),
-    [
-        (
-            GenerateRequest(dataset="digits", subset="0.0:0.5", ledger="l.jsonl"),
-            {**TICKETS, "provenance": "public"},
-            [
-                "dpltm select 'my digits.tickets' --dataset PRIVATE --ledger l.jsonl --score additive --eps1 0.1",
-                "dpltm train 'my digits.tickets@7' --dataset PRIVATE --ledger l.jsonl --epsilon E",
-            ],
-        ),
-        (
-            GenerateRequest(dataset="a b.csv", label="y", bounds="0,1", classes=2),
-            {**TICKETS, "ticket_set": "t", "provenance": "private"},
-            [
-                "dpltm select t --dataset 'a b.csv' --label y --bounds 0,1 --classes 2 --score additive --eps1 0.1",
-                "dpltm train t@7 --dataset 'a b.csv' --label y --bounds 0,1 --classes 2 --epsilon E",
-            ],
-        ),
-        (
-            SelectRequest(**DIGITS, ledger="all.jsonl"),
-            {"ticket_set": "t"},
-            ["dpltm train t --dataset digits --subset 0.5:1.0 --ledger all.jsonl --epsilon E"],
-        ),
-        (SelectRequest(rule="smallest-within"), {"ticket_set": "t"}, ["dpltm train t --dataset PRIVATE --epsilon E"]),
-        (
-            TrainRequest(**DIGITS),
-            {"run": "r", "accuracy": 0.9},
-            [
-                "dpltm evaluate r --dataset digits --subset 0.5:1.0",
-                "dpltm predict r --input FILE -o predicted.csv",
-            ],
-        ),
-        (
-            TrainRequest(dataset="p.csv", unit_column="who", audit=9),
-            {"run": "r", "accuracy": None},
-            [
-                "dpltm audit r",
-                "dpltm evaluate r --dataset p.csv --unit-column who --test FILE",
-                "dpltm predict r --input FILE -o predicted.csv",
-            ],
-        ),
-        (TrainRequest(**DIGITS), {"dry_run": True}, []),
-        (
-            TuneRequest(dataset="kmnist", out="best.toml", epsilon=0.5),
-            {"config": "best.toml"},
-            ["dpltm train --dataset PRIVATE --config best.toml --epsilon 0.5"],
-        ),
-        (
-            TuneRequest(dataset="digits", private=True, epsilon=0.5),
-            {"run": "s"},
-            ["dpltm evaluate s --dataset digits", "dpltm predict s --input FILE -o predicted.csv"],
-        ),
-        (TuneRequest(dataset="kmnist", epsilon=0.5), {"config": None}, []),
-        (DemoRequest(), {"train": {}}, []),
-        (
-            DemoRequest(out="demo"),
-            {"train": {}},
-            [
-                "dpltm evaluate demo/run --dataset digits",
-                "dpltm predict demo/run --input FILE -o predicted.csv",
-                "dpltm privacy ledger demo/ledger.jsonl",
-            ],
-        ),
-        (RunRequest(out="r.sweep"), {"arms": []}, []),
-        (SchemeRequest(out="s"), {}, ["dpltm latent encode s --dataset PRIVATE --out MESSAGES"]),
-        (EncodeRequest(scheme="s", out="m.msg"), {}, ["dpltm latent train s --messages m.msg --out RUN"]),
-        (
-            SynthesizeRequest(**DIGITS),
-            {"synthetic": "my made.npz", "ledger": "made.jsonl"},
-            [
-                "dpltm generate --dataset 'my made.npz' --provenance public --out TICKETS",
-                "dpltm privacy ledger made.jsonl",
-            ],
-        ),
-        (SynthesizeRequest(**DIGITS), {"dry_run": True, "synthetic": "made.npz", "ledger": "made.jsonl"}, []),
-        (
-            PushRequest(set="a", dest="hf://me/a"),
-            {"pushed": "hf://me/a", "digest": "ab"},
-            ["dpltm tickets pull hf://me/a --digest ab"],
-        ),
-        (
-            PushRequest(set="a", dest="shared/a"),
-            {"pushed": "shared/a", "digest": "ab"},
-            ["dpltm tickets pull shared/a --digest ab --out DIR"],
-        ),
-        (
-            PullRequest(source="hf://me/a"),
-            {"ticket_set": "a.tickets", "tickets": [{"round": 0}, {"round": 3}], "predictors": True},
-            [
-                "dpltm select a.tickets --dataset PRIVATE --score additive --eps1 0.1",
-                "dpltm train a.tickets@3 --dataset PRIVATE --epsilon E",
-            ],
-        ),
-        (  # without predictors there is nothing to draw by
-            PullRequest(source="hf://me/a"),
-            {"ticket_set": "a.tickets", "tickets": [{"round": 0}, {"round": 3}], "predictors": False},
-            ["dpltm train a.tickets@3 --dataset PRIVATE --epsilon E"],
-        ),
-    ],
-)
-def test_what_to_type_next(request_: object, body: dict[str, Any], commands: list[str]) -> None:
-    assert after(request_, body) == commands
+READ = "--score additive --eps1 0.1"
+NEXT = [
+    (
+        GenerateRequest(dataset="digits", subset="0.0:0.5", ledger="l.jsonl"),
+        {**TICKETS, "provenance": "public"},
+        f"select 'my digits.tickets' --dataset PRIVATE --ledger l.jsonl {READ}",
+        "train 'my digits.tickets@7' --dataset PRIVATE --ledger l.jsonl --epsilon E",
+    ),
+    (
+        GenerateRequest(dataset="a b.csv", label="y", bounds="0,1", classes=2),
+        {**TICKETS, "ticket_set": "t", "provenance": "private"},
+        f"select t --dataset 'a b.csv' --label y --bounds 0,1 --classes 2 {READ}",
+        "train t@7 --dataset 'a b.csv' --label y --bounds 0,1 --classes 2 --epsilon E",
+    ),
+    (
+        SelectRequest(**DIGITS, ledger="all.jsonl"),
+        {"ticket_set": "t"},
+        "train t --dataset digits --subset 0.5:1.0 --ledger all.jsonl --epsilon E",
+    ),
+    (SelectRequest(rule="smallest-within"), {"ticket_set": "t"}, "train t --dataset PRIVATE --epsilon E"),
+    (
+        TrainRequest(dataset="p.csv", unit_column="who", audit=9),
+        {"run": "r", "accuracy": None},
+        "audit r",
+        "evaluate r --dataset p.csv --unit-column who --test FILE",
+        "predict r --input FILE -o predicted.csv",
+    ),
+    (TrainRequest(**DIGITS), {"dry_run": True}),
+    (
+        TuneRequest(dataset="kmnist", out="best.toml", epsilon=0.5),
+        {"config": "best.toml"},
+        "train --dataset PRIVATE --config best.toml --epsilon 0.5",
+    ),
+    (
+        TuneRequest(dataset="digits", private=True, epsilon=0.5),
+        {"run": "s"},
+        *("evaluate s --dataset digits", "predict s --input FILE -o predicted.csv"),
+    ),
+    (TuneRequest(dataset="kmnist", epsilon=0.5), {"config": None}),
+    (DemoRequest(), {"train": {}}),
+    (
+        DemoRequest(out="demo"),
+        {"train": {}},
+        "evaluate demo/run --dataset digits",
+        "predict demo/run --input FILE -o predicted.csv",
+        "privacy ledger demo/ledger.jsonl",
+    ),
+    (RunRequest(out="r.sweep"), {"arms": []}),
+    (SchemeRequest(out="s"), {}, "latent encode s --dataset PRIVATE --out MESSAGES"),
+    (EncodeRequest(scheme="s", out="m.msg"), {}, "latent train s --messages m.msg --out RUN"),
+    (
+        SynthesizeRequest(**DIGITS),
+        {"synthetic": "my made.npz", "ledger": "made.jsonl"},
+        "generate --dataset 'my made.npz' --provenance public --out TICKETS",
+        "privacy ledger made.jsonl",
+    ),
+    (
+        PushRequest(set="a", dest="shared/a"),
+        {"pushed": "shared/a", "digest": "ab"},
+        "tickets pull shared/a --digest ab --out DIR",
+    ),
+    (  # without predictors there is nothing to draw by
+        PullRequest(source="hf://me/a"),
+        {"ticket_set": "a.tickets", "tickets": [{"round": 0}, {"round": 3}], "predictors": False},
+        "train a.tickets@3 --dataset PRIVATE --epsilon E",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", NEXT, ids=lambda case: type(case[0]).__name__)
+def test_what_to_type_next(case: tuple[Any, ...]) -> None:
+    request, body, *commands = case
+    assert after(request, body) == [f"dpltm {command}" for command in commands]
 
 
 def test_next_goes_to_a_terminal_alone(monkeypatch, capsys) -> None:

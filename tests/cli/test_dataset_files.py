@@ -1,11 +1,15 @@
-"""The three stages on files of the user's: .npz, .csv and .parquet."""
+"""The three stages on files of the user's: .npz, .csv and .parquet; and what synthetic records hold."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from commands import certified
 
 N, FEATURES, CLASSES = 120, 5, 3
 COLUMNS = [f"f{number}" for number in range(FEATURES)] + ["kind"]
@@ -28,8 +32,7 @@ def file(cwd):
                 (cwd / f"{name}.csv").write_text("\n".join(rows) + "\n")
             else:
                 pq.write_table(pa.table(list(table.T), names=COLUMNS), cwd / f"{name}.parquet")
-        label = () if kind == "npz" else ("--label", "kind")
-        return ("--dataset", f"d.{kind}", "--test", f"t.{kind}", "--bounds", "-3,5", *label)
+        return f"d.{kind} --test t.{kind} --bounds -3,5" + ("" if kind == "npz" else " --label kind")
 
     return write
 
@@ -37,34 +40,44 @@ def file(cwd):
 @pytest.mark.parametrize("kind", ["npz", "csv", "parquet"])
 def test_three_stages(cli, entries, file, kind):
     options = file(kind)
-    tiny = ("--model", "mlp:4", "--rounds", "1", "--prune", "0.5", "--iterations", "5", "--batch-size", "10")
-    public, private = ("--subset", "0.0:0.5"), ("--subset", "0.5:1.0")
-    halves = [cli("datasets", "info", *options[1:], *part, "--json").json["records"] for part in (public, private)]
+    tiny = "--model mlp:4 --rounds 1 --prune 0.5 --iterations 5 --batch-size 10 --provenance public"
+    public, private = (f"{options} --subset {part}" for part in ("0.0:0.5", "0.5:1.0"))
+    halves = [cli(f"datasets info {half} --json").json["records"] for half in (public, private)]
     # a hash of the features alone, or of all columns of a table with names; a .csv and a .parquet file agree
     assert halves == ([45, 45] if kind == "npz" else [46, 44])
-    made = cli("generate", *options, *public, *tiny, "--provenance", "public", "--out", "s", "--json").json
+    made = cli(f"generate --dataset {public} {tiny} --out s --json").json
     assert [row["live"] for row in made["tickets"]] == [5 * 4 + 4 + 4 * 3 + 3, 10 + 4 + 6 + 3]
-    drawn = cli("select", "s", *options, *private, "--eps1", "0.5", "--json").json
-    counted = [
-        f"the number of records ({halves[1]}) was counted and is treated as public; declare a figure with --records to keep"
-        " it private",
-        "the number of classes (3) was read off the labels and is treated as public (--classes)",
+    drawn = cli(f"select s --dataset {private} --eps1 0.5 --json").json
+    counted = [note for note in drawn["privacy"]["notes"] if "is treated as public" in note]
+    assert [note.partition(" was ")[0] for note in counted] == [
+        *(f"the number of records ({halves[1]})", "the number of classes (3)"),
     ]
-    assert [note for note in drawn["privacy"]["notes"] if note in counted] == counted
-    declared = ("--records", "45", "--classes", "3")
-    budget = ("--epsilon", "2", "--steps", "2", "--batch-size", "9", "--out", "r")
-    trained = cli("train", "s", *options, *private, *declared, *budget, "--json").json
-    assert trained["privacy"]["certified"]["epsilon"] <= 2
+    budget = "--records 45 --classes 3 --epsilon 2 --steps 2 --batch-size 9 --out r"
+    trained = cli(f"train s --dataset {private} {budget} --json").json
+    assert certified(trained) <= 2
     assert trained["sampling_rate"] == 0.2
     assert not [note for note in trained["privacy"]["notes"] if "treated as public" in note]
     kinds = [entry["kind"] for entry in entries("dpltm.ledger.jsonl")]
     assert kinds == ["public", "public", "release", "excluded", "release"]
-    judged = cli("evaluate", "r", *options, "--json").json
+    judged = cli(f"evaluate r --dataset {options} --json").json
     assert (judged["records"], judged["accuracy"]) == (30, trained["accuracy"])
 
 
-def test_a_label_column_is_needed(refused, file):
-    file("parquet")
-    assert refused("train", "pub@1", "--dataset", "d.parquet", "--epsilon", "1") == (
-        "d.parquet: needs --label COLUMN to name the label column; it has 'f0', 'f1', 'f2', 'f3', 'f4', 'kind'"
-    )
+def test_synthetic_records_hold_where_they_come_from(cli, entries):
+    make = "synthesize --dataset digits --ledger l.jsonl --epsilon 1 --delta 1e-4 --records-out 60 --model mlp:8 --out"
+    answer = cli(f"{make} s.npz --json").json
+    assert (answer["shape"], answer["classes"], answer["bounds"]) == ([8, 8], 10, [0.0, 16.0])
+    assert answer["score"].keys() == {"model", "accuracy", "records"}
+    (entry,) = entries("l.jsonl")
+    (query,) = entry["mechanisms"]
+    assert (entry["kind"], query["mechanism"], query["sensitivity"]) == ("release", "gaussian", 1.125)
+    with np.load("s.npz", allow_pickle=False) as stored:
+        assert sorted(stored.files) == ["bounds", "classes", "lineage", "x_train", "y_train"]
+        assert stored["x_train"].shape == (60, 8, 8)
+        assert json.loads(stored["lineage"].tobytes())["entries"] == [entry]
+    train = "train --dense --model mlp:8 --dataset s.npz --noise-multiplier 1 --steps 2 --batch-size 10 --out r --json"
+    notes = cli(train).json["privacy"]["notes"]
+    assert any("are synthetic: post-processing of a release from digits" in note for note in notes)
+    done = cli(f"{make} t.npz --ledger m.jsonl")
+    assert "trained on synthetic, tested on real: " in done.out
+    assert "certified epsilon = 0.99" in done.out

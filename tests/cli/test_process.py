@@ -15,16 +15,16 @@ import pytest
 from typer.core import TyperCommand
 
 from child_processes import PATIENCE, interruptible, read_terminal
+from commands import LEDGER, PRIVATE
 from dpltm.cli import main
 
-PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 DPLTM = (sys.executable, "-W", "error::UserWarning", "-m", "dpltm.cli.main")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
-def start(cwd, *arguments, **options):
+def start(cwd, command, **options):
     return subprocess.Popen(
-        interruptible([*DPLTM, *arguments]),
+        interruptible([*DPLTM, *command.split()]),
         cwd=cwd,
         env={**os.environ, **ONE_THREAD},
         stdout=options.get("stdout", subprocess.PIPE),
@@ -36,8 +36,7 @@ def start(cwd, *arguments, **options):
 def test_progress_and_messages_go_to_a_terminal_only(cwd):
     """Standard error is a terminal here, and standard output is still nothing but the JSON object."""
     master, slave = pty.openpty()
-    options = ("--steps", "2", "--epsilon", "1", "--out", "r", "--json")
-    process = start(cwd, "train", "pub@1", *PRIVATE, *options, stderr=slave)
+    process = start(cwd, f"train pub@1 {PRIVATE} --steps 2 --epsilon 1 --out r --json", stderr=slave)
     os.close(slave)
     out, _ = process.communicate(timeout=PATIENCE)
     seen = read_terminal(master)
@@ -52,10 +51,10 @@ def test_progress_and_messages_go_to_a_terminal_only(cwd):
 
 def test_an_interrupt_keeps_the_entry_and_a_checkpoint(cwd):
     """Ctrl-C once the entry of a training is in the ledger."""
-    ledger = cwd / "digits.ledger.jsonl"
+    ledger = cwd / LEDGER
     before = ledger.read_bytes()
-    options = ("--steps", "500000", "--batch-size", "50", "--noise-multiplier", "500", "--out", "r")
-    process = start(cwd, "train", "pub@1", *PRIVATE, *options)
+    options = "--steps 500000 --batch-size 50 --noise-multiplier 500 --out r"
+    process = start(cwd, f"train pub@1 {PRIVATE} {options}")
     try:
         until = time.monotonic() + PATIENCE
         while ledger.read_bytes() == before:
@@ -76,7 +75,7 @@ def test_an_interrupt_keeps_the_entry_and_a_checkpoint(cwd):
     assert after.startswith(before)
     entry = json.loads(after[len(before) :])["entry"]  # one line and no more
     assert (entry["kind"], entry["mechanisms"][0]["steps"]) == ("release", 500000)
-    kept = ["digits.ledger.jsonl", "digits.ledger.key", "pri", "pri.jsonl", "pri.key", "pri.private.json", "pub"]
+    kept = [LEDGER, "digits.ledger.key", "pri", "pri.jsonl", "pri.key", "pri.private.json", "pub"]
     assert sorted(path.name for path in cwd.iterdir()) == [".r.checkpoint", *kept]
 
 
@@ -98,7 +97,7 @@ def test_an_interrupt_that_is_ignored_stays_ignored(monkeypatch):
 def test_a_reader_that_leaves_is_no_error_to_show(cwd):
     reading, writing = os.pipe()
     os.close(reading)
-    process = start(cwd, "datasets", "info", "digits", "--json", stdout=writing)
+    process = start(cwd, "datasets info digits --json", stdout=writing)
     os.close(writing)
     _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (1, "")
@@ -106,18 +105,12 @@ def test_a_reader_that_leaves_is_no_error_to_show(cwd):
 
 @pytest.mark.parametrize("closed", [1, 2])
 def test_a_closed_stream_is_no_error(cwd, closed):
-    command = f"exec {' '.join(DPLTM[:1])} -m dpltm.cli.main datasets info digits --json {closed}>&-"
+    command = f"exec {DPLTM[0]} -m dpltm.cli.main datasets info digits --json {closed}>&-"
     done = subprocess.run(
         ["sh", "-c", command], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "" if closed == 1 else json.loads(done.stdout)["records"] == 1438
-
-
-def test_no_arguments_show_the_help(cli):
-    done = cli()
-    assert done.code == 2
-    assert "Usage: dpltm" in done.out + done.err
 
 
 # --- an error nobody thought of: a command of our own, run by the real application ---

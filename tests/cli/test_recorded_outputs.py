@@ -1,8 +1,9 @@
 """What the command line prints for a fixed seed is what it printed when it was recorded.
 
-``tests/cli/recorded`` holds transcripts: commands, and under each what it printed (``transcripts`` in tests/support says how
-to read them). Every command runs again, with the same random bytes, and must print the same: words exactly, numbers up to
-what another processor may change. After a change that is meant, or to add a command, write them anew with
+``tests/cli/recorded`` holds transcripts of six commands and of the files that they leave (``transcripts`` in tests/support
+says how to read them). Every command runs again, with the same random bytes, and must print the same: words exactly, numbers
+up to what another processor may change. Numbers of the other commands are in tests/golden. After a change that is meant, or
+to add a command, write them anew with
 
     DPLTM_RECORD=1 pytest -n 0 tests/cli/test_recorded_outputs.py
 
@@ -20,7 +21,6 @@ import pytest
 import torch
 
 from dpltm.cli.main import run
-from dpltm.features import drawings
 from dpltm.gradients import linear_layer
 from gradient_cases import always
 from transcripts import Normal, Transcript, difference, fixed_randomness, listed, marked, printed, same, shown
@@ -41,31 +41,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("FORCE_COLOR", "DPLTM_DEBUG", "RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(linear_layer, "kernel_for", always("float64"))  # not what is quickest here today
-    monkeypatch.setattr(drawings, "SAMPLE", 960)
     _write_files(work)
     return work
 
 
 def _write_files(folder: Path) -> None:
-    """Records of every kind: vectors, images, texts, ratings, a table with columns."""
+    """Images, a few to predict, and a table with columns."""
     from sklearn.datasets import load_digits
 
     digits, generator = load_digits(), np.random.default_rng(0)
     x, y = digits.images.astype(np.uint8), digits.target
     np.savez(folder / "pub.npz", x_train=x[:400], y_train=y[:400], x_test=x[400:700], y_test=y[400:700])
-    np.savez(folder / "pri.npz", x_train=x[700:1300], y_train=y[700:1300])
     np.savez(folder / "x.npz", x=x[1300:1304].reshape(4, 64))
-    large = np.kron(x[:60], np.ones((1, 2, 2), np.uint8))
-    np.savez(folder / "large.npz", x_train=large, y_train=y[:60])
-    np.savez(folder / "rgb.npz", x_train=np.repeat(x[:40, :, :, None], 3, axis=3), y_train=y[:40] % 4)
-    for name in ("texts", "words"):
-        lengths, labels = generator.integers(1, 20, 150), generator.integers(0, 2, 150)
-        values = generator.integers(0, 30, lengths.sum()).astype(np.uint32)
-        np.savez(folder / f"{name}.npz", values_train=values, offsets_train=np.cumsum([0, *lengths]), y_train=labels)
-    users, items = np.divmod(generator.permutation(20 * 15)[:120], 15)
-    stars = generator.integers(1, 6, 120)
-    rows = zip(users, items, stars, strict=True)
-    (folder / "r.dat").write_text("".join(f"{u + 1}::{i + 1}::{s}::0\n" for u, i, s in rows), encoding="utf-8")
     table = generator.random((60, 3)).round(3)
     lines = [",".join(map(str, [*row, int(sum(row) > 1.5)])) for row in table.tolist()]
     (folder / "t.csv").write_text("\n".join(["a,b,c,y", *lines]) + "\n", encoding="utf-8")

@@ -1,9 +1,10 @@
-"""``dpltm tickets ...`` on small sets of the digits: what is refused, and what every copy carries."""
+"""``dpltm tickets ...`` on small sets of the digits: whatever is made of a set carries what the set depends on, once."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,47 +13,65 @@ from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from safetensors.torch import load_file, save_file
 
+from commands import PRIVATE, PUBLIC, certified
 from dpltm.networks.masks import Mask
-from dpltm.privacy.entry import Lineage
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
-from dpltm.pruning.generation import Tickets
+from dpltm.privacy.entry import Entry, Lineage
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection, Unprotected
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.ticket_set import load_ticket_set
-from set_entries import MOMENTS
-from sets import store_set
+from dpltm.tickets.ticket_set import load_ticket_set, save_ticket_set
+from set_entries import LINEAGES, MOMENTS
 
-PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5")
-PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
-TRAIN = ("--steps", "3", "--noise-multiplier", "2", "--json")
+TRAIN = f"{PRIVATE} --steps 2 --noise-multiplier 100 --json"  # next to nothing beside a draw
 QUERY_NOISE = 5.0
+EPS1, BOTH = 0.5, 0.95  # two bounded-range draws compose to less than their sum
+QUERY = replace(MOMENTS, mechanisms=(GaussianRelease(QUERY_NOISE),))
 
 
-def body_with_dead_units() -> Tickets:
-    """The tickets of ``pub``, with three hidden units of the last one left without use, to be compacted away."""
-    body = load_ticket_set(Path("pub")).body
-    *first, last = body.tickets
+def write_set(path: str, provenance: str) -> TicketSet:
+    """The tickets of ``pub``, three hidden units of the last left without use; of ``dp``, behind one noisy query."""
+    whole = load_ticket_set(Path("pub"))
+    *first, last = whole.body.tickets
     mask = dict(last.mask.items())
     mask["fc2.weight"][:, [1, 4, 6]] = False
-    changed = Mask(mask)
-    assert last.predictor is not None
-    predictor = {key: value * changed[key] for key, value in last.predictor.items()}
-    return replace(body, tickets=(*first, replace(last, mask=changed, predictor=predictor)))
+    predictor = {key: value * Mask(mask)[key] for key, value in last.predictor.items()}
+    body = replace(whole.body, tickets=(*first, replace(last, mask=Mask(mask), predictor=predictor)))
+    lineages = {**LINEAGES, "dp": Lineage((QUERY,)), "public": whole.made_from}
+    facts = {"name": path, "provenance": provenance, "made_from": lineages[provenance]}
+    return save_ticket_set(Path(path), replace(whole, body=body, **facts))
 
 
-def write_set(path: str, provenance: str, **more: object) -> TicketSet:
-    facts = {"criterion": "magnitude", "provenance": provenance, "config": {"a": 1}, **more}
-    return store_set(Path(path), body_with_dead_units(), name=path, **facts)
+@pytest.fixture
+def draw(cli, monkeypatch):
+    """Draws a given winner of ``set``, a public one, into a ledger of its own."""
+    write_set("set", "public")
+    count = iter(range(100))
+
+    def call(winner: int, *more: str) -> None:
+        monkeypatch.setattr("dpltm.verbs.select.draw", lambda *_: winner - 1)
+        options = ("--eps1", EPS1, "--ledger", f"draw-{next(count)}.jsonl", *more, "--json")
+        assert cli("select set", PRIVATE, *options).json["winner"]["round"] == winner
+
+    return call
 
 
-def dp_set(path: str = "dp") -> TicketSet:
-    """A set that was made by one noisy query of some records."""
-    query = replace(MOMENTS, mechanisms=(GaussianRelease(QUERY_NOISE),))
-    return write_set(path, "dp", lineage=Lineage((query,)))
+@pytest.fixture
+def pays(cli):
+    """Trains with a ledger of its own, which holds the training alone; returns what is certified."""
+    count = iter(range(100))
+
+    def call(ticket: str) -> float:
+        number = next(count)
+        body = cli(f"train {ticket} {TRAIN} --ledger pays-{number}.jsonl --out run-{number}").json
+        assert len(open_ledger(f"pays-{number}.jsonl").entries) == 1
+        return certified(body)
+
+    return call
 
 
-def certified(body: dict) -> float | str:
-    return body["privacy"]["certified"]["epsilon"]
+def draws(folder: str) -> list[Entry]:
+    """Those that a set carries."""
+    return [entry for entry in load_ticket_set(Path(folder)).lineage.entries if entry.of(Selection)]
 
 
 def oracle(*, queries: int, ledger: str) -> object:
@@ -67,67 +86,94 @@ def oracle(*, queries: int, ledger: str) -> object:
     return pytest.approx(accountant.get_epsilon(1e-5), rel=3e-3)
 
 
-# --- what is refused ---
+# --- copies ---
+
+COPIES = {
+    "exported": ("made@2", "export SET --yes --no-predictors --out made"),
+    "random": ("made@2", f"transfer SET {PRIVATE} --mode random --out made"),
+    "one round": ("made@1", f"transfer SET@2 {PRIVATE} --mode mask-only --out made"),
+    "compacted": ("made@1", "compact SET@2 --out made"),
+    "imported": (
+        *("made@1", "export SET@2 --to torch-prune --yes --out t.safetensors"),
+        f"import t.safetensors {PRIVATE} --model mlp:8 --out made",
+    ),
+    "chain": (
+        *("made@1", f"transfer SET {PRIVATE} --mode mask-only --out one", "compact one@2 --out two"),
+        "export two --yes --out made",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("export pub@1 --out new", "SET@ROUND: set takes the whole set; leave @ROUND out"),
-        ("export pub --to onnx --out t.onnx", "SET@ROUND: onnx takes one round; write SET@ROUND"),
-        (
-            "export pub --predictor --out new",
-            "--predictor: for one ticket; a set keeps its predictors unless --no-predictors",
-        ),
-        (
-            "export pub@1 --to torch-prune --no-predictors --out t.safetensors",
-            "--no-predictors: only --to set; torch-prune has starting weights unless --predictor",
-        ),
-        (
-            "export slim@1 --to state-dict --predictor --out t.safetensors",
-            "--predictor: slim has none; leave it out for the starting weights",
-        ),
-        ("export pub --out pri", "--out: pri exists already; choose another name or remove it first"),
-        ("export pub", "--out is missing: Folder or file to write."),
-        (
-            "compact pub@0 --out new",
-            "nothing to compact: every unit has a live weight behind it; a sparser round, or --criterion structured, leaves"
-            " more without use",
-        ),
-        ("compact pub@1 --out pri", "--out: pri exists already; choose another name or remove it first"),
-        (
-            "import t.safetensors --model mlp:8 --dataset digits --provenance dp --out in",
-            "--provenance: 'dp' is not one of public, private, data-free",
-        ),
-        (
-            "import t.safetensors --model mlp:8 --dataset digits --out pub",
-            "--out: pub exists already; choose another name or remove it first",
-        ),
-    ],
-)
-def test_refused(cli, refused, arguments, message):
-    if "slim" in arguments:
-        assert cli("tickets", "export", "pub", "--no-predictors", "--out", "slim").code == 0
-        assert not Path("slim/predictors.safetensors").exists()
-    assert cli("tickets", "export", "pub@2", "--to", "torch-prune", "--out", "t.safetensors").code == 0
-    assert refused("tickets", *arguments.split()) == message
+def copied(cli, name: str, copy: str) -> str:
+    """The ticket in a copy of a set, or in a copy of a copy."""
+    ticket, *commands = COPIES[copy]
+    for command in commands:
+        assert cli(f"tickets {command.replace('SET', name)}").code == 0
+    return ticket
 
 
-def test_a_private_set_is_handed_on_with_a_word_and_without_predictors(cli, cwd, refused):
-    message = (
-        "pri: made from private records with no mechanism: its masks may reveal them, and no epsilon bounds how much; if"
-        " you mean to hand them on all the same, without predictors, add --yes"
-    )
-    assert refused("tickets", "export", "pri", "--no-predictors", "--out", "new", code=1) == message
-    for form in ("state-dict", "torch-prune", "onnx"):
-        given = ("tickets", "export", "pri@1", "--to", form, "--out", "t.safetensors")
-        assert refused(*given, code=1) == message
-        for yes in ((), ("--yes",)):
-            assert refused(*given, "--predictor", *yes, code=1) == (
-                "--predictor: the predictors of pri were trained on private records with no mechanism, and are never handed"
-                " on; leave it out for the starting weights"
-            )
-    assert cli("tickets", "export", "pri", "--yes", "--out", "new", "--quiet").code == 0
+@pytest.mark.parametrize("provenance", ["dp", "private", "public", "drawn"])
+@pytest.mark.parametrize("copy", COPIES)
+def test_every_copy_carries_what_its_set_depends_on(cli, request, copy, provenance):
+    if provenance == "drawn":
+        request.getfixturevalue("draw")(2)
+        saved = load_ticket_set(Path("set"))
+        assert len(draws("set")) == 1
+    else:
+        saved = write_set("secret", provenance)
+    found = load_ticket_set(Path(copied(cli, saved.name, copy).partition("@")[0]))
+    assert (found.provenance, found.lineage) == (saved.provenance, saved.lineage)
+    assert (found.parent is None) == (copy == "exported")
+    assert not Path("made/winner.json").exists()
+    assert provenance != "private" or all(ticket.accuracy is None for ticket in found.body.tickets)
+    shown = cli("tickets show made --json").json
+    assert [entry["id"] for entry in shown["lineage"]["entries"]] == [entry.id for entry in saved.lineage.entries]
+    assert cli("tickets verify made --json").json["ok"]
+
+
+def test_copies_pay_for_the_query_once(cli):
+    write_set("dp", "dp")
+    for number, name in enumerate(("dp@2", copied(cli, "dp", "chain"))):
+        options = f"--steps 3 --noise-multiplier 2 --json --ledger l.jsonl --out r{number}"
+        assert certified(cli(f"train {name} {PRIVATE} {options}").json) == oracle(queries=1, ledger="l.jsonl")
+    assert len(open_ledger("l.jsonl").entries) == 2
+
+
+def test_no_copy_of_a_private_set_is_ever_certified(cli):
+    write_set("secret", "private")
+    name = copied(cli, "secret", "chain")
+    assert certified(cli(f"train {name} {TRAIN} --ledger l.jsonl --out r").json) == float("inf")
+    dense = cli(f"train --dense --model mlp:8 {TRAIN} --ledger l.jsonl --dry-run").json
+    assert certified(dense) < 1, "the ledger holds no release without protection"
+
+
+@pytest.mark.parametrize(("provenance", "more"), [("dp", ""), ("dp", "--predictor"), ("private", "")])
+def test_export_and_import_launder_nothing(cli, refused, provenance, more):
+    """Whatever records the file is imported for."""
+    saved = write_set("made", provenance)
+    assert cli(f"tickets export made@2 --to torch-prune --yes --out t.safetensors {more}").code == 0
+    take = f"tickets import t.safetensors {PUBLIC} --model mlp:8 --out in"
+    for said in ("public", "data-free"):
+        assert refused(f"{take} --provenance {said}").startswith(f"--provenance: t.safetensors says {provenance} ")
+    body = cli(f"{take} --json").json
+    assert (body["provenance"], body["parent"]["id"]) == (provenance, saved.id)
+    trained = cli(f"train in@1 {TRAIN} --ledger l.jsonl --out r").json
+    assert certified(trained) == (float("inf") if provenance == "private" else oracle(queries=1, ledger="l.jsonl"))
+
+
+def test_what_a_file_does_not_say_is_declared_in_an_account(cli):
+    """As a declaration, or as a release without protection, of the records that it is said to be made from."""
+    assert cli("tickets export pub@2 --to torch-prune --out t.safetensors").code == 0
+    save_file(load_file("t.safetensors"), "bare.safetensors")
+    for said, kinds in (("public", ["public"]), ("private", ["release"]), ("data-free", [])):
+        options = f"{PUBLIC} --model mlp:8 --provenance {said} --ledger {said}.jsonl --out {said}"
+        assert cli(f"tickets import bare.safetensors {options}").code == 0
+        assert [entry.kind for entry in open_ledger(f"{said}.jsonl").entries] == kinds
+        assert load_ticket_set(Path(said)).lineage.entries == open_ledger(f"{said}.jsonl").entries
+
+
+def test_a_private_set_is_handed_on_without_predictors_and_accuracies(cli, cwd):
+    assert cli("tickets export pri --yes --out new").code == 0
     assert not load_ticket_set(cwd / "new").is_scored
     assert not (cwd / "new.private.json").exists()
     trained = [value.numpy().tobytes()[:16] for value in load_file(cwd / "pri/predictors.safetensors").values()]
@@ -137,88 +183,92 @@ def test_a_private_set_is_handed_on_with_a_word_and_without_predictors(cli, cwd,
         assert not any(repr(value).encode() in path.read_bytes() for value in measured)
 
 
-# --- what a set from a DP release, or from private records, carries ---
+# --- draws ---
 
 
-COPIES = {
-    "exported": ("made@2", "export SET --yes --no-predictors --out made"),
-    "random": ("made@2", "transfer SET RECORDS --mode random --out made"),
-    "one round": ("made@1", "transfer SET@2 RECORDS --mode mask-only --out made"),
-    "compacted": ("made@1", "compact SET@2 --out made"),
-    "imported": (
-        *("made@1", "export SET@2 --to torch-prune --yes --out t.safetensors"),
-        "import t.safetensors RECORDS --model mlp:8 --out made",
-    ),
-    "chain": (
-        *("made@1", "transfer SET RECORDS --mode mask-only --out one", "compact one@2 --out two"),
-        "export two --yes --out made",
-    ),
-}
+def test_every_round_pays_for_the_draws_from_its_set(draw, pays):
+    """Whoever takes another round than the one that won, or all weights, may do so because of that."""
+    assert pays("set@1") < 0.1
+    draw(2)
+    assert pays("set") >= EPS1 - 0.01
+    draw(1)
+    for ticket in ("set@1", "set --dense"):
+        assert pays(ticket) > BOTH
 
 
-def copied(cli: Callable, name: str, copy: str) -> str:
-    """The ticket in a copy of a set, or in a copy of a copy."""
-    ticket, *commands = COPIES[copy]
-    for command in commands:
-        given = command.replace("SET", name).replace("RECORDS", " ".join(PRIVATE))
-        assert cli("tickets", *given.split()).code == 0
-    return ticket
+def test_an_unprotected_look_goes_along(cli, draw, pays):
+    draw(2, "--reveal")
+    assert pays(copied(cli, "set", "compacted")) == float("inf")
+    assert [bool(entry.of(Unprotected)) for entry in load_ticket_set(Path("set")).lineage.paid] == [False, True]
 
 
-@pytest.mark.parametrize("provenance", ["dp", "private", "public"])
-@pytest.mark.parametrize("copy", COPIES)
-def test_every_copy_carries_what_its_set_depends_on(cli, copy, provenance):
-    saved = dp_set() if provenance == "dp" else write_set("secret", provenance)
-    found = load_ticket_set(Path(copied(cli, saved.name, copy).partition("@")[0]))
-    assert (found.provenance, found.lineage) == (saved.provenance, saved.lineage)
-    assert (found.parent is None) == (copy == "exported")
-    assert provenance != "private" or all(ticket.accuracy is None for ticket in found.body.tickets)
-    shown = cli("tickets", "show", "made", "--json").json
-    assert [entry["id"] for entry in shown["lineage"]["entries"]] == [entry.id for entry in saved.lineage.entries]
+def test_a_draw_counts_once(cli, draw):
+    """Trained twice, and in the ledger that holds the draw itself."""
+    draw(2)
+    for number, ticket in enumerate((copied(cli, "set", "compacted"), "set@2")):
+        body = cli(f"train {ticket} {TRAIN} --ledger draw-0.jsonl --out r{number}").json
+    assert len(open_ledger("draw-0.jsonl").entries) == 3
+    assert EPS1 - 0.01 <= certified(body) < BOTH
 
 
-def test_copies_pay_for_the_query_once(cli):
-    dp_set()
-    names = ("dp@2", copied(cli, "dp", "chain"), "dp@2")
-    for number, name in enumerate(names):
-        body = cli("train", name, *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", f"r{number}").json
-        assert certified(body) == oracle(queries=1, ledger="l.jsonl")
-    assert len(open_ledger("l.jsonl").entries) == 3
+def test_a_draw_from_what_is_made_of_a_winner_counts_with_the_first(cli, draw):
+    draw(2)
+    assert cli(f"tickets transfer set {PRIVATE} --out made").code == 0  # of the same shape: predictors stay
+    options = f"select made {PRIVATE} --eps1 0.2 --ledger l.jsonl --json"
+    planned = certified(cli(f"{options} --dry-run").json)
+    assert (Path("l.jsonl").exists(), len(draws("made"))) == (False, 1)
+    assert planned == certified(cli(options).json) > EPS1 + 0.15
+    assert [entry.of(Selection)[0].eps1 for entry in draws("made")] == [EPS1, 0.2]
+    assert len(open_ledger("l.jsonl").entries) == len(draws("set")) == 1
 
 
-def test_no_copy_of_a_private_set_is_ever_certified(cli):
-    write_set("secret", "private")
-    name = copied(cli, "secret", "chain")
-    assert certified(cli("train", name, *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", "r").json) == "inf"
-    dense = ("train", "--dense", "--model", "mlp:8", *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--dry-run")
-    assert certified(cli(*dense).json) != "inf", "the ledger holds no release without protection"
+def test_a_kill_before_the_winner_is_on_record_leaves_the_set_marked(cli, pays, monkeypatch):
+    """Whoever saw the answer, or guessed it, pays."""
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    write_set("set", "public")
+    with monkeypatch.context() as patch:
+        patch.setattr("dpltm.tickets.workbench.select.save_winner", killed)
+        assert cli(f"select set {PRIVATE} --eps1 {EPS1} --ledger l.jsonl").code == 130
+    assert not Path("set/winner.json").exists()
+    assert len(draws("set")) == 1
+    assert pays("set@1") >= EPS1 - 0.01
 
 
-@pytest.mark.parametrize(("provenance", "more"), [("dp", ()), ("dp", ("--predictor",)), ("private", ())])
-def test_export_and_import_launder_nothing(cli, refused, provenance, more):
-    """Whatever records the file is imported for."""
-    private = provenance == "private"
-    saved = write_set("made", "private") if private else dp_set("made")
-    out = ("--to", "torch-prune", "--yes", "--out", "t.safetensors", *more)
-    assert cli("tickets", "export", "made@2", *out).code == 0
-    options = ("tickets", "import", "t.safetensors", *PUBLIC, "--model", "mlp:8", "--out", "in")
-    for said in ("public", "data-free"):
-        assert refused(*options, "--provenance", said) == (
-            f"--provenance: t.safetensors says {provenance} of itself; leave --provenance out"
-        )
-    body = cli(*options, "--json").json
-    assert (body["provenance"], body["parent"]["id"]) == (provenance, saved.id)
-    trained = cli("train", "in@1", *PRIVATE, *TRAIN, "--ledger", "l.jsonl", "--out", "r").json
-    assert certified(trained) == ("inf" if private else oracle(queries=1, ledger="l.jsonl"))
+@pytest.mark.parametrize("command", ["compact set@2 --out made", f"transfer set@2 {PRIVATE} --out made"])
+def test_a_kill_right_after_the_set_appears_loses_no_draw(cli, draw, monkeypatch, command):
+    """Nothing is written after the set itself that it would need."""
+    draw(2)
+    rename = os.rename
+
+    def killed(one, other, *rest, **more):
+        rename(one, other, *rest, **more)
+        if Path(other).name == "made":
+            shutil.copytree("made", "as it was")
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", killed)
+        assert cli(f"tickets {command}").code == 130
+    assert draws("as it was") == draws("set")
 
 
-def test_what_a_file_does_not_say_is_declared_in_an_account(cli):
-    """As a declaration, or as a release without protection, of the records that it is said to be made from."""
-    assert cli("tickets", "export", "pub@2", "--to", "torch-prune", "--out", "t.safetensors").code == 0
-    save_file(load_file("t.safetensors"), "bare.safetensors")
-    for provenance, kinds in (("public", ["public"]), ("private", ["release"]), ("data-free", [])):
-        own = f"{provenance}.jsonl"
-        options = ("tickets", "import", "bare.safetensors", *PUBLIC, "--model", "mlp:8", "--provenance", provenance)
-        assert cli(*options, "--ledger", own, "--out", provenance, "--quiet").code == 0
-        assert [entry.kind for entry in open_ledger(own).entries] == kinds
-        assert load_ticket_set(Path(provenance)).lineage.entries == open_ledger(own).entries
+@pytest.mark.parametrize("name", ["winner.json", "lineage.json"])
+@pytest.mark.parametrize("damage", ["edited", "dangling"])
+def test_a_damaged_record_of_a_draw_is_refused(cli, draw, refused, damage, name):
+    """One that is there, and cannot be read, is not none."""
+    draw(2)
+    path = Path("set", name)
+    text = path.read_text()
+    path.unlink()
+    if damage == "dangling":
+        path.symlink_to("/nowhere/at/all")
+    else:
+        path.write_text(text.replace('"round": 2', '"round": 1').replace('"eps1": 0.5', '"eps1": 0.1'))
+        assert path.read_text() != text
+    assert refused(f"select set {PRIVATE} --eps1 0.1").startswith(f"set/{name}: ")
+    assert refused(f"train set {TRAIN} --out r").startswith(f"set/{name}: ")
+    done = cli("tickets verify set --json")
+    assert (done.code, json.loads(done.out)["ok"]) == (1, False)

@@ -1,4 +1,4 @@
-"""Convolutional networks in ``dpltm train``, and devices."""
+"""Convolutional networks in ``dpltm train``, trainings that diverge, and devices."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
-IMAGES = ("--dataset", "images.npz", "--bounds", "0,255", "--classes", "3")
-DENSE = ("train", "--dense", "--model", "mlp:4", *PRIVATE, "--noise-multiplier", "3", "--steps", "2", "--out", "new")
+from commands import PRIVATE
+from dpltm.gradients.fused import compiler_at_hand
+
+IMAGES = "--dataset images.npz --bounds 0,255 --classes 3"
 
 
 @pytest.fixture
-def images(cwd: Path) -> tuple[str, ...]:
-    """Options of 90 images of 28 x 28 in three classes, each with its own bright bar, and 30 to test on."""
+def _images(cwd: Path) -> None:
+    """90 images of 28 x 28 in three classes, each with its own bright bar, and 30 to test on."""
     rng = np.random.default_rng(0)
     y = np.arange(120) % 3
     x = rng.integers(0, 40, (120, 28, 28), dtype=np.uint8)
     for label in range(3):
         x[y == label, 8 * label : 8 * label + 10, 4:24] += 200
     np.savez(cwd / "images.npz", x_train=x[:90], y_train=y[:90], x_test=x[90:], y_test=y[90:])
-    return IMAGES
 
 
-def test_the_convolutional_network_from_tickets_to_a_run(cli, images):
+@pytest.mark.usefixtures("_images")
+def test_the_convolutional_network_from_tickets_to_a_run(cli):
     """The size of the images comes from the records, once; from then on it is part of the network's name."""
-    tiny = ("--model", "cnn", "--rounds", "1", "--prune", "0.5", "--iterations", "3", "--batch-size", "15")
-    public, private = (*images, "--subset", "0.0:0.5"), (*images, "--subset", "0.5:1.0")
-    made = cli("generate", *public, *tiny, "--provenance", "public", "--out", "s", "--json").json
+    tiny = "--model cnn --rounds 1 --prune 0.5 --iterations 3 --batch-size 15 --provenance public"
+    made = cli(f"generate {IMAGES} --subset 0.0:0.5 {tiny} --out s --json").json
     weights, biases = 16 * 64 + 32 * 16 * 16 + 32 * 512 + 3 * 32, 16 + 32 + 32 + 3
     assert [row["live"] for row in made["tickets"]] == [weights + biases, weights // 2 + biases]
-    trained = cli("train", "s@1", *private, "--noise-multiplier", "3", "--steps", "2", "--out", "r", "--json").json
+    trained = cli(f"train s@1 {IMAGES} --subset 0.5:1.0 --noise-multiplier 3 --steps 2 --out r --json").json
     assert json.loads(Path("r/config.json").read_text())["model"] == "cnn:28x28x1"
     values = load_file("r/model.safetensors")
     assert values["conv1.weight"].shape == (16, 1, 8, 8)
@@ -44,39 +44,58 @@ def test_the_convolutional_network_from_tickets_to_a_run(cli, images):
     assert trained["live"] - 5 <= sum(live.values()), "biases begin at zero, where noise on a grid may leave a few"
 
 
-def test_the_convolutional_network_learns(cli, images):
-    options = (
-        "--noise-multiplier",
-        "0",
-        "--steps",
-        "12",
-        "--batch-size",
-        "90",
-        "--lr",
-        "0.2",
-        "--optimizer",
-        "momentum",
-    )
-    body = cli("train", "--dense", "--model", "cnn:28x28x1", *images, *options, "--out", "r", "--json").json
-    assert (body["live"], body["density"]) == (26_010 - 7 * 33, 1)
-    assert body["accuracy"] > 0.6, "a third is chance"
-    judged = cli("evaluate", "r", *images, "--json").json
-    assert (judged["records"], judged["accuracy"]) == (30, body["accuracy"])
-
-
 def test_a_training_that_diverged_says_so(cli):
     """In its answer, in what is kept of it, and where it is evaluated: weights are released, and may be looked at."""
-    few = ("--model", "mlp:4", "--steps", "3", "--lr", "1e30", "--epsilon", "3", "--delta", "1e-4", "--out", "r")
-    body = cli("train", "--dense", *PRIVATE, *few, "--json").json
-    said = "training diverged: the network gives no finite numbers, so it tells nothing; take a smaller --lr"
-    assert said in body["privacy"]["notes"]
-    assert said in cli("evaluate", "r", "--dataset", "digits", "--json").json["notes"]
-    assert "training diverged" in Path("r/result.json").read_text(encoding="utf-8")
+    few = "--model mlp:4 --steps 3 --lr 1e30 --epsilon 3 --delta 1e-4 --out r --json"
+    (said,) = (n for n in cli(f"train --dense {PRIVATE} {few}").json["privacy"]["notes"] if "training diverged" in n)
+    assert said in cli("evaluate r --dataset digits --json").json["notes"]
+    assert said in Path("r/result.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="cuda is there, so that nothing refuses it")
 def test_a_device_that_is_not_there(refused):
-    for more in ((), ("--dry-run",)):
-        assert refused(*DENSE, "--device", "cuda", *more) == (
-            "--device: cuda is not there (no such device, or torch was built without it); use cpu"
-        )
+    for more in ("", "--dry-run"):
+        command = f"train --dense --model mlp:4 {PRIVATE} --noise-multiplier 3 --steps 2 --device cuda {more}"
+        assert refused(command).startswith("--device: cuda is not there")
+
+
+# --- where there is a CUDA device ---
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+TRAIN = f"{PRIVATE} --delta 1e-4 --epsilon 4 --steps 60 --batch-size 128 --json"
+
+
+@cuda
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--model mlp:32",
+        "--model mlp:32 --filter tanh --physical-batch 40",
+        "--features scatter:1,2 --optimizer momentum --augment shift",
+        "--model mlp:32 --eval-private 1 --average ema",
+        "--features unit --centre 0.2",
+    ],
+)
+def test_it_spends_what_the_processor_spends(cli, more):
+    """The same certificate, a network that learns as well, and a run that any machine reads."""
+    one, other = (cli(f"train --dense {TRAIN} {more} --device {name} --out {name}").json for name in ("cpu", "cuda"))
+    assert not any(Path(".").glob(".*.checkpoint"))
+    assert one["privacy"]["certified"] == other["privacy"]["certified"]
+    assert one["accuracy"] - 0.15 < other["accuracy"]
+    judged = cli(f"evaluate cuda {PRIVATE} --json").json
+    assert judged["accuracy"] == pytest.approx(other["accuracy"], abs=0.005) or "--eval-private" in more
+
+
+@cuda
+@pytest.mark.skipif(not compiler_at_hand(), reason="no C++ compiler to compile with")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method")  # torch's own, when it loads its compiler
+def test_compiled(cli):
+    body = cli(f"train --dense {TRAIN} --model mlp:32 --filter tanh --compile --device cuda --out r").json
+    assert body["accuracy"] > 0.3, "a tenth is chance"
+
+
+@cuda
+def test_a_ticket(cli):
+    made = "generate --dataset digits --subset 0.0:0.5 --provenance public --model mlp:32 --rounds 2 --iterations 20"
+    assert cli(f"{made} --out s").code == 0
+    assert cli(f"train s@2 {TRAIN} --device cuda --out r").json["accuracy"] > 0.3, "a tenth is chance"

@@ -47,7 +47,7 @@ QUICKER = (  # in every training of the other pages
     (r"--rounds (6|15)", "--rounds 1"),
     (r"--batch-size (\d{4,}|512)", "--batch-size 100"),
     (r"--components \d+", "--components 20"),
-    (r"--features photographs(?!:)", "--features photographs:20"),
+    (r"--features photographs(?!:)", "--features scatter:1,2"),
     (r"--lr ([\d.]+,[\d.]+),\S+", r"--lr \1"),
     (r" --subset 0:20000", ""),  # places mean something in the published files alone
     (r"--subset 0:5000", "--subset 0.0:0.8"),
@@ -62,7 +62,11 @@ INSTEAD = {  # page: words on it, and what is typed in their place
     "data.md": {"movielens-like": "movielens-small"},
     "recipes.md": {"--seeds 2 --jobs 1": "--seeds 2 --jobs 1 --dry-run", "--quick": "--quick --jobs 1"},
     "reports.md": {"--baselines --out": "--baselines --jobs 1 --out"},
-    "stages.md": {"synthesize --dataset digits": "synthesize --records-out 500 --dataset digits"},
+    "stages.md": {
+        "synthesize --dataset digits": "synthesize --records-out 500 --dataset digits",
+        "--model mlp --features scatter": "--model mlp --features unit",
+        "tune --private": "tune --private --accountant rdp",
+    },
     "results.md": {
         "synthesize --dataset mnist --epsilon 1": "synthesize --dataset digits --delta 1e-4 --epsilon 1",
         "DPLTM_DATA=... dpltm": "dpltm",

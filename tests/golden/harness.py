@@ -237,6 +237,7 @@ def _become(words: list[str], key: str, own: Path, out: Path, err: Path) -> NoRe
         os.environ.update(XDG_CONFIG_HOME=str(own / "config"), XDG_CACHE_HOME=str(own / "cache"), HOME=str(own))
         os.environ["TMPDIR"] = tempfile.tempdir = str(own)
         os.chdir(own / "work")
+        os.fsync = lambda _: None  # nobody cuts the power
         fix_random_bytes(key)
         sys.argv = ["dpltm", *words, "--json"]
         from dpltm.cli.main import main

@@ -1,14 +1,19 @@
-"""Interruptions: commands that end in the middle of their work, by whatever stops them."""
+"""Interruptions: commands that end in the middle of their work, by whatever stops them, and go on with other keys."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from dpltm.privacy import release
+from dpltm.randomness import keyed_source
 from dpltm.tickets import checkpoint_files
 
 
@@ -30,11 +35,39 @@ def signals() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def die() -> None:
+def die(*_: object, **__: object) -> None:
     """As a process that is killed."""
     raise Killed
+
+
+def interrupt(*_: object, **__: object) -> None:
+    """As Ctrl-C, once the signal has come."""
+    raise KeyboardInterrupt
 
 
 def ctrl_c() -> None:
     """As somebody at the terminal."""
     os.kill(os.getpid(), signal.SIGINT)
+
+
+@contextlib.contextmanager
+def ending(owner: Any, name: str, number: int, how: Callable[[], object]) -> Iterator[None]:
+    """Within the block, ``how`` comes before the nth call of a function."""
+    inner, left = getattr(owner, name), itertools.count(1)
+
+    def called(*arguments: Any, **named: Any) -> Any:
+        if next(left) == number:
+            how()
+        return inner(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, called)
+        yield
+
+
+def seeded_keys(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The next release draws its keys from a seed."""
+    counter = itertools.count(number * 1000)
+    drawn = SimpleNamespace(token_bytes=lambda count: next(counter).to_bytes(count, "little"))
+    monkeypatch.setattr(release, "secrets", drawn)
+    monkeypatch.setattr(keyed_source, "fresh_key", lambda: next(counter).to_bytes(32, "little"))

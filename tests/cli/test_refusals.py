@@ -1,0 +1,351 @@
+"""Bad input ends with exit code 2 (1 where a budget or a missing --yes refuses) and one line that names the culprit.
+
+``refused`` compares the whole folder before and after: no ledger grew, nothing is half-written, no byte changed. What each
+sentence says is tested where it is made.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from commands import PRIVATE as PRI
+from commands import PUBLIC as PUB
+from commands import TINY, made_by
+
+MAKE = f"generate {PUB} {TINY} --provenance public --out new"
+SELECT, TRAIN = f"select pub {PRI} --eps1 0.1", f"train pub@1 {PRI} --steps 3 --epsilon 1 --out new"
+DENSE = f"train --dense {PRI} --model mlp:8 --steps 3 --epsilon 1 --out new"
+FREE, BY_ALL = (
+    "generate --dataset digits --criterion random --model mlp",
+    "scatter:1,2 --public digits --ledger all.jsonl",
+)
+HEAD = f"train --dense --head least-squares {PRI} --features unit --epsilon 1 --delta 1e-4 --out new"
+PEOPLE = "--dataset d.csv --label ill --bounds -2,2 --classes 2 --unit-column who"
+PERSONS = f"train --dense {PEOPLE} --model mlp:4 --steps 4 --noise-multiplier 2 --batch-size 10 --delta 1e-3"
+PERSONS += " --ledger l2 --out new"
+RATINGS = (
+    "train --dense --dataset movielens-small --model ncf --steps 2 --batch-size 40 --noise-multiplier 1 --out new"
+)
+WORDS = "--words 30 --length 12 --classes 2"
+OF_TEXTS = f"generate --dataset texts.npz {WORDS} --rounds 1"
+TEXTS = f"train --dense --dataset texts.npz {WORDS} --noise-multiplier 1 --delta 1e-3 --steps 2 --out new"
+MIXED = "train --dense --dataset d.csv --schema s.toml --epsilon 1 --model mlp:4 --steps 3 --out new"
+FIND = "datasets schema d.csv --private draft.toml --records 80 --epsilon 1 --out new.toml"
+SCHEME = "latent scheme --public p.npz --features unit --protocol rappor --epsilon 9 --label-epsilon 1 --out new"
+ENCODE, LEARN = "latent encode s --dataset o.npz --out new", "latent train s --messages s.msg --model mlp:8 --out new"
+TUNE = f"tune {PUB} --for-records 700 --epsilon 2 --epochs 1 --batch-size 100 --lr 1"
+SEARCH = f"tune --private {PRI} --epsilon 4 --delta 1e-4 --lr 1 --batch-size 100"
+MADE = "synthesize --dataset digits --ledger l.jsonl --epsilon 1 --delta 1e-4 --model mlp:8 --out new.npz"
+PRIVACY = "--noise-multiplier 1.1 --sampling-rate 0.01 --steps 100"
+
+ROWS = f"""
+bad.npz: x_train has nan              | {MAKE} --dataset bad.npz --bounds 0,255
+bad.npz: x_train has nan              | {SELECT} --dataset bad.npz --bounds 0,255
+bad.npz: x_train has nan              | {DENSE} --dataset bad.npz --bounds 0,255
+--dataset no.npz:                     | {TRAIN} --dataset no.npz
+{"x" * 80}: File name too long | {DENSE} --dataset {"x" * 300}.npz
+--bounds:                             | {MAKE} --bounds 5
+--bounds:                             | {DENSE} --bounds 1,2,3
+--rounds:                             | {MAKE} --rounds 10000
+--out:                                | {MAKE} --out pub
+--out:                                | {MAKE} --out pub/tickets.json
+--out:                                | {MAKE} --out pub/tickets.json/new
+--out:                                | {MAKE} --out pub --dry-run
+--out: taken.private.json             | {MAKE} --provenance private --ledger new.jsonl --out taken
+--name:                               | {MAKE} --name {"a" * 201}
+--criterion:                          | {OF_TEXTS} --model gru --criterion synflow --out new
+--criterion dp-synthetic:             | {OF_TEXTS} --model embed --criterion dp-synthetic --epsilon 1
+--batch-size:                         | generate --dataset movielens-small --model ncf --batch-size 4790 --provenance private
+--unit:                               | generate --dataset movielens-small --model ncf --unit user
+--mechanism:                          | {SELECT} --mechanism argmax
+--rule:                               | {SELECT} --rule best
+--sensitivity:                        | {SELECT} --sensitivity none
+--lambda:                             | {SELECT} --score additive --lambda inf
+--eps1:                               | {SELECT} --eps1 nan
+slim:                                 | select slim {PRI} --eps1 0.1
+bundled:kmnist-mlp:                   | select bundled:kmnist-mlp {PRI} --eps1 0.1
+bundled:kmnist-mlp:                   | select bundled:kmnist-mlp --rule smallest-within
+folder:                               | select folder {PRI} --eps1 0.1
+file:                                 | train file@1 {PRI} --epsilon 1
+loop:                                 | select loop {PRI} --eps1 1
+loop:                                 | tickets show loop
+loop:                                 | privacy ledger loop
+--dataset: digits[0.0:0.5] was        | {SELECT} --adjacency replace-one
+--dataset: digits[0.0:0.5] was        | {TRAIN} --adjacency replace-one
+--epsilon:                            | {DENSE} --epsilon abc
+--steps:                              | {DENSE} --steps 1e9
+--epochs, --steps:                    | {DENSE} --steps 1000000000
+--noise-multiplier:                   | train pub@1 {PRI} --noise-multiplier 1e200 --out new
+--seed:                               | {DENSE} --seed 99999999999999999999
+--out:                                | {DENSE} --out {"x" * 300}
+--out:                                | {TRAIN} --out pub
+--delta:                              | {TRAIN} --delta 0
+--delta:                              | {TRAIN} --delta nan
+--delta:                              | {TRAIN} --delta {1 / 719!r}
+--delta:                              | {DENSE} --records 2 --delta 0.4
+--tanh-scale:                         | {DENSE} --filter tanh --no-pre-clip --tanh-scale 1e308
+--tanh-range:                         | {DENSE} --filter tanh --tanh-range 1e308
+--centre:                             | {DENSE} --features unit --centre nan
+--features: fourier:64,0:             | {DENSE} --features fourier:64,0
+nowhere: not a run                    | {DENSE} --features network:nowhere
+--dataset: digits was declared public | {DENSE} --model mlp --features {BY_ALL}
+--dataset: digits was declared public | {MAKE} --provenance private --features {BY_ALL}
+--dataset: digits was declared public | {MAKE} --provenance dp --criterion dp-train --epsilon 1 --features {BY_ALL}
+--dataset: digits was declared public | train free@1 {PRI} --epsilon 1 --out new --ledger new.jsonl
+--plot: there.png exists              | {TRAIN} --plot there.png
+curve.bmp: not a picture              | {TRAIN} --plot curve.bmp
+there.png/c.png: cannot be written    | tickets show pub --plot there.png/c.png
+--plot: r.png is where --out goes     | train pub@1 {PRI} --epsilon 1 --out r.png --plot ./r.png
+--plot: r.png is where --ledger goes  | {TRAIN} --ledger r.png --plot ./r.png
+--audit: 5 canaries                   | {DENSE} --audit 5
+--plot: there.png exists              | audit r --plot there.png
+--head:                               | train --dense --head least-squares {PRI} --epsilon 1 --out new
+--head:                               | {HEAD} --model mlp:4
+--head:                               | train pub@1 --head least-squares {PRI} --features unit --epsilon 1 --out new
+--noise:                              | {HEAD} --noise nominal
+--head:                               | {HEAD} --head ridge
+--epsilon or --noise-multiplier:      | {HEAD.replace("--epsilon 1 ", "")}
+--clip-norm:                          | {HEAD} --clip-norm 2
+--no-pre-clip:                        | {HEAD} --no-pre-clip
+--budget-stop:                        | {HEAD} --budget-stop
+--audit:                              | {HEAD} --audit 9
+--unit-column nobody:                 | {PERSONS} --unit-column nobody
+--unit-column ill:                    | {PERSONS} --unit-column ill
+--eval-private:                       | {PERSONS} --eval-private 1
+--model: cnn:14x14x1:                 | {PERSONS} --model cnn:14x14x1
+--unit-column:                        | {PERSONS} --model lstm:3x1
+--per-unit 5000:                      | {PERSONS} --per-unit 5000
+--per-unit:                           | {PERSONS.replace("--unit-column who", "--per-unit 3")}
+d.csv: 40 of the 40 values            | {PERSONS} --test d.csv
+--delta:                              | {PERSONS} --delta 0.1
+d.csv: needs --label                  | train --dense --dataset d.csv --bounds -2,2 --epsilon 1 --out new
+--label ill:                          | train --dense --dataset digits --label ill --epsilon 1 --out new
+holes.csv: 'who' says nobody          | {PERSONS} --dataset holes.csv
+--unit-column: all records of one     | {PERSONS} --dataset one.csv
+--per-unit:                           | {RATINGS} --per-unit 3
+--unit user:                          | {RATINGS} --unit user --subset 0.5
+--eval-private:                       | {RATINGS} --unit user --eval-private 1
+--delta:                              | {RATINGS} --unit user --delta 0.01
+--model:                              | {RATINGS} --model mlp
+--model ncf:                          | {DENSE} --model ncf
+r.dat: line 2 is                      | {RATINGS} --dataset r.dat
+--model:                              | {TEXTS} --model mlp:3
+--model embed:                        | {DENSE} --model embed
+--features:                           | {TEXTS} --model embed --features unit
+--augment:                            | {TEXTS} --model embed --augment flip
+--public:                             | {FREE} --features unit --public texts.npz --components 2 --ledger texts.jsonl
+embed: its network takes              | train embed@1 {PRI} --epsilon 1 --out new
+words.npz: holds texts                | predict r --input words.npz -o p.csv
+--schema empty.toml: column 'age'     | {MIXED} --schema empty.toml
+--schema: bounds or values            | {MIXED} --schema draft.toml
+--label:                              | {MIXED} --label ill
+--schema:                             | {MIXED} --dataset digits
+d.csv: lacks the columns 'where'      | {MIXED} --schema other.toml
+d.csv: does not fit its schema        | {MIXED} --schema narrow.toml
+--schema twice.toml: columns          | {MIXED} --schema twice.toml
+--private twice.toml: columns         | {FIND} --private twice.toml
+--private none.toml: no such file     | {FIND} --private none.toml
+--private: nothing in this schema     | {FIND} --private s.toml
+d.csv: does not fit its schema        | {FIND} --private narrow-draft.toml
+--out is missing:                     | datasets schema d.csv --private draft.toml --epsilon 1
+--epsilon is missing:                 | datasets schema d.csv --private draft.toml --out new.toml
+--epsilon:                            | datasets schema d.csv --epsilon 1
+--epsilon:                            | {FIND} --epsilon 0
+--delta:                              | {FIND} --delta 0.5
+--label:                              | {FIND} --label ill
+--test p.npz:                         | {FIND} --test p.npz
+--unit-column ward:                   | {FIND} --unit-column ward
+--unit-column none:                   | {FIND} --unit-column none
+--out: s.toml exists                  | datasets schema d.csv --out s.toml
+none.csv: no such file                | datasets schema none.csv
+s.toml: unknown kind of file          | datasets schema s.toml
+NAME|FILE is missing:                 | datasets info
+f: x_train is damaged                 | datasets info ./f
+--out: new.csv is no .npz             | {MADE} --out new.csv
+--ledger: the records go there        | {MADE} --ledger new.npz
+--epsilon is missing:                 | synthesize --dataset digits --out new.npz
+--out: p.npz exists                   | {MADE} --out p.npz
+--protocol:                           | {SCHEME} --protocol x
+--out: s exists                       | {SCHEME} --out s
+--dataset nothing:                    | {SCHEME} --public nothing
+--public is missing:                  | {SCHEME.replace("--public p.npz ", "")}
+--epsilon is missing:                 | {SCHEME.replace("--epsilon 9 ", "")}
+--label-epsilon is missing:           | {SCHEME.replace("--label-epsilon 1 ", "")}
+--delta:                              | {ENCODE} --delta 0
+s:                                    | {ENCODE} --ledger s
+--ledger: the messages go there       | {ENCODE} --ledger new
+--out: file exists                    | {ENCODE} --out file
+o.npz/m: cannot be written            | {ENCODE} --out o.npz/m
+--subset: a fraction picks owners     | {ENCODE} --subset 0.0:0.5
+--subset 0:100:                       | {ENCODE} --subset 0:100
+SCHEME is missing:                    | latent encode --dataset o.npz --out new
+--dataset none.npz:                   | {LEARN} --test none.npz
+--bounds:                             | {LEARN} --test digits
+none: cannot be read                  | {LEARN} --messages s.msg,none
+--messages:                           | {LEARN} --messages s
+--messages: a file is named twice     | {LEARN} --messages s.msg,f/../s.msg
+--out: pub exists                     | {LEARN} --out pub
+--messages is missing:                | latent train s --out new
+--for-records is missing:             | tune {PUB} --epsilon 1
+--epsilon is missing:                 | tune {PUB} --for-records 700
+--model:                              | {TUNE} pub --model mlp
+--features:                           | {TUNE} pub --features scatter
+--out: s.toml exists                  | {TUNE} --out s.toml
+--tries:                              | {TUNE} --tries 3
+--out: best.toml:                     | {SEARCH} --model mlp:4 --out best.toml
+--for-records:                        | {SEARCH} --model mlp:4 --for-records 9
+pri@9: no such round                  | {SEARCH} pri --rounds 9
+--input: bad-shape.npz                | predict r --input bad-shape.npz -o p.csv
+flat.npz: x has shape                 | predict r --input flat.npz -o p.csv
+numbers.csv: its first line           | predict r --input numbers.csv -o p.csv
+--label y:                            | predict r --input x.npz --label y -o p.csv
+--input digits:                       | predict r --input digits -o p.csv
+--out: old.csv exists                 | predict r --input x.npz -o old.csv
+pub: not a run                        | predict pub --input x.npz -o p.csv
+SET@ROUND:                            | tickets export pub@1 --out new
+SET@ROUND:                            | tickets export pub --to onnx --out new.onnx
+--predictor:                          | tickets export pub --predictor --out new
+--no-predictors:                      | tickets export pub@1 --to torch-prune --no-predictors --out new
+--predictor: slim has none            | tickets export slim@1 --to state-dict --predictor --out new
+--out: pri exists                     | tickets export pub --out pri
+--out is missing:                     | tickets export pub
+[1] pri: made from private records    | tickets export pri --no-predictors --out new
+[1] pri: made from private records    | tickets export pri@1 --to torch-prune --out new
+[1] --predictor: the predictors       | tickets export pri@1 --to state-dict --predictor --yes --out new
+nothing to compact:                   | tickets compact pub@0 --out new
+nothing to compact:                   | tickets compact gru@1 --out new
+--provenance: 'dp'                    | tickets import t.safetensors --model mlp:8 {PUB} --provenance dp --out new
+--out: pub exists                     | tickets import t.safetensors --model mlp:8 {PUB} --out pub
+--provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new
+SET@ROUND: push takes the whole set   | tickets push pub@1 new
+none: no ticket set there             | tickets push none new
+DEST: folder exists                   | tickets push pub folder
+DEST: cannot write to file            | tickets push pub file/x
+DEST: s3://me/x: takes hf://          | tickets push pub s3://me/x
+DEST: hf://me: not a repository       | tickets push pub hf://me
+DEST: hf://me/x?y: not a repository   | tickets push pub hf://me/x?y
+--digest: not a SHA-256               | tickets pull pub --digest ab
+folder: no ticket set there           | tickets pull folder --out new
+--out: pub exists                     | tickets pull slim --out pub
+WHAT                                  | features make
+WHAT: 'paintings'                     | features make paintings
+--seed:                               | features make drawings --seed -1
+--steps:                              | features make drawings --steps 0
+--out: file exists                    | features make drawings --out file
+--noise-multiplier:                   | privacy epsilon {PRIVACY} --noise-multiplier nan
+--sampling-rate:                      | privacy epsilon {PRIVACY} --sampling-rate 1.5
+--sampling-rate:                      | privacy curve {PRIVACY} --sampling-rate 1/0
+--sampling-rate:                      | privacy epsilon {PRIVACY} --sampling-rate many
+--steps:                              | privacy curve {PRIVACY} --steps 0
+--delta:                              | privacy epsilon {PRIVACY} --delta 1
+--eps1:                               | privacy epsilon {PRIVACY} --eps1 0
+--adjacency:                          | privacy epsilon {PRIVACY} --adjacency both
+--steps or --epochs:                  | privacy epsilon {PRIVACY} --epochs 3
+--epsilon is missing:                 | privacy noise {PRIVACY}
+--noise-multiplier, --sampling-rate,  | privacy noise {PRIVACY} --epsilon 1
+--noise-multiplier, --sampling-rate,  | privacy noise --epsilon 1 --steps 3
+--accountant: clt                     | privacy noise --epsilon 1 --sampling-rate 0.1 --steps 3 --accountant clt
+c.jpg: not a picture                  | privacy curve {PRIVACY} --plot c.jpg
+--steps: the --ledger holds           | privacy curve --ledger l.jsonl --steps 3
+none.jsonl: no such ledger file       | privacy ledger none.jsonl
+/proc/none/l.jsonl: the ledger cannot | {SELECT} --ledger /proc/none/l.jsonl
+/proc/none/l.jsonl: the ledger cannot | {MAKE} --out deep/new --ledger /proc/none/l.jsonl
+/proc/none/l.jsonl: the ledger cannot | {TRAIN} --out deep/new --ledger /proc/none/l.jsonl
+"""
+
+
+ROW = re.compile(r"(?:\[1\] )?(.*?) +\| (.*)")
+
+
+def schemas(folder: Path) -> None:
+    """Schemas of ``d.csv``, each with something wrong but for ``s.toml`` and ``draft.toml``."""
+    number = '[column.{}]\nkind = "number"\nbounds = [-9, 99]\n'
+    ward, who = '[column.ward]\nkind = "category"\nvalues = ["0", "1"]\n', '[column.who]\nkind = "ignored"\n'
+    text = (
+        number.format("age") + number.format("b") + ward + who + '[column.ill]\nkind = "label"\nclasses = ["0", "1"]\n'
+    )
+    draft = text.replace("[-9, 99]", '"private"').replace('["0", "1"]', '"private"', 1)
+    twice = draft.replace("[column.b]", '[column."ward=x"]')
+    for name, content in {
+        "s": text,
+        "draft": draft,
+        "empty": text.replace('kind = "number"', 'kind = ""', 1),
+        "other": text.replace("column.who", "column.where"),
+        "narrow": text.replace('"1"', '"2"', 1),
+        "narrow-draft": draft.replace('"1"', '"maybe"'),
+        "twice": twice,
+    }.items():
+        (folder / f"{name}.toml").write_text(content)
+
+
+def files(folder: Path) -> None:
+    """Records of every kind; some are good for nothing."""
+    digits, draw = load_digits(), np.random.default_rng(0)
+    x, y = digits.images.astype(np.uint8), digits.target
+    for name, part in (("p", slice(0, 300)), ("o", slice(300, 600))):
+        np.savez(folder / f"{name}.npz", x_train=x[part] * 15, y_train=y[part])
+    bad = np.zeros((40, 64), np.float32)
+    bad[7, 3] = np.nan
+    np.savez(folder / "bad.npz", x_train=bad, y_train=np.arange(40) % 10)
+    np.savez(folder / "x.npz", x=x[:5])
+    np.savez(folder / "bad-shape.npz", x=x[:5, :7])
+    np.savez(folder / "flat.npz", x=x[0, 0])
+    offsets = np.cumsum([0, *draw.integers(3, 20, 150)])
+    values = draw.integers(0, 30, offsets[-1]).astype(np.uint32)
+    np.savez(folder / "texts.npz", values_train=values, offsets_train=offsets, y_train=np.arange(150) % 2)
+    np.savez(folder / "words.npz", values=values, offsets=offsets)
+    table = [f"{draw.normal():.3f},p{n % 40},{draw.normal():.3f},{n % 2},{n % 3 % 2}" for n in range(80)]
+    for name, rows in {
+        "d": table,
+        "holes": [table[0].replace("p0", " "), *table[1:]],
+        "one": [re.sub(r",p\d+,", ",ann,", row) for row in table],
+    }.items():
+        (folder / f"{name}.csv").write_text("\n".join(["age,who,b,ward,ill", *rows]) + "\n")
+    (folder / "numbers.csv").write_text("1,1\n1,1\n")
+    (folder / "r.dat").write_text("1::1::3::0\n1;2;3;4\n")
+    for name in ("folder", "f"):
+        (folder / name).mkdir()
+    for name in ("x_train", "y_train"):  # an archive of arrays, where one array belongs
+        shutil.copy(folder / "x.npz", folder / "f" / f"{name}.npy")
+    for name in ("file", "old.csv", "there.png", "taken.private.json"):
+        (folder / name).write_text("mine")
+    (folder / "loop").symlink_to("loop")
+
+
+@pytest.fixture(scope="module")
+def place(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that no row changes."""
+    folder = tmp_path_factory.mktemp("refusals") / "work"
+    shutil.copytree(made, folder)
+    files(folder)
+    schemas(folder)
+    texts = f"{OF_TEXTS} --iterations 3 --batch-size 30 --provenance public"
+    return made_by(
+        folder,
+        "tickets export pub --no-predictors --out slim",
+        "tickets export pub@2 --to torch-prune --out t.safetensors",
+        *(f"{texts} --model {name} --ledger texts.jsonl --out {name}" for name in ("embed", "gru")),
+        f"{FREE} --features {BY_ALL} --out free",
+        f"{DENSE.replace('--out new', '--out r')} --ledger l.jsonl",
+        SCHEME.replace("--out new", "--out s"),
+        ENCODE.replace("--out new", "--out s.msg"),
+    )
+
+
+@pytest.fixture
+def cwd(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place.parent / "config-home"))
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.mark.parametrize("row", ROWS.strip().splitlines())
+def test_a_line_that_names_the_culprit_and_nothing_changed(refused, row):
+    found = ROW.fullmatch(row)
+    assert refused(found[2], code=1 if row.startswith("[1]") else 2).startswith(found[1])
