@@ -8,6 +8,7 @@ prints a table of the checkout in FOLDER (this one by default). ``tests/layout/t
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -27,20 +28,22 @@ def modules(root: Path) -> Iterator[tuple[str, Path]]:
             yield ".".join([top, *(part for part in parts if part != "__init__")]), path
 
 
+@functools.cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All nodes of a tree, which is walked once."""
+    return tuple(ast.walk(tree))
+
+
 def functions(tree: ast.AST) -> Iterator[Function]:
     """All functions, methods and functions within functions."""
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+    return (node for node in nodes(tree) if isinstance(node, Function))
 
 
 def inner_imports(tree: ast.AST) -> int:
     """Import statements inside functions."""
-    inside = {
-        id(node)
-        for function in functions(tree)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    }
-    return len(inside)
+    spans = [(function.lineno, function.end_lineno or 0) for function in functions(tree)]
+    found = [node.lineno for node in nodes(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return sum(any(first <= line <= last for first, last in spans) for line in found)
 
 
 def parameters(function: Function) -> int:
@@ -87,7 +90,7 @@ def flags_in_raises(tree: ast.AST) -> int:
             isinstance(part, ast.Constant) and isinstance(part.value, str) and _flag(part.value)
             for part in ast.walk(node)
         )
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Raise)
     )
 
@@ -107,12 +110,12 @@ def imports(tree: ast.AST, module: str, known: set[str], package: bool) -> set[s
     """Modules of the source that a module imports when it runs, at its top or later; not those for types alone."""
     for_types = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
     reached: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if id(node) in for_types:
             continue
         if isinstance(node, ast.Import):

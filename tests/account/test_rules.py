@@ -14,7 +14,7 @@ from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.entry import HASHES, Entry, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
-from dpltm.privacy.statement import entry_notes
+from dpltm.privacy.statement import SETTLED_NOTE, entry_notes, statement
 
 HALF = HASHES // 2
 NOISE = GaussianRelease(4.0)
@@ -109,6 +109,22 @@ def test_entries_carry_the_day_and_no_finer_time() -> None:
 
     before, (entry,) = day(), Ledger().declare(Entry("release", mechanisms=(NOISE,)))
     assert entry.day in (before, day())
+
+
+def test_a_figure_of_several_releases_is_said_to_hold_for_settled_ones() -> None:
+    """Rule 10; and rule 2: people of another name are shown beside, outside of the figure."""
+    ledger = Ledger("P")
+    for count in (1, 2):
+        ledger.declare(Entry("release", mechanisms=(NOISE,)))
+        assert (SETTLED_NOTE in statement(ledger.account(), 1e-5).notes) == (count > 1)
+    other = Ledger("Q")
+    behind = other.lineage(*other.declare(Entry("release", mechanisms=(NOISE,))))
+    ledger.declare(Entry("apart", population="Q"))
+    said = statement(ledger.account(behind), 1e-5)
+    assert said.certified == statement(ledger.account(), 1e-5).certified
+    assert any(
+        note.startswith("at least epsilon ") and " for Q, declared to have nobody" in note for note in said.notes
+    )
 
 
 def test_messages_of_other_owners_are_said_to_be_counted_one_each() -> None:

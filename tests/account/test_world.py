@@ -22,6 +22,7 @@ rule without                          caught by
 8    no declaration beside a move     test_rules.py::test_under_replace_one_no_part_by_hash_is_protected_beside...
 9    one unit, two steps              here
 10   first by the order of a ledger   here
+10   stated for settled releases      test_rules.py::test_a_figure_of_several_releases_is_said_to_hold_for_settled_ones
 11   the day                          test_rules.py::test_entries_carry_the_day_and_no_finer_time
 12   met again, counted once          here
 12   other settings or records        test_release.py::test_other_settings_or_records_do_not_go_on
