@@ -290,11 +290,7 @@ def other_files(path: Path) -> dict[str, int]:
     front = document["feature_map"]
     if isinstance(front, dict) and Front.from_json(front).has_tensors:
         files["features.safetensors"] = MAX_FRONT
-    return {
-        "README.md": MAX_CARD,
-        LINEAGE: MAX_LINEAGE,
-        **{name: size + MAX_JSON for name, size in files.items()},
-    }
+    return {"README.md": MAX_CARD, LINEAGE: MAX_LINEAGE, **{name: size + MAX_JSON for name, size in files.items()}}
 
 
 def _predictors(path: Path, stated: object, rounds: list[str], masks: Mapping[str, Mask]) -> dict[str, np.ndarray]:

@@ -88,7 +88,7 @@ def test_what_a_scheme_says(raw):
     assert sorted(path.name for path in S.iterdir()) == ["scheme.json", "statistics.safetensors"]
     body = json.loads((S / "scheme.json").read_text())
     assert set(body) == {
-        *("format", "schema", "id", "nominal", "certified", "answer", "feature_map", "lineage", "digest"),
+        *("format", "schema", "id", "nominal", "certified", "answer", "feature_map", "lineage", "digest")
     }
     assert (body["format"], body["schema"], body["id"]) == ("dpltm-scheme", 2, SCHEME.id)
     assert body["lineage"] == to_json(SCHEME.lineage)
