@@ -23,8 +23,8 @@ NEW = settings(settings.get_profile("dpltm"), derandomize=False, max_examples=20
 settings.register_profile("explore", NEW)
 settings.load_profile("dpltm")
 
-SLOW = {"adversary", "examples", "golden", "workbench"}
-"""Folders whose files take longest: whoever shares the work has the short ones left for the end."""
+SLOW = {"adversary", "examples", "golden", "workbench", "test_ranks.py", "test_run_and_demo.py", "test_sweep.py"}
+"""Folders and files that take longest: whoever shares the work has the short ones left for the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from commands import PRIVATE, PUBLIC, words
 from dpltm.cli.main import run
 from dpltm.errors import InputError
 from dpltm.filters import FILTERS, FilterDescriptor, check_compiles, make_filter
@@ -32,9 +33,7 @@ from dpltm.randomness.sampling import Records
 from dpltm.registry import Deferred, Parameter, Registry
 from dpltm.training.descent import TrainingConfig, train
 
-PUBLIC = ("--dataset", "digits", "--subset", "0.0:0.5", "--seed", "3")
-PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0", "--dense")
-SHORT = ("--model", "mlp:8", "--rounds", "2", "--prune", "0.3", "--iterations", "3", "--batch-size", "32")
+SHORT = "--model mlp:8 --rounds 2 --prune 0.3 --iterations 3 --batch-size 32"
 
 
 @contextmanager
@@ -53,7 +52,7 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str) -> Any:
-        code = run([*arguments, "--json"])
+        code = run([*words(*arguments), "--json"])
         out, err = capsys.readouterr()
         if code == 2:
             assert list(tmp_path.iterdir()) == []
@@ -90,20 +89,14 @@ HALF = FilterDescriptor("half", "Half of the clipped gradient.", "this test", (C
 
 
 def test_a_filter_at_the_terminal(answer):
-    command = ("train", *PRIVATE, "--model", "mlp:4", "--filter", "half", "--steps", "2", "--noise-multiplier", "1")
-    known = "clip, per-layer, tanh, tanh-clip, radial-tanh, auto, normalize, sigmoid, dpsr-cg"
-    unknown = f"--filter: 'half' is not one of {known}"
-    assert answer(*command, "--out", "r") == unknown
+    command = f"train --dense {PRIVATE} --model mlp:4 --filter half --steps 2 --noise-multiplier 1 --out r"
+    assert answer(command).startswith("--filter: 'half' is not one of clip, per-layer, ")
     with registered(FILTERS, HALF):
-        assert answer(*command, "--tanh-range", "2", "--out", "r") == (
-            "--tanh-range: only for --filter tanh, tanh-clip, radial-tanh or sigmoid, not half"
-        )
-        assert answer(*command, "--compile", "--out", "r") == (
-            "--compile: only for element-wise filters (tanh, tanh-clip, sigmoid); half has nothing to compile"
-        )
-        body = answer(*command, "--clip-norm", "3", "--out", "r")
+        for option in ("--tanh-range 2", "--compile"):
+            assert answer(command, option).startswith(f"{option.split()[0]}: only for ")
+        body = answer(command, "--clip-norm 3")
     assert (body["filter"], body["sensitivity"], body["noise_std"]) == ("half(C=3)", 1.5, 1.5)
-    assert answer("train", *PRIVATE, "--steps", "2", "--noise-multiplier", "1", "--dry-run")["filter"] == "clip(C=1)"
+    assert answer(f"train --dense {PRIVATE} --steps 2 --noise-multiplier 1 --dry-run")["filter"] == "clip(C=1)"
 
 
 def test_a_filter_in_the_library():
@@ -138,18 +131,14 @@ PLACE = Criterion("place", "The last weights go first.", "this test", "nothing",
 
 
 def test_a_criterion_at_the_terminal(answer):
-    command = ("generate", *PUBLIC, *SHORT, "--criterion", "place", "--provenance", "public", "--out", "t")
-    assert answer(*command).endswith("dp-train, dp-synthetic")
-    free = (*PUBLIC, "--rounds", "2", "--criterion", "place")
+    command = f"generate {PUBLIC} {SHORT} --criterion place --provenance public --out t"
+    assert answer(command).endswith("dp-train, dp-synthetic")
+    free = f"generate {PUBLIC} --rounds 2 --criterion place --out free"
     with registered(CRITERIA, PLACE):
-        assert answer("generate", *free, "--lr", "1", "--out", "t") == (
-            "--lr: nothing is trained for data-free tickets; leave it out, or say --provenance public"
-        )
-        assert answer("generate", *free, "--epsilon", "1", "--out", "t") == (
-            "--epsilon: only for --criterion dp-train and dp-synthetic; place spends none"
-        )
-        assert answer("generate", *free, "--out", "free")["provenance"] == "data-free"
-        assert [row["round"] for row in answer(*command)["tickets"]] == [0, 1, 2]
+        for option in ("--lr 1", "--epsilon 1"):
+            assert answer(free, option).startswith(f"{option.split()[0]}: ")
+        assert answer(free)["provenance"] == "data-free"
+        assert [row["round"] for row in answer(command)["tickets"]] == [0, 1, 2]
     settings = json.loads(Path("t/tickets.json").read_text())["config"]
     assert (settings["criterion"], settings["scope"]) == ("place", "global")
 
@@ -208,20 +197,14 @@ TWIN = NetworkKind(
 
 
 def test_a_kind_of_networks_at_the_terminal(answer):
-    command = ("--model", "twin-tanh:5", "--rounds", "1", "--iterations", "2", "--provenance", "public")
-    assert answer("generate", *PUBLIC, *command, "--out", "t") == (
-        "--model: unknown network 'twin-tanh:5'; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn,"
-        " latent, embed, embed-pad, lstm, gru, ncf"
-    )
+    command = f"generate {PUBLIC} --rounds 1 --iterations 2 --provenance public --out t --model"
+    assert answer(command, "twin-tanh:5").startswith("--model: unknown network 'twin-tanh:5'; known: mlp:WIDTH,")
     with registered(KINDS, TWIN):
-        assert answer("generate", *PUBLIC, *command[2:], "--model", "twin:x", "--out", "t") == (
-            "--model: 'twin:x': say the width, as in twin:5"
-        )
-        answer("generate", *PUBLIC, *command, "--out", "t")
-        body = answer("train", "t@1", *PRIVATE[:-1], "--steps", "2", "--epsilon", "1", "--out", "r")
-        assert body["live"] < 5 * 64 + 5 + 50 + 10
-        augmented = ("--steps", "2", "--noise-multiplier", "1", "--augment", "flip", "--dry-run")
-        assert answer("train", *PRIVATE, "--model", "twin:5", *augmented)["augment"] == "flip"
+        assert answer(command, "twin:x") == "--model: 'twin:x': say the width, as in twin:5"
+        answer(command, "twin-tanh:5")
+        assert answer(f"train t@1 {PRIVATE} --steps 2 --epsilon 1 --out r")["live"] < 5 * 64 + 5 + 50 + 10
+        augmented = f"train --dense {PRIVATE} --model twin:5 --steps 2 --noise-multiplier 1 --augment flip --dry-run"
+        assert answer(augmented)["augment"] == "flip"
 
 
 def test_a_kind_of_networks_in_the_library():
@@ -246,9 +229,9 @@ def test_a_local_protocol(answer):
         return [(p, 1 - p)]
 
     with registered(PROTOCOLS, LocalProtocol("even", "As rappor.", "this test", chances)):
-        command = ("latent", "epsilon", "--protocol", "even", "--bits", "4", "--epsilon", "2")
-        assert answer(*command, "--alpha", "3") == "--alpha: even has none; leave it out"
-        assert answer(*command)["certified"] == pytest.approx(2)
+        command = "latent epsilon --protocol even --bits 4 --epsilon 2"
+        assert answer(command, "--alpha 3") == "--alpha: even has none; leave it out"
+        assert answer(command)["certified"] == pytest.approx(2)
         assert channel("even", 4, 2.0).certified() == channel("rappor", 4, 2.0).certified()
 
 
