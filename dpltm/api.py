@@ -58,7 +58,7 @@ from dpltm.verbs import transfer as transfer_verb
 from dpltm.verbs import tune as tune_verb
 from dpltm.verbs.synthesize import SyntheticRecords
 from dpltm.verbs.synthesize import settle as settle_synthesis
-from dpltm.verbs.tune import SearchResult, check_private, widest_front
+from dpltm.verbs.tune import SearchResult, check_private_search, widest_front
 
 __all__ = [
     "Ledger",
@@ -252,8 +252,8 @@ def generate(
     with in_python():
         generate_verb.check_options(settings)
         entered = paying(ledger, dataset)
-        dataset = _in_front(settings.model, dataset, settings, entered, services.progress)
-        return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services), services)
+        dataset = _in_front(settings.model, dataset, settings, services.progress)
+        return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services))
 
 
 def select(
@@ -305,7 +305,7 @@ def select(
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
     with in_python(model="tickets", public="tickets"):
         plan = select_verb.plan(body, dataset, settings, paying(ledger, dataset), services)
-        return select_verb.select(plan, services)
+        return select_verb.select(plan)
 
 
 def train(
@@ -358,7 +358,7 @@ def train(
     in_front = "public" if isinstance(ticket, str) else "ticket"  # where the map in front of the network comes from
     with in_python(model="ticket", public=in_front):
         entered = paying(ledger, train_verb.protected_units(dataset, settings))
-        dataset = _in_front(ticket, dataset, settings, entered, services.progress)
+        dataset = _in_front(ticket, dataset, settings, services.progress)
         start = starting_point(ticket, dataset, round=number, dense=dense, seed=settings.seed)
         return train_verb.train_start(start, dataset, settings, entered, services, own=own)
 
@@ -399,7 +399,7 @@ def tune(
     dataset, settings = records_and_options(x, y, options, TuneOptions)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
-        dataset = _in_front(target, dataset, widest_front(settings), entered, services.progress)
+        dataset = _in_front(target, dataset, widest_front(settings), services.progress)
         return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
 
 
@@ -443,8 +443,8 @@ def search(
     dataset, settings = records_and_options(x, y, options, PrivateTuneOptions)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
-        check_private(settings)
-        dataset = _in_front(target, dataset, widest_front(settings), entered, services.progress)
+        check_private_search(settings)
+        dataset = _in_front(target, dataset, widest_front(settings), services.progress)
         return search_verb.search(target, dataset, settings, entered, services)
 
 
@@ -577,13 +577,12 @@ def synthesize(
 
 
 def _in_front(
-    ticket: Winner | TicketSet | str, dataset: Dataset, settings: FeatureOptions, ledger: Ledger, progress: Progress
+    ticket: Winner | TicketSet | str, dataset: Dataset, settings: FeatureOptions, progress: Progress
 ) -> Dataset:
     """The records behind what is asked for in front of a network; a ticket set remembers its own, and asking is refused."""
     if isinstance(ticket, str):
-        sources = FeatureSources(ledger=ledger)
         if dataset.feature_map is not None:
             return take_over_map(dataset, None, settings, dataset.name)
-        return with_feature_map(dataset, settings, sources, progress)
+        return with_feature_map(dataset, settings, FeatureSources(), progress)
     tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
     return take_over_map(dataset, None, settings, "the ticket set" if tickets is None else tickets.label)

@@ -45,7 +45,7 @@ from dpltm.records.notes import NO_TEST
 from dpltm.training.run import Run
 from dpltm.training.start import from_round
 from dpltm.verbs import select as select_verb
-from dpltm.verbs.train import plan as plan_training
+from dpltm.verbs.train import plan, settle
 
 SCORE = "a score: sums with two-sided geometric noise"
 """What a score that is paid for releases."""
@@ -373,7 +373,7 @@ class TicketEstimator(BaseEstimator):
             given = arguments(TrainOptions, training)
             behind = take_over_map(dataset, None, given, tickets.label)
             start = from_round(tickets, draw.candidates[-1].round)
-            planned = plan_training(start, behind, given, ledger, book, Services())
+            planned = plan(settle(start, behind, given, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
 
     def _train(self, dataset: Dataset, columns: int) -> Run:
@@ -486,8 +486,9 @@ class TicketEstimator(BaseEstimator):
                 spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
                 check_declared(spent, part, "measured without a price")
                 api.evaluate(self.run_, held_out, ledger=ledger)
-                if (declared := ledger.declared("excluded", part)) is not None:
-                    self._spent.add(ledger.lineage(declared))
+                for draft in ledger.apart(held_out):
+                    if (declared := ledger.book.found(draft)) is not None:
+                        self._spent.add(ledger.lineage(declared))
         except InputError as error:
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
         return held_out

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +31,9 @@ from dpltm.features.normalisation import (
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage
 from dpltm.records.scaling import scale
+
+if TYPE_CHECKING:
+    from dpltm.records import Dataset
 
 VERSION = 1
 """Part of every id; raised when the same settings give other features, so that nothing stale is taken for them."""
@@ -56,6 +59,7 @@ class FeatureMap:
             its own.
         lineage: what it was made from: public records, or the training of its network with all that this depends on; empty
             where no data was looked at.
+        fitted_to: public records that are not declared so yet, and what was read off them (``setup.declarations``).
 
     Raises:
         InputError: records of this shape cannot be taken.
@@ -68,6 +72,7 @@ class FeatureMap:
     projection: Projection | None = None
     centre: Tensor | None = None
     lineage: Lineage = field(default_factory=Lineage)
+    fitted_to: tuple[Dataset, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         low, high = self.bounds

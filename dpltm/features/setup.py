@@ -15,6 +15,7 @@ from dpltm.features import MAPS, Choice, NetworkRun, Takes, names_with_channels,
 from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, principal_components
 from dpltm.features.transforms import resized
 from dpltm.options.data import FeatureOptions
+from dpltm.privacy.entry import Entry, Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.progress import SILENT, Progress
 from dpltm.records import Dataset, catalogue, load
@@ -41,12 +42,10 @@ class FeatureSources:
     """Where what options name comes from.
 
     Attributes:
-        ledger: in which records are declared public; None where nothing is entered, as in a dry run.
         public: a dataset by name.
         network: a run by name.
     """
 
-    ledger: Ledger | None = None
     public: Callable[[str], Dataset] = PUBLIC
     network: Callable[[str], Run] = _no_runs
 
@@ -62,9 +61,11 @@ def with_feature_map(
         sources: where public records and networks come from.
         progress: told how far it is.
 
+    Returns:
+        The dataset. Public records that the map was fitted to are not declared so yet: see :func:`declarations`.
+
     Raises:
-        InputError: options that contradict each other; records, or public records, that the map cannot take, or that a
-            release on record protects.
+        InputError: options that contradict each other; records, or public records, that the map cannot take.
     """
     choice = chosen_map(options)
     if choice is None:
@@ -79,13 +80,38 @@ def with_feature_map(
         public = replace(
             public, rows=replace(public.rows, coincide=False)
         )  # whose test split may be anybody's, not these
-        lineage = public.lineage
-        if sources.ledger is not None:
-            lineage = sources.ledger.declare_public(public, f"statistics of {choice.text} features")
+        fitted_to = public, f"statistics of {choice.text} features"
         feature_map = fit_to_public(feature_map, dataset, public, options.components, progress)
-        feature_map = replace(feature_map, lineage=lineage)
+        feature_map = replace(feature_map, lineage=public.lineage, fitted_to=fitted_to)
         dataset = replace(dataset, public_notes=tuple(bounds_notes(public, "rescale them to that")))
     return replace(dataset, feature_map=feature_map)
+
+
+def declarations(dataset: Dataset, ledger: Ledger, *, tested: bool) -> tuple[Entry, ...]:
+    """Return drafts of what has to be declared before records are used.
+
+    Args:
+        dataset: the records, behind their map: the records that this was fitted to are public.
+        ledger: that they will be entered in.
+        tested: whether the test split is measured exactly, and so has to be apart from the people of the ledger.
+    """
+    fitted_to = None if dataset.feature_map is None else dataset.feature_map.fitted_to
+    public = () if fitted_to is None else ledger.public(*fitted_to)
+    return public + (ledger.apart(dataset) if tested else ())
+
+
+def as_declared(dataset: Dataset, public: Lineage) -> Dataset:
+    """Return the records behind their map, with the lineage of the records that it was fitted to.
+
+    Args:
+        dataset: behind any map.
+        public: of the declaration, as it is on record; empty before that.
+    """
+    feature_map = dataset.feature_map
+    if feature_map is None or feature_map.fitted_to is None or not public:
+        return dataset
+    known = replace(feature_map, lineage=feature_map.lineage | public, fitted_to=None)
+    return replace(dataset, feature_map=known)
 
 
 def chosen_map(options: FeatureOptions) -> Choice | NetworkRun | None:

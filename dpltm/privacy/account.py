@@ -112,6 +112,10 @@ class Account:
         )
         return replace(self, entries=union(self.entries, new))
 
+    def without(self, one: Entry) -> Account:
+        """Return it without an entry: what counts beside that."""
+        return replace(self, entries=tuple(entry for entry in self.entries if entry.id != one.id))
+
     @property
     def paid(self) -> tuple[Entry, ...]:
         """Entries that cost something."""

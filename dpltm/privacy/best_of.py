@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK
-from dpltm.privacy.entry import RECORD, Entry
+from dpltm.privacy.entry import RECORD, TICKETS, Entry
 from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 from dpltm.privacy.private_search import SCORE_NOISE, gamma_for
@@ -21,7 +21,7 @@ def best_of_notes(account: Account, delta: float, accountant: str, *, priced: bo
     """Return what the best of some trainings costs: sentences for each part that several trainings are on.
 
     A ledger has no step sizes or seeds, so it cannot tell a search from one training that was begun twice: the sentences say
-    what *keeping the best* costs.
+    what *keeping the best* costs. Tickets that were made by a training under DP are where others start, and no try.
 
     Args:
         account: with the trainings.
@@ -31,7 +31,7 @@ def best_of_notes(account: Account, delta: float, accountant: str, *, priced: bo
     """
     groups: dict[object, list[Entry]] = {}
     for entry in account.paid:
-        if entry.of(NoisySgd):
+        if entry.of(NoisySgd) and not entry.facts.startswith(TICKETS):
             groups.setdefault(entry.part, []).append(entry)
     several = [group for group in groups.values() if len(group) > 1]
     return [note for group in several for note in _notes(account, group, delta, accountant, priced)]

@@ -156,6 +156,9 @@ def _fraction(hashes: int) -> str:
     return f"{whole}.{rest:09d}".rstrip("0") + ("0" if not rest else "")
 
 
+TICKETS = "tickets:"
+"""What facts of a release begin with that tickets are made of: a training that starts from them is no other try at it."""
+
 UNKNOWN_RECORDS = Part()
 """Records of which nothing is known: they overlap everything."""
 

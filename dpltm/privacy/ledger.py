@@ -19,13 +19,18 @@ from typing import NoReturn, Protocol
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account, check_declared, check_moves
-from dpltm.privacy.entry import RECORD, Entry, Head, Id, Kind, Lineage, Part, entry_from_json, to_json
+from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, Part, entry_from_json, to_json
 from dpltm.privacy.guards import Marks, join, met, remember
 
 
 def canonical(body: object) -> str:
     """Return JSON with sorted keys and no blanks: what digests are taken of."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def facts_digest(facts: object) -> str:
+    """Return the digest of what some work is of, by which an entry knows it again; as JSON."""
+    return hashlib.sha256(canonical(facts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,38 @@ class Book:
         declared = (entry for entry in self.entries if entry.kind in ("public", "excluded", "apart"))
         return Account.of(declared, lineage, home=self.home, population=self.population, unit=self.unit)
 
+    def found(self, draft: Entry) -> Entry | None:
+        """Return a declaration as it is on record: of that kind, of just that part; None where there is none."""
+        return next((entry for entry in self.entries if _alike(entry, draft)), None)
+
+    def lacking(self, drafts: Iterable[Entry]) -> list[Entry]:
+        """Return the releases among some drafts, and those of the declarations that it does not hold, once each.
+
+        Args:
+            drafts: of declarations, and of releases.
+
+        Raises:
+            InputError: a release that it holds stands against a declaration.
+        """
+        lacking, account = list[Entry](), self.account()
+        for draft in drafts:
+            if draft.paid:
+                lacking.append(draft)
+            elif self.found(draft) is None and not any(_alike(draft, other) for other in lacking):
+                check_declared(account, draft.part, draft.kind)
+                lacking.append(draft)
+        return lacking
+
+    def public(self, drafts: Iterable[Entry]) -> Lineage:
+        """Return the lineage of what some declarations declare public, as far as they are on record.
+
+        Args:
+            drafts: of declarations.
+        """
+        found = [self.found(draft) for draft in drafts if draft.kind == "public"]
+        known = tuple({entry.id: entry for entry in found if entry is not None}.values())
+        return Lineage(known, (self.head,)) if known else Lineage()
+
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
         """Return it with drafts behind what it holds.
 
@@ -136,6 +173,11 @@ class Book:
         if len({entry.id for entry in entries}) < len(entries):
             raise ArtifactError("ledger: a release that it holds already cannot be entered again")
         return replace(self, entries=tuple(entries), digests=tuple(digests))
+
+
+def _alike(one: Entry, other: Entry) -> bool:
+    """Whether two declarations say the same."""
+    return (one.kind, one.part) == (other.kind, other.part)
 
 
 def first_digest(home: Id, population: str | None) -> str:
@@ -297,52 +339,66 @@ class Ledger:
                 self._to_keep[part] = marks
         return part
 
-    def declared(self, kind: Kind, part: Part) -> Entry | None:
-        """Return the declaration of that kind of just that part; None where there is none.
+    def public(self, dataset: Dataset, words: str) -> tuple[Entry, ...]:
+        """Return the draft by which records are declared public; none for synthetic ones, which are nobody's.
 
         Args:
-            kind: ``public`` or ``excluded``.
-            part: of a dataset as it is now.
+            dataset: the records.
+            words: what is read off them.
         """
-        return next((entry for entry in self.entries if entry.kind == kind and entry.part == part), None)
+        if dataset.synthetic:
+            return ()
+        return (Entry("public", self.part(dataset, to_declare=True), words=words, unit=self.unit),)
+
+    def apart(self, dataset: Dataset) -> tuple[Entry, ...]:
+        """Return the draft by which the test split of a dataset, measured exactly, is declared apart from the population.
+
+        None for published records, which say so themselves, or where there is no test split.
+
+        Args:
+            dataset: with its test split.
+        """
+        if dataset.test is None or dataset.published_id() is not None:
+            return ()
+        return (Entry("excluded", self.part(dataset.tested(), to_declare=True), words="a test split", unit=self.unit),)
 
     def exclude(self, dataset: Dataset) -> None:
         """Declare that the test split of a dataset is not of the population, before something is measured on it exactly.
 
-        Nothing is entered for published records, where there is no test split, or where it was declared before.
-
-        Args:
-            dataset: with its test split.
-
         Raises:
             InputError: a release on record protects some of these records.
         """
-        if dataset.test is None or dataset.published_id() is not None:
-            return
-        part = self.part(dataset.tested(), to_declare=True)
-        if self.declared("excluded", part) is not None:
-            return
-        check_declared(self.account(), part, "excluded")
-        self.declare(Entry("excluded", part, words="a test split", unit=self.unit))
+        self.declare_once(*self.apart(dataset))
+
+    def declare_once(self, *drafts: Entry) -> Lineage:
+        """Enter some drafts, all or none: of declarations those that it lacks.
+
+        Args:
+            *drafts: of :meth:`public` and :meth:`apart`, and of releases that are made elsewhere.
+
+        Returns:
+            The lineage of the releases, and of what is declared public.
+
+        Raises:
+            InputError: a release on record protects some of these records.
+            BudgetError: a budget would be exceeded.
+        """
+        lacking = self.book.lacking(drafts)
+        made = [entry for entry in self.declare(*lacking) if entry.paid] if lacking else []
+        public = self.book.public(drafts)
+        return public | self.lineage(*made) if made else public
 
     def declare_public(self, dataset: Dataset, words: str) -> Lineage:
         """Return the lineage of what is read off records that are declared public, once in a ledger.
 
         Args:
-            dataset: the records; of synthetic ones, nobody's, nothing is declared.
+            dataset: the records.
             words: what is read off them.
 
         Raises:
             InputError: a release on record protects some of them.
         """
-        if dataset.synthetic:
-            return dataset.lineage
-        part = self.part(dataset, to_declare=True)
-        known = self.declared("public", part)
-        if known is None:
-            check_declared(self.account(), part, "public")
-            (known,) = self.declare(Entry("public", part, words=words, unit=self.unit))
-        return dataset.lineage | self.lineage(known)
+        return dataset.lineage | self.declare_once(*self.public(dataset, words))
 
     def declare(self, *drafts: Entry) -> tuple[Entry, ...]:
         """Enter declarations, or releases that were made elsewhere, all or none; return them as they are on record.

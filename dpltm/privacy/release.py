@@ -230,7 +230,12 @@ def price(release: Release[Any], book: Book) -> Account:
     return account + drafts
 
 
-def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper: Keeper | None = None) -> Paid[T]:
+def pay(
+    plan: Callable[[Book, Entry | None], Release[T]],
+    ledger: Ledger,
+    keeper: Keeper | None = None,
+    ready: Callable[[Any], object] | None = None,
+) -> Paid[T]:
     """Plan, check, price, enter and begin a release, or go on with one that was paid for.
 
     Args:
@@ -238,6 +243,8 @@ def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper
             already: then mechanisms are read from that, and nothing is calibrated.
         ledger: that pays.
         keeper: where its checkpoint lies.
+        ready: called once with the release, when nothing else refuses it: to refuse what shows on trying, and then to
+            declare what is read beside the records. That moves the ledger's head, and the release is planned again.
 
     Raises:
         BudgetError: a budget does not allow it. Nothing is spent.
@@ -253,10 +260,12 @@ def pay(plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper
         resumed = _go_on(plan, ledger, keeper, held)
         if resumed is not None:
             return resumed
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         book = ledger.book
         release = plan(book, None)
         price(release, book)
+        if attempt == 0 and ready is not None:
+            ready(release)
         key = secrets.token_bytes(32)
         keeper.keep(Held(release_id(key), key))
         try:

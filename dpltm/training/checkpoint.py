@@ -31,7 +31,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpltm.errors import DpltmError, InputError
+from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.gradients.choose import choices_made
+from dpltm.privacy.entry import Entry
 from dpltm.privacy.release import Held
 
 AGAIN = "say `fresh` to begin again"
@@ -154,6 +156,30 @@ def begun_again_by(how: str) -> Iterator[None]:
     except DpltmError as error:
         error.args = (str(error).replace(AGAIN, how),)
         raise
+
+
+def standing(facts: Mapping[str, Any], entry: Entry, step: int) -> dict[str, Any]:
+    """Return what every checkpoint of a release says, once something was drawn.
+
+    Args:
+        facts: what the work is of, by name.
+        entry: as it is on record.
+        step: how many are done.
+    """
+    return {"of": dict(facts), "id": entry.id, "step": step, "choices": choices_made()}
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """A block that reads a checkpoint; whatever goes wrong in it is the checkpoint's fault.
+
+    Raises:
+        ArtifactError: it is damaged.
+    """
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, DpltmError):
+        raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
 
 
 def check_same(had: Mapping[str, Any], now: Mapping[str, Any]) -> None:

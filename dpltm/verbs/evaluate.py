@@ -63,9 +63,8 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
     elsewhere = False
     if dataset.published_id() is None:  # a publication says that its splits are apart
         check_declared(ledger.account(run.lineage), ledger.part(dataset.tested()), "measured without a price")
-        tested = ledger.part(dataset.tested())
-        declared = ledger.declared("excluded", tested)
-        elsewhere = declared is None and any(entry.paid and not met(entry.part) for entry in run.lineage.entries)
+        declared = any(ledger.book.found(draft) for draft in ledger.apart(dataset))
+        elsewhere = not declared and any(entry.paid and not met(entry.part) for entry in run.lineage.entries)
     notes = [
         *([UNKNOWN] if elsewhere else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),
@@ -88,9 +87,9 @@ def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services:
     """
     ledger = ledger or run.ledger or of_process(run.config.get("unit", "record"))
     dataset, notes = plan_evaluation(run, dataset, ledger)
-    ledger.exclude(dataset)
     assert dataset.test is not None  # or it was refused
     x, y = inputs(dataset.test, dataset, services or Services())
+    ledger.exclude(dataset)
     rmse = root_mean_squared_error(run.model, x, y) if dataset.rated else None
     return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y), rmse, notes)
 

@@ -7,17 +7,16 @@ door; their tickets are post-processing of those.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
-from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.errors import InputError
 from dpltm.features.inputs import Services, batched_records, inputs, tensors
+from dpltm.features.setup import as_declared, declarations
 from dpltm.filters import make_filter
-from dpltm.gradients.choose import choices_made, repeat_choices
 from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.networks.masks import Mask
 from dpltm.options import check_choices, parse_numbers
@@ -25,9 +24,9 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.checks import check_count, check_epsilon
-from dpltm.privacy.entry import Entry, Id, Lineage, Part, lineage_of
+from dpltm.privacy.entry import TICKETS, Entry, Lineage, lineage_of
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import Book, Ledger, canonical
+from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, Unprotected
 from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.release import Secret, pay
@@ -46,17 +45,18 @@ from dpltm.pruning.generation import (
 )
 from dpltm.pruning.ticket_set import ProvenanceKind, TicketSet
 from dpltm.pruning.unstructured import input_groups
-from dpltm.randomness.keyed_source import KeyedSource, ResumableSource, source_of
+from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import Dataset
 from dpltm.records.checks import check_delta
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments
 from dpltm.registry import listed
-from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept, PartOf
+from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept, PartOf, reading, standing
 from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
 from dpltm.training.evaluation import accuracy
 from dpltm.training.losses import cross_entropy
 from dpltm.training.plain import threads
+from dpltm.training.release import Sources
 from dpltm.training.sensitivity import sensitivity
 from dpltm.verbs.synthesize import RECORDS, check_moments, draw_records
 
@@ -68,8 +68,10 @@ CLIP_NORM = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationPlan:
+class Generation:
     """A generation as settled before it starts; nothing is spent yet.
+
+    Under DP it is a release (:class:`dpltm.privacy.release.Release`), of which tickets are post-processing.
 
     Attributes:
         options: as they were given.
@@ -79,8 +81,11 @@ class GenerationPlan:
         provenance: what the tickets will be made from.
         lineage: of the records, and of what stands in front of the network.
         ledger: that all of it is entered in.
-        entries: drafts of what is entered first, but for the release of a mechanism and the declaration of a test split.
+        beside: drafts of what is declared before records are used, and of looks at them with no mechanism.
+        services: told how far it is; where features come from.
         own: whether the epsilon that is asked for, and reported, is that of the set's lineage alone, as in a sweep.
+        drafts: under DP, what pays for it, as it is planned, or is on record.
+        checkpoints: where it is kept on the way.
     """
 
     options: GenerateOptions
@@ -90,18 +95,11 @@ class GenerationPlan:
     provenance: ProvenanceKind
     lineage: Lineage
     ledger: Ledger
-    entries: tuple[Entry, ...]
+    beside: tuple[Entry, ...]
+    services: Services
     own: bool = False
-
-    def account(self, lineage: Lineage, book: Book | None = None) -> Account:
-        """Return what counts with a value.
-
-        Args:
-            lineage: of the value.
-            book: of the ledger; None for what it holds now.
-        """
-        book = self.ledger.book if book is None else book
-        return book.own_account(lineage) if self.own else book.account(lineage)
+    drafts: tuple[Entry, ...] = ()
+    checkpoints: Checkpoints = NOT_KEPT
 
     @property
     def under_dp(self) -> bool:
@@ -115,24 +113,63 @@ class GenerationPlan:
             return self.config.iterations
         return 0 if self.provenance == "data-free" else self.config.steps
 
-    def release(self, book: Book, known: Entry | None = None, **more: Any) -> TicketRelease:
-        """Return the release of a mechanism, as ``pay`` plans it.
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Drafts of all that would be entered and has a say in a figure."""
+        return (*(draft for draft in self.beside if draft.kind != "excluded"), *self.drafts)
+
+    @property
+    def entry(self) -> Entry:
+        """What pays for the mechanism."""
+        (entry,) = self.drafts
+        return entry
+
+    def account(self, book: Book, lineage: Lineage | None = None) -> Account:
+        """Return what counts with a value.
+
+        Args:
+            book: of the ledger.
+            lineage: of the value; None for what the generation is made of.
+        """
+        lineage = self.lineage if lineage is None else lineage
+        return book.own_account(lineage) if self.own else book.account(lineage)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What checkpoints of a mechanism say that the work is of."""
+        feature_map = self.dataset.feature_map
+        return {"model": self.spec.text, "features": None if feature_map is None else feature_map.id}
+
+    @property
+    def facts(self) -> str:
+        """Digest of the records and settings, by which interrupted work is known."""
+        part, feature_map = self.ledger.part(self.dataset), self.dataset.feature_map
+        body = [
+            [part.snapshot, part.cut, part.start, part.stop],
+            self.spec.text,
+            None if feature_map is None else feature_map.id,
+            repr(self.config),
+            self.options.criterion,
+            self.options.epsilon,
+        ]
+        return TICKETS + facts_digest(body)
+
+    def on_record(self, public: Lineage) -> Generation:
+        """Return the same with the lineage of what was declared beside it."""
+        return replace(self, dataset=as_declared(self.dataset, public), lineage=self.lineage | public)
+
+    def planned(self, book: Book, known: Entry | None = None) -> Generation:
+        """Return the same with its entry: as noisy as what a ledger holds makes it, or as it is on record.
 
         Args:
             book: of the ledger that pays.
             known: its entry, where it is on record already.
-            more: services and checkpoints.
         """
-        account, part = self.account(self.lineage, book), self.ledger.part(self.dataset)
-        check_private(book.account(self.lineage), part)
-        if known is not None:
-            account = replace(account, entries=tuple(each for each in account.entries if each.id != known.id))
-        (mechanism,) = self._mechanism(Planned(account, part)) if known is None else known.mechanisms
-        entry = Entry("release", part, (mechanism,), self._words(), self.facts(part))
-        return TicketRelease(entry=entry, lineage=self.lineage, plan=self, account=account, **more)
-
-    def _words(self) -> str:
-        return f"tickets by {self.options.criterion}, {self.spec.parameters:,} weights"
+        made, part = self.on_record(book.public(self.beside)), self.ledger.part(self.dataset)
+        check_private(book.account(made.lineage), part)
+        (mechanism,) = made._mechanism(Planned(made.account(book), part)) if known is None else known.mechanisms
+        words = f"tickets by {self.options.criterion}, {self.spec.parameters:,} weights"
+        return replace(made, drafts=(Entry("release", part, (mechanism,), words, self.facts),))
 
     def _mechanism(self, before: Planned) -> tuple[Mechanism]:
         """The mechanism, with as much noise as the budget asks for."""
@@ -147,18 +184,102 @@ class GenerationPlan:
             return (GaussianRelease(fitted.noise_multiplier, SENSITIVITY),)
         return (fitted,)
 
-    def facts(self, part: Part) -> str:
-        """Digest of the records and settings, by which interrupted work is known."""
-        feature_map = self.dataset.feature_map
-        body = [
-            [part.snapshot, part.cut, part.start, part.stop],
-            self.spec.text,
-            None if feature_map is None else feature_map.id,
-            repr(self.config),
-            self.options.criterion,
-            self.options.epsilon,
-        ]
-        return hashlib.sha256(canonical(body).encode()).hexdigest()
+    def check(self) -> None:
+        """Refuse what cannot be trained."""
+        if self.entry.of(NoisySgd):
+            self._training(Sources(*(KeyedSource(bytes(32)) for _ in range(3))))
+
+    def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
+        """Yield the tickets.
+
+        Args:
+            secret: of the release.
+            at: the checkpoint to go on from.
+        """
+        paid, sources = replace(self, drafts=(secret.entry,)), Sources.begin(secret, at)
+        yield paid._trained(sources, at) if self.entry.of(NoisySgd) else paid._synthesized(sources, at)
+
+    def _others(self) -> Account:
+        """What counts beside it, now that it is on record."""
+        return self.account(self.ledger.book).without(self.entry)
+
+    def _state(self, sources: Sources, step: int) -> dict[str, Any]:
+        """What a checkpoint says once so many steps were released."""
+        return {**standing(self.shown, self.entry, step), "sources": sources.state()}
+
+    def _training(self, sources: Sources) -> tuple[torch.nn.Module, Descent]:
+        """The network and its training before the first draw."""
+        (mechanism,) = self.entry.of(NoisySgd)
+        config, dataset = self.config, self.dataset
+        model, bounded = build(self.spec, config.seed), make_filter("clip", clip_norm=CLIP_NORM)
+        settings = TrainingConfig(
+            bounded,
+            mechanism.sampling_rate,
+            config.iterations,
+            float(config.batch_size),
+            mechanism.noise_std,
+            config.lr,
+        )
+        records = batched_records(dataset.train, dataset, self.services)
+        mask, sampling, noise = Mask.dense(model), sources.sampling, sources.noise
+        gradients = NoisyGradients(model, mask, cross_entropy, records, settings, sampling=sampling, noise=noise)
+        return model, Descent(gradients)
+
+    def _trained(self, sources: Sources, at: Checkpoint | None) -> Tickets:
+        """Tickets by magnitude of a network trained under DP; predictors are that network under each mask."""
+        config, spec, dataset, services = self.config, self.spec, self.dataset, self.services
+        (mechanism,) = self.entry.of(NoisySgd)
+        model, descent = self._training(sources)
+        theta0 = weights_of(model)
+        if at is not None:
+            theta0 = _resumed(descent, at, theta0)
+        odometer = Odometer(Planned(self._others(), self.entry.part), mechanism, self.options.delta)
+        with services.progress.progress("training under DP", mechanism.steps) as step:
+
+            def checkpoint() -> Checkpoint:
+                kept = {f"training/{name}": value.numpy() for name, value in descent.state().items()}
+                kept |= {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
+                state = self._state(sources, descent.step)
+                return Checkpoint(f"step {descent.step} of {mechanism.steps}", state, kept)
+
+            def between() -> None:
+                nonlocal theta0
+                if descent.step == config.rewind:
+                    theta0 = weights_of(model)
+                self.checkpoints.offer(checkpoint)
+                step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}")
+
+            with threads(config.threads):
+                descent.run(between=between)
+        tickets = prune_once(spec, theta0, weights_of(model), config)
+        if dataset.test is None:
+            return tickets
+        test, scored = tensors(dataset.test, dataset, services), []
+        for ticket in tickets.tickets:
+            model.load_state_dict(ticket.predictor or {})
+            scored.append(replace(ticket, accuracy=accuracy(model, *test)))
+        return replace(tickets, tickets=tuple(scored))
+
+    def _synthesized(self, sources: Sources, at: Checkpoint | None) -> Tickets:
+        """Iterative pruning on records drawn from noisy moments; accuracies are those on the test split, if there is one."""
+        config, dataset, services = self.config, self.dataset, self.services
+        (mechanism,) = self.entry.of(GaussianRelease)
+        if at is None:
+            x, y = tensors(dataset.train, dataset, services)
+            sigma = mechanism.noise_multiplier
+            moments = release_moments(x, y, self.spec.classes, noise_multiplier=sigma, noise=sources.noise)
+        else:
+            moments = _known_moments(at, mechanism)
+        made = draw_records(moments, dataset, max(RECORDS, config.batch_size), config.seed)
+        test = None if dataset.test is None else tensors(dataset.test, dataset, services)
+        known = {f"moments/{name}": getattr(moments, name).numpy() for name in _MOMENTS}
+        kept = PartOf(self.checkpoints, self._state(sources, 1), known, begun=at is not None)
+        after = self._others() + self.drafts
+        cost = f"epsilon so far {figure(after.epsilon(self.options.delta))}"
+        title = f"generating {config.rounds} tickets from synthetic records"
+        with services.progress.progress(title, config.steps) as step:
+            told = by_round(config.iterations, config.rewind, step, cost)
+            return generation.generate(self.spec, *made, config, test, told, checkpoints=kept)
 
 
 def plan(
@@ -169,14 +290,14 @@ def plan(
     *,
     going_on: bool = False,
     own: bool = False,
-) -> GenerationPlan:
+) -> Generation:
     """Settle everything, and refuse what cannot be, before any training.
 
     Args:
         dataset: the records, with what stands in front of the network.
         options: how tickets are made.
         ledger: what it holds counts towards the budget.
-        services: told how far it is.
+        services: told how far it is; where features come from.
         going_on: whether an interrupted attempt goes on, which may be paid for already.
         own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
 
@@ -188,68 +309,62 @@ def plan(
     if provenance in ("private", "dp") and not dataset.synthetic:
         check_delta(options.delta, dataset)
     spec = model_spec(options.model, dataset)
-    config = settle(options, spec, dataset, provenance)
-    lineage = lineage_of(dataset, dataset.feature_map)
-    if dataset.synthetic:
-        provenance = _of_synthetic(options, provenance, dataset)
-    settled = GenerationPlan(
+    settled = Generation(
         options=options,
         dataset=dataset,
         spec=spec,
-        config=config,
-        provenance=provenance,
-        lineage=lineage,
+        config=settle(options, spec, dataset, provenance),
+        provenance=_of_synthetic(options, provenance, dataset) if dataset.synthetic else provenance,
+        lineage=lineage_of(dataset, dataset.feature_map),
         ledger=ledger,
-        entries=() if dataset.synthetic else _drafts(options, provenance, ledger, dataset),
+        beside=_beside(options, provenance, ledger, dataset),
+        services=services,
         own=own,
     )
-    account = ledger.account(lineage)
-    for draft in settled.entries:
+    book, looks = ledger.book, [draft for draft in settled.beside if draft.paid]
+    account = book.account(settled.lineage)
+    for draft in settled.beside:
         if draft.kind == "public":
             check_declared(account, draft.part, "public")
-        else:
+        elif draft.paid:
             check_private(account, draft.part)
+    book.lacking(settled.beside)
     if CRITERIA[options.criterion].mechanism == "moments":
         check_moments(dataset, "`criterion` dp-synthetic", "take dp-train")
     if going_on:
         return settled
-    account.check_budget(settled.entries)
-    check_unprotected(ledger.account(), settled.entries, options.unprotected or own)
-    if settled.under_dp:
-        services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
-        account.check_budget((settled.release(ledger.book).entry,))
-    return settled
+    account.check_budget(looks)
+    check_unprotected(ledger.account(), looks, options.unprotected or own)
+    if not settled.under_dp:
+        return settled
+    services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
+    planned = settled.planned(book)
+    account.check_budget(planned.drafts)
+    return planned
 
 
-def _drafts(
+def _beside(
     options: GenerateOptions, provenance: ProvenanceKind, ledger: Ledger, dataset: Dataset
 ) -> tuple[Entry, ...]:
-    """What is entered before records are looked at with no mechanism."""
-    if provenance not in ("public", "private"):
-        return ()
-    part, words = ledger.part(dataset, to_declare=provenance == "public"), f"tickets by {options.criterion}"
-    if provenance == "public":
-        scored = (
-            dataset.test is not None and dataset.published_id() is None
-        )  # whoever chooses a ticket sees its accuracy
-        parts = (part, *((ledger.part(dataset.tested(), to_declare=True),) if scored else ()))
-        return tuple(Entry("public", each, words=words) for each in parts)
-    looks = (f"{words}, with no mechanism", *(["accuracies of their predictors"] if options.reveal else []))
-    return tuple(Entry("release", part, (Unprotected(),), each, unit=ledger.unit) for each in looks)
+    """What is entered before records are used."""
+    beside = declarations(dataset, ledger, tested=provenance in ("private", "dp"))
+    words = f"tickets by {options.criterion}"
+    if provenance == "public" and not dataset.synthetic:
+        beside += ledger.public(dataset, words)
+        if dataset.test is not None and dataset.published_id() is None:  # whoever chooses a ticket sees its accuracy
+            beside += ledger.public(dataset.tested(), words)
+    if provenance == "private" and not dataset.synthetic:
+        looks = (f"{words}, with no mechanism", *(["accuracies of their predictors"] if options.reveal else []))
+        part = ledger.part(dataset)
+        beside += tuple(Entry("release", part, (Unprotected(),), each, unit=ledger.unit) for each in looks)
+    return beside
 
 
-def generate(
-    plan: GenerationPlan,
-    services: Services,
-    *,
-    kept_in: str = IN_MEMORY,
-    checkpoints: Checkpoints = NOT_KEPT,
-) -> TicketSet:
+def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpoints = NOT_KEPT) -> TicketSet:
     """Make the tickets; what they depend on is on record before a record is looked at.
 
     Args:
         plan: as settled.
-        services: told how far it is; where features come from.
         kept_in: where accuracies on private records will be, for the report.
         checkpoints: where it is kept on the way, and what it goes on from.
 
@@ -261,16 +376,17 @@ def generate(
         InputError: a checkpoint of other work; training diverged.
     """
     ledger, options = plan.ledger, plan.options
-    if plan.provenance == "data-free":
-        body, lineage = without_data(plan.spec, plan.config), plan.lineage
-    elif plan.under_dp:
-        map_id = None if plan.dataset.feature_map is None else plan.dataset.feature_map.id
-        shown = {"model": plan.spec.text, "features": map_id}
-        given = {"services": services, "checkpoints": checkpoints, "shown": shown}
-        paid = pay(lambda book, known: plan.release(book, known, **given), ledger, Kept(checkpoints, shown))
+    plan = replace(plan, checkpoints=checkpoints)
+    if plan.under_dp:
+        kept = Kept(checkpoints, plan.shown)
+        paid = pay(plan.planned, ledger, kept, lambda _: ledger.declare_once(*plan.beside))
         body, lineage = next(paid.values), paid.lineage
+        plan = plan.on_record(ledger.book.public(plan.beside))
+    elif plan.provenance == "data-free":
+        plan = plan.on_record(ledger.declare_once(*plan.beside))
+        body, lineage = without_data(plan.spec, plan.config), plan.lineage
     else:
-        body, lineage = _with_no_mechanism(plan, services, checkpoints)
+        plan, body, lineage = _with_no_mechanism(plan)
     made = TicketSet(
         body=body.without_predictors() if options.no_predictors else body,
         name=options.name or plan.dataset.name,
@@ -284,39 +400,36 @@ def generate(
     if plan.provenance == "private" and not options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
     notes += [*_provenance_notes(plan), *feature_notes(plan.dataset, options.delta)]
-    return replace(made, privacy=statement(plan.account(lineage), options.delta, notes=notes))
+    return replace(made, privacy=statement(plan.account(ledger.book, lineage), options.delta, notes=notes))
 
 
-def planned_report(plan: GenerationPlan) -> PrivacyReport:
+def planned_report(plan: Generation) -> PrivacyReport:
     """Return what the report would be, were the plan carried out, but for what the tickets themselves have to say."""
-    drafts = (*plan.entries, *((plan.release(plan.ledger.book).entry,) if plan.under_dp else ()))
-    return statement(plan.account(plan.lineage) + drafts, plan.options.delta, notes=_input_notes(plan))
+    account = plan.account(plan.ledger.book) + plan.entries
+    return statement(account, plan.options.delta, notes=_input_notes(plan))
 
 
-def _with_no_mechanism(plan: GenerationPlan, services: Services, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:
+def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
     """Tickets by ordinary training on the records, and their lineage, which is on record before."""
-    dataset, config, ledger, held = plan.dataset, plan.config, plan.ledger, checkpoints.held
-    facts = plan.facts(ledger.part(dataset))
+    config, ledger, services, held = plan.config, plan.ledger, plan.services, plan.checkpoints.held
+    facts, looks = plan.facts, [draft for draft in plan.beside if draft.paid]
     if held is not None and held.state.get("facts") != facts:
         raise InputError(f"checkpoint: an interrupted attempt was begun on other records, or otherwise; {AGAIN}")
-    lineage, entered = plan.lineage, tuple[Entry, ...]()
-    if plan.provenance == "public":
-        for each in (dataset,) if len(plan.entries) == 1 else (dataset, dataset.tested()):
-            lineage |= ledger.declare_public(each, plan.entries[0].words)
-    elif plan.provenance == "private":
-        ledger.exclude(dataset)  # before anything is measured on its test split
-        before = [] if held is None else [each for each in ledger.entries if each.id in held.state["entries"]]
-        entered = tuple(before) if len(before) == len(plan.entries) else ledger.declare(*plan.entries)
-        lineage |= ledger.lineage(*entered)
+    before = [] if held is None else [each for each in ledger.entries if each.id in held.state["entries"]]
+    known = looks and len(before) == len(looks)
+    entered = ledger.lineage(*before) if known else ledger.declare_once(*plan.beside)
+    plan = plan.on_record(ledger.book.public(plan.beside))
+    dataset = plan.dataset
     x, y = inputs(dataset.train, dataset, services)
     evaluation = (x, y) if dataset.test is None else inputs(dataset.test, dataset, services)
     unprotected = "epsilon inf: no mechanism protects the records"
     cost = unprotected if plan.provenance == "private" else "no epsilon is spent"
-    state = {"facts": facts, "entries": [entry.id for entry in entered]}
+    state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
     with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
         told = by_round(config.iterations, config.rewind, step, cost)
-        kept = PartOf(checkpoints, state)
-        return generation.generate(plan.spec, x, y, config, evaluation, told, checkpoints=kept), lineage
+        kept = PartOf(plan.checkpoints, state)
+        made = generation.generate(plan.spec, x, y, config, evaluation, told, checkpoints=kept)
+        return plan, made, plan.lineage | entered
 
 
 def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset: Dataset) -> ProvenanceKind:
@@ -336,7 +449,7 @@ def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset:
     )
 
 
-def _settings(plan: GenerationPlan) -> dict[str, Any]:
+def _settings(plan: Generation) -> dict[str, Any]:
     """What the set writes down about how it was made."""
     settings, options = asdict(plan.config), plan.options
     del settings["groups"]  # the schema says it
@@ -347,13 +460,13 @@ def _settings(plan: GenerationPlan) -> dict[str, Any]:
     return {**settings, **({"table_schema": plan.dataset.schema} if plan.dataset.schema else {})}
 
 
-def _input_notes(plan: GenerationPlan) -> list[str]:
+def _input_notes(plan: Generation) -> list[str]:
     """About public inputs, and whom the guarantee is for, if there is one."""
     guaranteed = plan.provenance in ("private", "dp")
     return [*public_input_notes(plan.dataset), *(unit_notes(plan.dataset) if guaranteed else ())]
 
 
-def _provenance_notes(plan: GenerationPlan) -> list[str]:
+def _provenance_notes(plan: Generation) -> list[str]:
     """What follows from where the tickets come from; of private ones the statement itself tells."""
     match plan.provenance:
         case "data-free":
@@ -491,157 +604,22 @@ def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
     )
 
 
-# --- tickets under DP -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class TicketRelease:
-    """A release that tickets are post-processing of. See :class:`dpltm.privacy.release.Release`.
-
-    Attributes:
-        entry, lineage: of the release, and of what it is made of.
-        plan: of the generation.
-        account: what counts beside it.
-        services, checkpoints: as :func:`generate`.
-        shown: what checkpoints say that the work is of.
-    """
-
-    entry: Entry
-    lineage: Lineage
-    plan: GenerationPlan
-    account: Account
-    services: Services = field(default_factory=Services)
-    checkpoints: Checkpoints = NOT_KEPT
-    shown: Mapping[str, Any] = field(default_factory=dict)
-
-    def check(self) -> None:
-        """Refuse what cannot be trained; then declare the test split apart, before anything is measured on it."""
-        if self.entry.of(NoisySgd):
-            self._training({name: KeyedSource(bytes(32)) for name in ("sampling", "noise")})
-        self.plan.ledger.exclude(self.plan.dataset)  # once; the release is planned again then
-
-    def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
-        """Yield the tickets.
-
-        Args:
-            secret: of the release.
-            at: the checkpoint to go on from.
-        """
-        if at is None:
-            sources: dict[str, ResumableSource] = {
-                name: KeyedSource(secret.child(name)) for name in ("sampling", "noise")
-            }
-        else:
-            sources = {name: source_of(state) for name, state in at.state["sources"].items()}
-            repeat_choices(at.state["choices"])
-        run = self._trained if self.entry.of(NoisySgd) else self._synthesized
-        yield run(secret.entry.id, sources, at)
-
-    def _state(self, id: Id, sources: Mapping[str, ResumableSource], step: int) -> dict[str, Any]:
-        """What a checkpoint says once so many steps were released."""
-        states = {name: source.state for name, source in sources.items()}
-        return {"of": dict(self.shown), "id": id, "step": step, "sources": states, "choices": choices_made()}
-
-    def _training(self, sources: Mapping[str, ResumableSource]) -> tuple[torch.nn.Module, Descent]:
-        """The network and its training before the first draw."""
-        (mechanism,) = self.entry.of(NoisySgd)
-        config, dataset = self.plan.config, self.plan.dataset
-        model, bounded = build(self.plan.spec, config.seed), make_filter("clip", clip_norm=CLIP_NORM)
-        settings = TrainingConfig(
-            bounded,
-            mechanism.sampling_rate,
-            config.iterations,
-            float(config.batch_size),
-            mechanism.noise_std,
-            config.lr,
-        )
-        records = batched_records(dataset.train, dataset, self.services)
-        mask, drawn = Mask.dense(model), (sources["sampling"], sources["noise"])
-        gradients = NoisyGradients(model, mask, cross_entropy, records, settings, sampling=drawn[0], noise=drawn[1])
-        return model, Descent(gradients)
-
-    def _trained(self, id: Id, sources: Mapping[str, ResumableSource], at: Checkpoint | None) -> Tickets:
-        """Tickets by magnitude of a network trained under DP; predictors are that network under each mask."""
-        plan, services = self.plan, self.services
-        config, spec, dataset = plan.config, plan.spec, plan.dataset
-        (mechanism,) = self.entry.of(NoisySgd)
-        model, descent = self._training(sources)
-        theta0 = weights_of(model)
-        if at is not None:
-            theta0 = _resumed(descent, at, theta0)
-        odometer = Odometer(Planned(self.account, self.entry.part), mechanism, plan.options.delta)
-        with services.progress.progress("training under DP", mechanism.steps) as step:
-
-            def checkpoint() -> Checkpoint:
-                kept = {f"training/{name}": value.numpy() for name, value in descent.state().items()}
-                kept |= {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
-                state = self._state(id, sources, descent.step)
-                return Checkpoint(f"step {descent.step} of {mechanism.steps}", state, kept)
-
-            def between() -> None:
-                nonlocal theta0
-                if descent.step == config.rewind:
-                    theta0 = weights_of(model)
-                self.checkpoints.offer(checkpoint)
-                step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}")
-
-            with threads(config.threads):
-                descent.run(between=between)
-        tickets = prune_once(spec, theta0, weights_of(model), config)
-        if dataset.test is None:
-            return tickets
-        test, scored = tensors(dataset.test, dataset, services), []
-        for ticket in tickets.tickets:
-            model.load_state_dict(ticket.predictor or {})
-            scored.append(replace(ticket, accuracy=accuracy(model, *test)))
-        return replace(tickets, tickets=tuple(scored))
-
-    def _synthesized(self, id: Id, sources: Mapping[str, ResumableSource], at: Checkpoint | None) -> Tickets:
-        """Iterative pruning on records drawn from noisy moments; accuracies are those on the test split, if there is one."""
-        plan, services = self.plan, self.services
-        config, dataset = plan.config, plan.dataset
-        (mechanism,) = self.entry.of(GaussianRelease)
-        if at is None:
-            x, y = tensors(dataset.train, dataset, services)
-            sigma = mechanism.noise_multiplier
-            moments = release_moments(x, y, plan.spec.classes, noise_multiplier=sigma, noise=sources["noise"])
-        else:
-            moments = _known_moments(at, mechanism)
-        made = draw_records(moments, dataset, max(RECORDS, config.batch_size), config.seed)
-        test = None if dataset.test is None else tensors(dataset.test, dataset, services)
-        known = {f"moments/{name}": getattr(moments, name).numpy() for name in _MOMENTS}
-        kept = PartOf(self.checkpoints, self._state(id, sources, 1), known, begun=at is not None)
-        drafts = [self.entry]
-        after = self.account + drafts
-        cost = f"epsilon so far {figure(after.epsilon(plan.options.delta))}"
-        title = f"generating {config.rounds} tickets from synthetic records"
-        with services.progress.progress(title, config.steps) as step:
-            told = by_round(config.iterations, config.rewind, step, cost)
-            return generation.generate(plan.spec, *made, config, test, told, checkpoints=kept)
-
+# --- checkpoints of tickets under DP --------------------------------------------------------------------------------
 
 _MOMENTS = ("counts", "sums", "second")
 
 
-def _damaged() -> ArtifactError:
-    return ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}")
-
-
 def _known_moments(held: Checkpoint, mechanism: GaussianRelease) -> Moments:
     """The moments that were released before an interruption."""
-    try:
+    with reading():
         counts, sums, second = (torch.from_numpy(held.tensors[f"moments/{name}"].copy()) for name in _MOMENTS)
-    except KeyError:
-        raise _damaged() from None
     return Moments(counts, sums, second, mechanism.noise_std)
 
 
 def _resumed(descent: Descent, held: Checkpoint, theta0: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Take a training to where it was; return its theta0."""
     found = {name: torch.from_numpy(value.copy()) for name, value in held.tensors.items()}
-    try:
+    with reading():
         trained = {name.removeprefix("training/"): value for name, value in found.items() if "training/" in name}
         descent.resume(int(held.state["step"]), trained)
         return {name: found[f"theta0/{name}"] for name in theta0}
-    except (KeyError, IndexError, TypeError, ValueError, DpltmError):
-        raise _damaged() from None

@@ -20,7 +20,7 @@ import torch
 from dpltm.errors import InputError
 from dpltm.features import Choice, parse
 from dpltm.features.inputs import Inputs
-from dpltm.features.setup import FeatureSources, with_feature_map
+from dpltm.features.setup import FeatureSources, as_declared, declarations, with_feature_map
 from dpltm.local import PROTOCOLS
 from dpltm.local.channels import Channel, channel, largest
 from dpltm.local.codebook import Codebook
@@ -185,7 +185,6 @@ def make_scheme(
             a release on record protects.
     """
     (form, label), epsilon = check_scheme_options(options), options.epsilon or 0.0
-    lineage = ledger.declare_public(public, "a scheme of local privacy")
     choice, features = parse(options.features), options.features
     by_statistics = (isinstance(choice, Choice) and choice.channels) or options.components is not None
     if form is None and features == "drawings" and options.components is None:
@@ -193,16 +192,24 @@ def make_scheme(
     settings = FeatureOptions(
         features=features, public=public.name if by_statistics else None, components=options.components
     )
-    feature_map = with_feature_map(public, settings, sources, progress).feature_map
-    assert feature_map is not None  # ``none`` was refused
-    lineage = lineage_of(lineage, feature_map)
+    behind = with_feature_map(public, settings, sources, progress)
+    assert behind.feature_map is not None  # ``none`` was refused
+    width, classes = behind.feature_map.features, public.classes
+    answer: Codebook | BitStrings
     if form is None:
-        codebook = best_codebook(feature_map.features, public.classes, epsilon)
-        return Scheme(feature_map, *no_statistics(feature_map), codebook, lineage)
-    bits = BitStrings(feature_map.features, public.classes, form, options.protocol, epsilon, options.alpha, label)
+        answer = best_codebook(width, classes, epsilon)
+    else:
+        answer = BitStrings(width, classes, form, options.protocol, epsilon, options.alpha, label)
+    said = ledger.public(public, "a scheme of local privacy") + declarations(behind, ledger, tested=False)
+    declared = ledger.declare_once(*said)
+    feature_map = as_declared(behind, declared).feature_map
+    assert feature_map is not None
+    lineage = lineage_of(public, feature_map, declared)
+    if form is None:
+        return Scheme(feature_map, *no_statistics(feature_map), answer, lineage)
     rows = public.train.x[:MAX_STATISTICS_RECORDS]
     with progress.progress(f"statistics of features of {public.name}", len(rows)) as step:
-        return Scheme(feature_map, *public_statistics(feature_map, rows, step), bits, lineage)
+        return Scheme(feature_map, *public_statistics(feature_map, rows, step), answer, lineage)
 
 
 def scheme_notes(scheme: Scheme) -> list[str]:

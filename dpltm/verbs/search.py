@@ -9,7 +9,6 @@ their number: the statement says so.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
@@ -17,9 +16,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from dpltm.errors import ArtifactError, DpltmError, InputError
+from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services, inputs
-from dpltm.gradients.choose import choices_made, repeat_choices
+from dpltm.gradients.choose import repeat_choices
 from dpltm.options import check_choices, check_required, recorded
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import PrivateTuneOptions
@@ -27,10 +26,10 @@ from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.calibration import calibrate_noise, calibrate_search, check_share
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import Book, Ledger, canonical
-from dpltm.privacy.mechanisms import PrivateSearch
+from dpltm.privacy.ledger import Book, Ledger, facts_digest
+from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 from dpltm.privacy.private_search import SCORE_NOISE, gamma_for, tries
-from dpltm.privacy.release import Secret, pay
+from dpltm.privacy.release import Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
@@ -38,14 +37,15 @@ from dpltm.randomness.keyed_source import KEY, KeyedSource, source_of
 from dpltm.randomness.noise import RandomSource, uniform
 from dpltm.records import Dataset
 from dpltm.records.notes import test_notes
-from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept
+from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, Kept, reading, standing
 from dpltm.training.descent import Descent
 from dpltm.training.evaluation import accuracy, count_correct
+from dpltm.training.release import Sources, Training, prepare
 from dpltm.training.run import Run
 from dpltm.training.start import StartingPoint, starting_point
-from dpltm.verbs.train import Draft, Sources, Training, config_of, draft, in_a_copy, prepare
-from dpltm.verbs.tune import Setting, front_of, to_try
-from dpltm.verbs.tune import check_private as check_private_search
+from dpltm.verbs.train import config_of, on_record
+from dpltm.verbs.train import settle as settle_training
+from dpltm.verbs.tune import Setting, check_private_search, front_of, to_try
 
 MOST = 200
 """Settings that a private search draws from, at most. More would be drawn from once in a while, and take long to price."""
@@ -62,8 +62,8 @@ class Search:
         entry: what pays for the search; a draft, or, of work that goes on, as it is on record.
         lineage: of everything that it is made of.
         account: what counts beside it.
-        notes: sentences for the statement.
         facts: what the work is of, by name.
+        beside: drafts of what is declared before it is entered.
         services: progress, and where features come from.
         checkpoints: where the search is kept on the way.
     """
@@ -74,8 +74,8 @@ class Search:
     entry: Entry
     lineage: Lineage
     account: Account
-    notes: tuple[str, ...]
     facts: Mapping[str, Any]
+    beside: tuple[Entry, ...]
     services: Services
     checkpoints: Checkpoints = NOT_KEPT
 
@@ -90,10 +90,12 @@ class Search:
         return self.trainings[0].dataset
 
     def check(self) -> None:
+        """Refuse nothing more: all that can be refused was, as it was planned and rehearsed."""
+
+    def rehearse(self) -> None:
         """Refuse a network or records that cannot be trained, or features that cannot be had."""
-        check_private(self.account, self.entry.part)
         for training in {id(each.start): each for each in self.trainings}.values():
-            prepare(in_a_copy(training), Sources.unused())
+            training.rehearse()
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Best]:
         """Search, and yield the best try. Arguments as :meth:`Release.draw`."""
@@ -112,162 +114,186 @@ class Search:
         yield position.best
 
 
-def plan(
+def search(
     target: TicketSet | Winner | str,
     dataset: Dataset,
     options: PrivateTuneOptions,
     ledger: Ledger,
-    book: Book,
+    services: Services | None = None,
+    checkpoints: Checkpoints = NOT_KEPT,
+) -> Run:
+    """Pay for a private search and carry it out, or go on with what was paid for.
+
+    Args:
+        target, dataset, options, ledger, services: as :func:`settle`.
+        checkpoints: where the search is kept on the way, and what it goes on from. A try that was interrupted is made again,
+            from the same keys.
+
+    Returns:
+        The run of the winner, with its statement.
+
+    Raises:
+        InputError: what cannot be trained; nothing is spent then.
+        BudgetError: a budget does not allow it; nothing is entered then.
+
+    Guarantees:
+        The entry is on record before the first draw. Nothing but the winner, its setting and its noisy score depends on the
+        records.
+    """
+    settled = replace(settle(target, dataset, options, ledger, services or Services()), checkpoints=checkpoints)
+    at, held = ledger.book, _held(ledger, checkpoints)
+    first = plan(settled, at, held)
+    if held is None:
+        price(first, at)
+        first.rehearse()
+    ledger.declare_once(*settled.beside)
+
+    def planned(book: Book, known: Entry | None) -> Search:
+        same = [each for each in book.entries if each.paid] == [each for each in at.entries if each.paid]
+        return plan(settled, book, known, first.mechanism if same else None)  # calibrating takes seconds
+
+    paid = pay(planned, ledger, Kept(checkpoints, settled.facts))
+    made = replace(cast(Search, paid.release), entry=paid.entry)
+    (best,) = paid.values
+    return _winner(made, best, paid.account, paid.lineage, ledger)
+
+
+def _held(ledger: Ledger, checkpoints: Checkpoints) -> Entry | None:
+    """The entry of a search that goes on."""
+    id = None if checkpoints.held is None else checkpoints.held.state.get("id")
+    return next((entry for entry in ledger.entries if entry.id == id), None)
+
+
+def settle(
+    target: TicketSet | Winner | str,
+    dataset: Dataset,
+    options: PrivateTuneOptions,
+    ledger: Ledger,
     services: Services,
-    known: Entry | None = None,
 ) -> Search:
-    """Settle everything about a private search, and refuse, before budget is spent.
+    """Settle, and refuse, everything about a private search whatever its noise.
 
     Args:
         target: the tickets, or the name of a network, whose settings are searched.
         dataset: the private records; behind the map that the set remembers, if it has any.
         options: of the search.
         ledger: that it will be entered in.
-        book: what that holds; it counts. Nothing is entered here.
         services: progress, and where features come from.
-        known: its entry, if it is on record already: then nothing is calibrated.
 
     Raises:
-        DpltmError: bad input, records that may not be used so, or too small a budget.
+        DpltmError: bad input, or records that may not be used so.
     """
     check_required(options)
     check_choices(options)
     check_private_search(options)
     gamma = gamma_for(options.tries)
     options = replace(options, for_records=dataset.records)
-    named = _set_or_network(target)
+    named: TicketSet | str | None = target.tickets if isinstance(target, Winner) else target
+    if named is None:
+        raise InputError("`target`: a winner without its ticket set; take the one that select returned")
     tried = to_try(options, None if isinstance(named, str) else named)
     if len(tried) > MOST:
         raise InputError(
             f"`trials`: {len(tried):,} settings, and a private search draws from at most {MOST}; name fewer"
         )
-    asked = [_training_options(options, setting) for setting in tried]
-    drafts = _drafts(target, dataset, tried, asked, ledger)
-    of, part = drafts[0].dataset, drafts[0].part
-    if of.of_persons:
+    starts: dict[tuple[int | None, int | None], tuple[StartingPoint, Dataset]] = {}
+    trainings = []
+    for setting in tried:  # those of one network share its starting weights
+        of = (setting.round, setting.components)
+        if of not in starts:
+            records, _ = front_of(named, dataset, setting.components)
+            starts[of] = (starting_point(target, records, round=setting.round, seed=options.seed), records)
+        trainings.append(settle_training(*starts[of], _training_options(options, setting), ledger, services))
+    one = trainings[0]
+    if one.dataset.of_persons:
         raise InputError("`private`: a score counts right answers one a record, and a user has many; take unit record")
-    lineage = lineage_of(*(each.lineage for each in drafts))
-    account = book.account(lineage)
-    start, feature_map = drafts[0].start, of.feature_map
     names = [item.name for item in fields(PrivateTuneOptions)]  # and none of where its files lie
     facts = {
         "options": {name: value for name in names if (value := getattr(options, name)) is not None},
-        "records": ledger.snapshot(of.train.digest.encode()),
-        "set": None if start.tickets is None else start.tickets.id,
-        "model": start.spec.text,
-        "features": None if feature_map is None else feature_map.id,
+        "records": one.facts["records"],
+        "set": one.facts["ticket"],
+        "model": one.facts["model"],
+        "features": None if one.dataset.feature_map is None else one.dataset.feature_map.id,
     }
-    if known is None:
-        services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
-        search = _with_noise(options, drafts, Planned(account, part), gamma)
-    else:  # its noise, beside everything else as it is asked for now: the door compares the two
-        (paid,) = known.of(PrivateSearch)
-        noisy = zip(drafts, paid.trainings, strict=False)  # of other numbers, the two differ
-        as_paid = (replace(each.mechanism, noise_multiplier=one.noise_multiplier) for each, one in noisy)
-        search = replace(paid, trainings=tuple(as_paid), gamma=gamma)
-        account = replace(account, entries=tuple(entry for entry in account.entries if entry.id != known.id))
-    filters = " or ".join(dict.fromkeys(str(each.config.filter) for each in drafts))
-    digest = hashlib.sha256(canonical(facts).encode()).hexdigest()
-    entry = Entry("release", part, (search,), f"a search over {len(tried)} settings, {filters}", digest, unit=of.unit)
-    trainings = (
-        _training(each, options, entry, search, number, account, services)
-        for number, (each, options) in enumerate(zip(drafts, asked, strict=True))
-    )
+    filters = " or ".join(dict.fromkeys(str(each.config.filter) for each in trainings))
+    draft = PrivateSearch(tuple(each.mechanism for each in trainings), SCORE_NOISE, gamma)
+    words = f"a search over {len(tried)} settings, {filters}"
     return Search(
         options=options,
         settings=tuple(tried),
         trainings=tuple(trainings),
-        entry=entry,
-        lineage=lineage,
-        account=account,
-        notes=tuple(dict.fromkeys(note for each in drafts for note in each.notes)),
+        entry=replace(one.entry, mechanisms=(draft,), words=words, facts=facts_digest(facts)),
+        lineage=lineage_of(*(each.lineage for each in trainings)),
+        account=one.account,
         facts=facts,
+        beside=one.beside,
         services=services,
     )
-
-
-def _set_or_network(target: TicketSet | Winner | str) -> TicketSet | str:
-    if not isinstance(target, Winner):
-        return target
-    if target.tickets is None:
-        raise InputError("`target`: a winner without its ticket set; take the one that select returned")
-    return target.tickets
 
 
 def _training_options(options: PrivateTuneOptions, setting: Setting) -> TrainOptions:
     """One setting as options of a training; its noise is settled with that of the others."""
-    shared: dict[str, Any] = {
-        name: getattr(options, name)
-        for name in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant", "seed")
-    }
+    shared = ("epsilon", "delta", "optimizer", "schedule", "average", "accountant", "seed")
+    tried = ("lr", "clip_norm", "epochs", "batch_size")
     return TrainOptions(
-        lr=setting.lr,
-        clip_norm=setting.clip_norm,
-        epochs=setting.epochs,
-        batch_size=setting.batch_size,
-        **shared,
+        **{name: getattr(options, name) for name in shared}, **{name: getattr(setting, name) for name in tried}
     )
 
 
-def _drafts(
-    target: TicketSet | Winner | str,
-    dataset: Dataset,
-    tried: list[Setting],
-    asked: list[TrainOptions],
-    ledger: Ledger,
-) -> list[Draft]:
-    """The training at each setting but for its noise; those of one network share its starting weights."""
-    starts: dict[tuple[int | None, int | None], tuple[StartingPoint, Dataset]] = {}
-    for setting in tried:
-        of = (setting.round, setting.components)
-        if of not in starts:
-            records, _ = front_of(_set_or_network(target), dataset, setting.components)
-            start = starting_point(target, records, round=setting.round, seed=asked[0].seed)
-            starts[of] = (start, records)
-    return [
-        draft(*starts[setting.round, setting.components], options, ledger)
-        for setting, options in zip(tried, asked, strict=True)
-    ]
+def plan(settled: Search, book: Book, known: Entry | None = None, noisy: PrivateSearch | None = None) -> Search:
+    """Return a search with its noise, as what the ledger holds leaves room for.
+
+    Args:
+        settled: whatever its noise.
+        book: of the ledger; what it holds counts. Nothing is entered here.
+        known: its entry, if it is on record already: then nothing is calibrated.
+        noisy: with the noise that was found beside the same releases, if it was.
+
+    Raises:
+        InputError: records that may not be used so.
+        BudgetError: too small a budget.
+    """
+    settled = replace(
+        settled,
+        trainings=tuple(on_record(each, book) for each in settled.trainings),
+        lineage=settled.lineage | book.public(settled.beside),
+    )
+    options, part, account = settled.options, settled.entry.part, book.account(settled.lineage)
+    drafts = settled.mechanism.trainings
+    check_private(account, part)
+    book.lacking(settled.beside)
+    if known is not None:
+        (noisy,) = known.of(PrivateSearch)
+        account = account.without(known)
+    if noisy is None:
+        settled.services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
+        search = _with_noise(options, settled.mechanism, Planned(account, part))
+    else:  # its noise, beside everything else as it is asked for now: the door compares the two
+        pairs = zip(drafts, noisy.trainings, strict=False)  # of other numbers, the two differ
+        as_paid = (replace(each, noise_multiplier=one.noise_multiplier) for each, one in pairs)
+        search = replace(noisy, trainings=tuple(as_paid), gamma=settled.mechanism.gamma)
+    entry = replace(settled.entry, mechanisms=(search,))
+    trainings = (
+        _with_mechanism(each, entry, mechanism)
+        for each, mechanism in zip(settled.trainings, search.trainings, strict=False)
+    )
+    return replace(settled, trainings=tuple(trainings), entry=entry, account=account)
 
 
-def _with_noise(options: PrivateTuneOptions, drafts: list[Draft], before: Planned, gamma: float) -> PrivateSearch:
+def _with_mechanism(training: Training, entry: Entry, mechanism: NoisySgd) -> Training:
+    """One setting with its noise."""
+    config = replace(training.config, noise_std=mechanism.noise_std)
+    return replace(training, config=config, entry=replace(entry, mechanisms=(mechanism,)))
+
+
+def _with_noise(options: PrivateTuneOptions, draft: PrivateSearch, before: Planned) -> PrivateSearch:
     """The search with its noise: that of each training is as large as if it were alone, times a factor common to all."""
     budget = options.epsilon or 0.0
     used = before.account.epsilon(options.delta, options.accountant)
     check_share(budget, used, before, options.delta)
-    alone = (calibrate_noise(budget, options.delta, each.mechanism, (), options.accountant) for each in drafts)
-    asked = PrivateSearch(tuple(alone), SCORE_NOISE / (budget - used), gamma)
+    alone = (calibrate_noise(budget, options.delta, each, (), options.accountant) for each in draft.trainings)
+    asked = replace(draft, trainings=tuple(alone), score_noise=SCORE_NOISE / (budget - used))
     return calibrate_search(budget, options.delta, asked, before, options.accountant)
-
-
-def _training(
-    of: Draft,
-    options: TrainOptions,
-    entry: Entry,
-    search: PrivateSearch,
-    number: int,
-    account: Account,
-    services: Services,
-) -> Training:
-    """One setting as a training, with its noise. Nothing pays for it alone."""
-    mechanism = search.trainings[number]
-    return Training(
-        options=options,
-        start=of.start,
-        dataset=of.dataset,
-        config=replace(of.config, noise_std=mechanism.noise_std),
-        entry=replace(entry, mechanisms=(mechanism,)),
-        lineage=of.lineage,
-        account=account,
-        notes=of.notes,
-        facts={},
-        services=services,
-    )
 
 
 @dataclass(frozen=True)
@@ -312,55 +338,6 @@ class _Position:
         return cls(0, tries(gamma, *secret_draws(draws, 2)), draws.state)
 
 
-def search(
-    target: TicketSet | Winner | str,
-    dataset: Dataset,
-    options: PrivateTuneOptions,
-    ledger: Ledger,
-    services: Services | None = None,
-    checkpoints: Checkpoints = NOT_KEPT,
-) -> Run:
-    """Pay for a private search and carry it out, or go on with what was paid for.
-
-    Args:
-        target, dataset, options, ledger, services: as :func:`plan`.
-        checkpoints: where the search is kept on the way, and what it goes on from. A try that was interrupted is made again,
-            from the same keys.
-
-    Returns:
-        The run of the winner, with its statement.
-
-    Raises:
-        InputError: what cannot be trained; nothing is spent then.
-        BudgetError: a budget does not allow it; nothing is entered then.
-
-    Guarantees:
-        The entry is on record before the first draw. Nothing but the winner, its setting and its noisy score depends on the
-        records.
-    """
-    given = services or Services()
-    ledger.exclude(dataset)
-
-    at, held = ledger.book, _held(ledger, checkpoints)
-    first = replace(plan(target, dataset, options, ledger, at, given, held), checkpoints=checkpoints)
-
-    def planned(book: Book, known: Entry | None) -> Search:
-        if (book.head, known) == (at.head, held):  # calibrating takes seconds, and would come to the same
-            return first
-        return replace(plan(target, dataset, options, ledger, book, given, known), checkpoints=checkpoints)
-
-    paid = pay(planned, ledger, Kept(checkpoints, first.facts))
-    made = replace(cast(Search, paid.release), entry=paid.entry)
-    (best,) = paid.values
-    return _winner(made, best, paid.account, paid.lineage, ledger)
-
-
-def _held(ledger: Ledger, checkpoints: Checkpoints) -> Entry | None:
-    """The entry of a search that goes on."""
-    id = None if checkpoints.held is None else checkpoints.held.state.get("id")
-    return next((entry for entry in ledger.entries if entry.id == id), None)
-
-
 def secret_draws(source: RandomSource, count: int) -> list[float]:
     """Uniform numbers in (0, 1): of the number of tries, of a try's setting, of who wins among equal scores."""
     found: list[float] = uniform(source, count).tolist()
@@ -388,7 +365,7 @@ def _try(plan: Search, position: _Position, spent: str) -> _Position:
     draws = _draws_of(position)
     (first, coin), sources = secret_draws(draws, 2), secret_sources(draws)
     number = int(first * len(plan.trainings))  # each as likely, within 2^-44
-    training = in_a_copy(plan.trainings[number])
+    training = plan.trainings[number].in_a_copy()
     model, dataset, services = training.start.model, training.dataset, plan.services
     descent = Descent(prepare(training, sources))
     with services.progress.progress(f"try {position.done + 1}, training under DP", training.config.steps) as step:
@@ -461,7 +438,8 @@ def planned_statement(plan: Search) -> PrivacyReport:
 
 def _stated(plan: Search, account: Account) -> PrivacyReport:
     """The statement on a search, and on all that counts with it."""
-    options, notes = plan.options, list(plan.notes)
+    options = plan.options
+    notes = list(dict.fromkeys(note for each in plan.trainings for note in each.notes))
     notes.append(
         f"the best of a secret number of tries, {options.tries:g} in the mean, each at one of {len(plan.settings)} settings"
         " drawn at random; that nobody knows how many there were is what the price rests on: tell nobody how long it took"
@@ -486,15 +464,8 @@ def planned_facts(plan: Search) -> dict[str, Any]:
 def _checkpoint(plan: Search, position: _Position) -> Checkpoint:
     """A search between two tries. Its words tell nothing of how many there are."""
     best, tensors = position.best, dict[str, np.ndarray]()
-    state = {
-        "of": dict(plan.facts),
-        "id": plan.entry.id,
-        "step": position.done,
-        "left": position.left,
-        "draws": position.draws,
-        "best": None,
-        "choices": choices_made(),
-    }
+    state = {**standing(plan.facts, plan.entry, position.done), "left": position.left, "draws": position.draws}
+    state["best"] = None
     if best is not None:
         state["best"] = {name: getattr(best, name) for name in ("setting", "score", "coin", "kernels")}
         tensors = {str(place): value.numpy() for place, value in enumerate(best.parameters)}
@@ -508,7 +479,7 @@ def _position_in(plan: Search, held: Checkpoint) -> _Position:
         ArtifactError: it is damaged.
     """
     state, best = held.state, None
-    try:
+    with reading():
         if state["best"] is not None:
             number = state["best"]["setting"]
             shapes = [value.shape for value in plan.trainings[number].start.model.parameters()]
@@ -520,6 +491,4 @@ def _position_in(plan: Search, held: Checkpoint) -> _Position:
         _draws_of(position)
         if position.left < 0 or (best is None) != (position.done == 0):
             raise ValueError(position.left)
-        return position
-    except (KeyError, IndexError, TypeError, ValueError, DpltmError):
-        raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
+    return position

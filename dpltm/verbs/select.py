@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ from dpltm.options.select import SelectOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.entry import RECORD, Entry, Lineage, Part, lineage_of
 from dpltm.privacy.figures import figure
-from dpltm.privacy.ledger import Book, Ledger, canonical
+from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Adjacency, Selection, Unprotected
 from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.selection import (
@@ -38,26 +37,30 @@ from dpltm.training.evaluation import count_correct
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawPlan:
-    """A draw as settled before it is made; nothing is spent yet.
+class Draw:
+    """A draw as settled before it is made: a release of ``dpltm.privacy.release``.
 
     Attributes:
         options: as they were given.
         tickets: the set that is drawn from.
         dataset: the private records, behind the map that the tickets were made with.
         part: which records those are.
-        draw: everything public about the mechanism.
+        settled: everything public about the mechanism.
         lineage: of the set, the records, and the map.
         ledger: that all of it is entered in.
+        services: told how far it is; where features come from.
+        correct: counts of the candidates as they were scored, for what is revealed.
     """
 
     options: SelectOptions
     tickets: TicketSet
     dataset: Dataset
     part: Part
-    draw: SelectionPlan
+    settled: SelectionPlan
     lineage: Lineage
     ledger: Ledger
+    services: Services
+    correct: list[np.ndarray] = field(default_factory=list, repr=False)
 
     @property
     def candidates(self) -> tuple[Ticket, ...]:
@@ -67,14 +70,13 @@ class DrawPlan:
     @property
     def entry(self) -> Entry:
         """The draft of what is entered."""
-        settled, name = self.draw, self.options.score
+        settled, name = self.settled, self.options.score
         mechanism = Selection(
             settled.eps1, settled.certified_epsilon, draw=settled.mechanism, adjacency=settled.adjacency
         )
         many = "1 ticket" if len(self.candidates) == 1 else f"{len(self.candidates)} tickets"
         words = f"winner of {many}, {name} score, {settled.rule} sensitivity"
-        body = [self.tickets.id, self.part.snapshot, asdict(settled)]
-        facts = hashlib.sha256(canonical(body).encode()).hexdigest()
+        facts = facts_digest([self.tickets.id, self.part.snapshot, asdict(settled)])
         return Entry("release", self.part, (mechanism,), words, facts, unit=self.dataset.unit)
 
     @property
@@ -82,11 +84,27 @@ class DrawPlan:
         """Drafts of what is shown beside the winner, without protection."""
         if not self.options.reveal:
             return ()
-        words, exact = "scores and probabilities of the candidates", Unprotected(adjacency=self.draw.adjacency)
+        words, exact = "scores and probabilities of the candidates", Unprotected(adjacency=self.settled.adjacency)
         return (Entry("release", self.part, (exact,), words, unit=self.dataset.unit),)
 
+    def check(self) -> None:
+        """Refuse features that cannot be had, before anything is spent."""
+        network_inputs(self.dataset.train, self.dataset, self.services)
 
-def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: Ledger, services: Services) -> DrawPlan:
+    def draw(self, secret: Secret, at: object) -> Iterator[int]:
+        """Yield the round that won.
+
+        Args:
+            secret: of the draw.
+            at: nothing: a draw has no checkpoint.
+        """
+        del at
+        self.correct[:] = [_count(self)]
+        source = KeyedSource(secret.child("draw"))
+        yield self.candidates[draw(self.settled, self.correct[0], source)].round
+
+
+def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: Ledger, services: Services) -> Draw:
     """Settle everything, and refuse what cannot be, before any budget is spent.
 
     Args:
@@ -110,8 +128,15 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     fixed = tickets.provenance != "private" or not _made_from(tickets, part, options.adjacency)  # type: ignore[arg-type]
     densities = tuple(ticket.mask.density for ticket in tickets.body.tickets[1:])
     settled = settle(options, dataset.records, densities, fixed)
-    made = DrawPlan(
-        options=options, tickets=tickets, dataset=dataset, part=part, draw=settled, lineage=lineage, ledger=ledger
+    made = Draw(
+        options=options,
+        tickets=tickets,
+        dataset=dataset,
+        part=part,
+        settled=settled,
+        lineage=lineage,
+        ledger=ledger,
+        services=services,
     )
     account = ledger.account(lineage)
     check_private(account, part)
@@ -138,67 +163,23 @@ def _made_from(tickets: TicketSet, part: Part, adjacency: Adjacency) -> bool:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrawRelease:
-    """One draw. See :class:`dpltm.privacy.release.Release`.
-
-    Attributes:
-        entry, lineage: of the draw, and of what it is made of.
-        plan: as settled.
-        services: where features come from.
-        correct: counts of the candidates as they were scored, for what is revealed.
-    """
-
-    entry: Entry
-    lineage: Lineage
-    plan: DrawPlan
-    services: Services
-    correct: list[np.ndarray] = field(default_factory=list, repr=False)
-
-    def check(self) -> None:
-        """Refuse features that cannot be had, before anything is spent."""
-        network_inputs(self.plan.dataset.train, self.plan.dataset, self.services)
-
-    def draw(self, secret: Secret, at: object) -> Iterator[int]:
-        """Yield the round that won.
-
-        Args:
-            secret: of the draw.
-            at: nothing: a draw has no checkpoint.
-        """
-        del at
-        self.correct[:] = [_count(self.plan, self.services)]
-        source = KeyedSource(secret.child("draw"))
-        yield self.plan.candidates[draw(self.plan.draw, self.correct[0], source)].round
-
-
-def select(plan: DrawPlan, services: Services) -> Winner:
+def select(plan: Draw) -> Winner:
     """Enter the draw, mark the set with it, make it, and return the winner: nothing else that the records decided.
-
-    Args:
-        plan: as settled.
-        services: told how far it is; where features come from.
 
     Returns:
         The winner with its set and the report; with ``reveal``, scores and probabilities of all candidates as well.
     """
-
-    def planned(book: Book, known: Entry | None) -> DrawRelease:
-        del book, known
-        return DrawRelease(entry=plan.entry, lineage=plan.lineage, plan=plan, services=services)
-
-    paid = pay(planned, plan.ledger)
+    paid = pay(lambda _book, _known: plan, plan.ledger)
     lineage = paid.lineage | plan.ledger.lineage(*plan.ledger.declare(*plan.looks)) if plan.looks else paid.lineage
     plan.tickets.mark(lineage)  # before the winner is known
     number = next(paid.values)
-    assert isinstance(paid.release, DrawRelease)
     return Winner(
         number,
         lineage,
         plan.tickets,
-        draw_facts(plan.draw),
+        draw_facts(plan.settled),
         statement(plan.ledger.account(lineage), plan.options.delta, notes=_notes(plan)),
-        _revealed(plan, paid.release.correct[0]) if plan.options.reveal else (),
+        _revealed(plan, plan.correct[0]) if plan.options.reveal else (),
     )
 
 
@@ -212,12 +193,12 @@ def draw_facts(draw: SelectionPlan) -> dict[str, Any]:
     }
 
 
-def planned_report(plan: DrawPlan) -> PrivacyReport:
+def planned_report(plan: Draw) -> PrivacyReport:
     """Return what the report would be, were the plan carried out."""
     drafts = (plan.entry, *plan.looks)
     account = plan.ledger.account(plan.lineage) + drafts
     notes = [*bounds_notes(plan.dataset), *unit_notes(plan.dataset)]
-    return statement(account, plan.options.delta, adjacency=plan.draw.adjacency, notes=notes)
+    return statement(account, plan.options.delta, adjacency=plan.settled.adjacency, notes=notes)
 
 
 def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
@@ -315,12 +296,12 @@ def settle(options: SelectOptions, records: int, densities: tuple[float, ...], f
     )
 
 
-def _count(plan: DrawPlan, services: Services) -> np.ndarray:
+def _count(plan: Draw) -> np.ndarray:
     """Right answers of each candidate's predictor on the private records: private."""
     model = build(plan.tickets.body.spec)
-    x, y = inputs(plan.dataset.train, plan.dataset, services)
+    x, y = inputs(plan.dataset.train, plan.dataset, plan.services)
     correct = []
-    with services.progress.progress(f"scoring {len(plan.candidates)} tickets", len(plan.candidates)) as step:
+    with plan.services.progress.progress(f"scoring {len(plan.candidates)} tickets", len(plan.candidates)) as step:
         for ticket in plan.candidates:
             assert ticket.predictor is not None  # checked at the start
             model.load_state_dict(ticket.predictor)
@@ -329,11 +310,11 @@ def _count(plan: DrawPlan, services: Services) -> np.ndarray:
     return np.array(correct)
 
 
-def _revealed(plan: DrawPlan, correct: np.ndarray) -> tuple[Candidate, ...]:
+def _revealed(plan: Draw, correct: np.ndarray) -> tuple[Candidate, ...]:
     """What a non-private event was entered for."""
-    scores = plan.draw.scores(correct)
+    scores = plan.settled.scores(correct)
     by_mechanism = {"exponential": exponential_probabilities, "permute-and-flip": permute_and_flip_probabilities}
-    probabilities = by_mechanism[plan.draw.mechanism](scores, plan.draw.exponent)
+    probabilities = by_mechanism[plan.settled.mechanism](scores, plan.settled.exponent)
     return tuple(
         Candidate(
             round=ticket.round,
@@ -346,7 +327,7 @@ def _revealed(plan: DrawPlan, correct: np.ndarray) -> tuple[Candidate, ...]:
     )
 
 
-def _notes(plan: DrawPlan) -> list[str]:
+def _notes(plan: Draw) -> list[str]:
     """What a reader of the report should know."""
     return [
         *feature_notes(plan.dataset, plan.options.delta),

@@ -1,31 +1,24 @@
 """Phase 3: train a ticket under differential privacy (docs/privacy-model.md section 4).
 
-``plan`` settles everything and refuses what cannot be done; it spends nothing. What it makes is a :class:`Training`, the
-release that ``pay`` enters in the ledger, and of which it then draws. One entry pays for all of a training: the mean of
-features, their second moments, the noisy steps, and counts of right answers on the records themselves.
+A training is settled (``settle``), gets its noise from what the ledger leaves (``plan``), is paid for, and is drawn
+(``dpltm.training.release``). Whatever can be refused is refused before it is paid for.
 """
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any, cast
 
-import numpy as np
 import torch
 
-from dpltm.audit.canaries import check_canaries, plant
-from dpltm.errors import ArtifactError, BudgetError, DpltmError, InputError
-from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
-from dpltm.features.normalisation import SENSITIVITY, release_mean
-from dpltm.features.setup import check_kind, check_quantities
+from dpltm.audit.canaries import check_canaries
+from dpltm.errors import ArtifactError, BudgetError, InputError
+from dpltm.features.inputs import Services
+from dpltm.features.normalisation import SENSITIVITY
+from dpltm.features.setup import as_declared, check_kind, check_quantities, declarations
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
-from dpltm.gradients.choose import choices_made, repeat_choices
 from dpltm.gradients.fused import compiler_at_hand
 from dpltm.networks import for_inputs
 from dpltm.networks.masks import Mask
@@ -36,12 +29,10 @@ from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.checks import MAX_STEPS, check_epsilon, check_noise, default_batch, steps_of
-from dpltm.privacy.entry import Entry, Lineage, Part, lineage_from_text, lineage_of, to_json
-from dpltm.privacy.figures import figure, percent
-from dpltm.privacy.ledger import Book, Ledger, canonical
+from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of, to_json
+from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import (
     Adjacency,
-    Bits,
     GaussianRelease,
     Guarantee,
     NoisySgd,
@@ -49,25 +40,22 @@ from dpltm.privacy.mechanisms import (
     Selection,
     Unprotected,
 )
-from dpltm.privacy.odometer import POINTS, Odometer
-from dpltm.privacy.release import Secret, pay
-from dpltm.privacy.statement import PrivacyReport, as_claimed, json_figure, statement
+from dpltm.privacy.odometer import POINTS
+from dpltm.privacy.release import pay
+from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
 from dpltm.pruning.unstructured import columns_read
-from dpltm.randomness.keyed_source import KeyedSource, ResumableSource, source_of
-from dpltm.randomness.noise import MIN_EPSILON, FastSource, two_sided_geometric
-from dpltm.records import Augmentation, Dataset, Split, at_unit, copies_of, held_out_users
+from dpltm.randomness.noise import MIN_EPSILON
+from dpltm.records import Augmentation, Dataset, at_unit, copies_of, held_out_users
 from dpltm.records.checks import check_delta
-from dpltm.records.mapped import pieces
 from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, rating_notes, test_notes, unit_notes
-from dpltm.records.units import ABSENT
 from dpltm.registry import changed, listed
 from dpltm.training import least_squares as head
-from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept
-from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
-from dpltm.training.evaluation import DIVERGED, accuracy, count_correct, has_diverged, root_mean_squared_error
-from dpltm.training.losses import cross_entropy, mean_cross_entropy, user_cross_entropy
+from dpltm.training.checkpoint import NOT_KEPT, Checkpoints, Kept
+from dpltm.training.descent import TrainingConfig
+from dpltm.training.evaluation import DIVERGED, has_diverged
 from dpltm.training.optimizers import DECAY
-from dpltm.training.ranks import Ranks, in_turn, rows_digest
+from dpltm.training.ranks import Ranks
+from dpltm.training.release import Training, settled_together
 from dpltm.training.run import Run
 from dpltm.training.sensitivity import microbatch_note, nominal_sensitivity, nominal_source, sensitivity
 from dpltm.training.start import StartingPoint, weights_id
@@ -80,62 +68,102 @@ SPREAD = 0.25
 deviation); where there is hardly any noise, as if it were that of 2-Gaussian-DP. Found on kmnist-7k at epsilon 0.2 to 8: it
 was the best for any clip norm, number of steps and schedule."""
 
-MEAN_ROWS = 1000
-"""Records at a time when their mean is taken."""
-
 UNPROTECTED = (
     "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more; state the"
     " noise with `noise_multiplier` instead of `epsilon`, or name the account of other people (`ledger`, `population`)"
 )
 
-CENTRE, SECOND, AUDIT = "centre", "second_moments", "audit/"
-"""Tensors of a checkpoint: the mean that features are centred at, and the second moments that steps divide by; those of
-canaries begin with the last."""
+OWN_NOTE = (
+    "the figure is of what this run itself depends on; its ledger may hold more from the same people, which adds up"
+)
 
 
-# --- what is settled before anything is spent -----------------------------------------------------------------------
+def train_start(
+    start: StartingPoint,
+    dataset: Dataset,
+    options: TrainOptions,
+    ledger: Ledger,
+    services: Services | None = None,
+    *,
+    checkpoints: Checkpoints = NOT_KEPT,
+    ranks: Ranks | None = None,
+    own: bool = False,
+) -> Run:
+    """Pay for a training and carry it out, or go on with what was paid for.
 
+    Args:
+        start, dataset, options, ledger, services: as :func:`settle`.
+        checkpoints: where the training is kept on the way, and what it goes on from.
+        ranks: that share the work, of which this is rank 0; the others ``follow``. None for one process.
+        own: as :func:`plan`.
 
-@dataclass(frozen=True, kw_only=True)
-class Draft:
-    """A training that is settled but for its noise.
+    Returns:
+        The run, with its statement.
 
-    Attributes:
-        start: network, weights, mask.
-        dataset, part: what is trained on.
-        config: its settings.
-        mechanism: its steps, with any noise.
-        lineage: of everything that it is made of.
-        notes: sentences for the statement.
+    Raises:
+        InputError: what cannot be trained; nothing is spent then.
+        BudgetError: a budget does not allow it; nothing is entered then.
+
+    Guarantees:
+        The entry is on record before any noisy value that it pays for is drawn. Whatever ends the training after that, the
+        entry stays. A step is noised once, whoever computes it how often (``dpltm.training.checkpoint``).
     """
+    services = services or Services()
+    settled = settled_together(ranks, lambda: settle(start, dataset, options, ledger, services))
+    settled = replace(settled, checkpoints=checkpoints)
+    if options.compile and compiler_at_hand():
+        services.progress.say("compiling the filter")
 
-    start: StartingPoint
-    dataset: Dataset
-    part: Part
-    config: TrainingConfig
-    mechanism: NoisySgd
-    lineage: Lineage
-    notes: tuple[str, ...]
+    def ready(made: Training) -> None:
+        made.rehearse()
+        ledger.declare_once(*made.beside)
+
+    kept = Kept(checkpoints, settled.facts)
+    paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, kept, ready)
+    if checkpoints.held is not None and "key" not in checkpoints.held.state:
+        services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
+    (drawn,) = paid.values  # which trains
+    training, found = drawn.training, drawn.descent.gradients
+    account = ledger.book.own_account(paid.lineage) if own else paid.account
+    if own:
+        training = replace(training, notes=(*training.notes, OWN_NOTE))
+    diverged = has_diverged(training.start.model, training.start.spec)
+    return Run(
+        config_of(training, found.gradients.kernels),
+        training.start.model,
+        training.start.mask,
+        training.dataset.feature_map,
+        tuple(drawn.metrics),
+        stated(training, account, drawn.metrics[-1]["step"], diverged=diverged),
+        ledger,
+        paid.lineage,
+        drawn.seconds,
+        observations=found.canaries.observations,
+    )
 
 
-def draft(start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger: Ledger) -> Draft:
-    """Settle, and refuse, everything about a training whatever its noise.
+def settle(
+    start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger: Ledger, services: Services
+) -> Training:
+    """Settle, and refuse, everything about a training whatever its noise: its entry is as if that were 1.
 
     Args:
         start: what is trained; behind the map that its tickets remember, if it has any.
         dataset: the private records.
         options: of the training.
         ledger: that it will be entered in.
+        services: progress, and where features come from.
 
     Raises:
         DpltmError: bad input, or records that may not be used so.
     """
+    filter = check_options(options)
     if start.tickets is not None:
         dataset = start.tickets.takes(dataset)
     dataset = protected_units(dataset, options)
     start = _without_held_out(start, dataset)
     rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
-    adjacency, live, filter = cast(Adjacency, options.adjacency), start.mask.live, check_filter(options)
+    adjacency, live = cast(Adjacency, options.adjacency), start.mask.live
     claim = nominal_sensitivity(filter, live, adjacency, options.noise == "nominal", options.microbatch)
     mechanism = NoisySgd(
         rate,
@@ -145,9 +173,12 @@ def draft(start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger:
         claim,
         "" if claim is None else nominal_source(filter, options.microbatch),
         adjacency=adjacency,
-        bits=noise_bits(options),
+        bits="fast" if options.noise == "fast" else "secure",
     )
     _check_augmented(options, start, dataset)
+    asked = ("optimizer", "physical_batch", "compile", "precision", "schedule", "average", "kernels", "microbatch")
+    lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
+    config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **{name: getattr(options, name) for name in asked})
     notes = [
         *public_input_notes(dataset),
         *unit_notes(dataset),
@@ -156,14 +187,30 @@ def draft(start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger:
     ]
     if options.compile and not compiler_at_hand():
         notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")
-    return Draft(
+    names = [item.name for item in fields(TrainOptions)]  # and none of where its files lie
+    facts = {
+        "options": {name: value for name in names if (value := getattr(options, name)) is not None},
+        # a keyed digest of the records in their order: with others one key would noise two sums
+        "records": ledger.snapshot(dataset.train.digest.encode()),
+        "ticket": None if start.tickets is None else start.tickets.id,
+        "round": start.round,
+        "model": start.spec.text,
+        "weights": weights_id(start),
+        "features": None if dataset.feature_map is None else dataset.feature_map.uncentred.id,
+    }
+    words = f"training, {config.filtered}, {live:,} live weights"
+    return Training(
+        options=options,
         start=start,
         dataset=dataset,
-        part=ledger.part(dataset),
-        config=_config(options, filter, rate, steps, batch),
-        mechanism=mechanism,
+        config=config,
+        entry=Entry("release", ledger.part(dataset), (mechanism,), words, facts_digest(facts), unit=dataset.unit),
         lineage=lineage_of(dataset, dataset.feature_map, start, searched_on(options)),
+        account=Account(unit=dataset.unit),
         notes=tuple(notes),
+        facts=facts,
+        beside=declarations(dataset, ledger, tested=options.eval_private is None),
+        services=services,
     )
 
 
@@ -208,11 +255,6 @@ def protected_units(dataset: Dataset, options: TrainOptions) -> Dataset:
     return at_unit(dataset, options.unit, options.per_unit, PER_UNIT)
 
 
-def noise_bits(options: TrainOptions) -> Bits:
-    """Return what the noise of a training is made of."""
-    return "fast" if options.noise == "fast" else "secure"
-
-
 def _without_held_out(start: StartingPoint, dataset: Dataset) -> StartingPoint:
     """With users of ratings, what belongs to held-out ones is pruned: nobody trains it, and it would be noise alone."""
     if not dataset.of_persons or not dataset.rated:
@@ -220,26 +262,6 @@ def _without_held_out(start: StartingPoint, dataset: Dataset) -> StartingPoint:
     out, owned = torch.from_numpy(held_out_users(dataset.tables[0])), start.spec.kind.user_parameters
     live = {name: value & ~out[:, None] if name in owned else value for name, value in start.mask.items()}
     return replace(start, mask=Mask(live))
-
-
-def _config(options: TrainOptions, filter: Filter, rate: float, steps: int, batch: float) -> TrainingConfig:
-    """Its settings; there is no noise yet."""
-    return TrainingConfig(
-        filter,
-        rate,
-        steps,
-        batch,
-        0.0,
-        options.lr if options.lr is not None else LEARNING_RATES[options.optimizer],
-        options.optimizer,  # type: ignore[arg-type]
-        options.physical_batch,
-        options.compile,
-        options.precision,  # type: ignore[arg-type]
-        options.schedule,  # type: ignore[arg-type]
-        options.average,  # type: ignore[arg-type]
-        options.kernels,
-        options.microbatch,
-    )
 
 
 def _step_size(options: TrainOptions, start: StartingPoint, dataset: Dataset, config: TrainingConfig) -> float | None:
@@ -262,11 +284,15 @@ def _step_size(options: TrainOptions, start: StartingPoint, dataset: Dataset, co
 # --- options that are refused by themselves -------------------------------------------------------------------------
 
 
-def check_options(options: TrainOptions) -> None:
-    """Raise InputError for options out of range, that contradict each other, or that lack their other half."""
+def check_options(options: TrainOptions) -> Filter:
+    """Return the gradient filter; refuse options out of range, that contradict each other, or that lack their other half."""
     check_choices(options)
     head.check_head(options)
-    check_filter(options)
+    filter = make_filter(options.filter, **changed(PARAMETERS, options))
+    if options.noise == "nominal" and options.microbatch is None:  # of groups, every filter has the papers' claim
+        check_claims(filter, options.filter)
+    if options.compile:
+        check_compiles(filter, options.filter)
     _check_budget(options)
     if options.device == "cuda" and not torch.cuda.is_available():
         raise InputError("`device`: cuda is not there (no such device, or torch was built without it); use cpu")
@@ -282,15 +308,6 @@ def check_options(options: TrainOptions) -> None:
         raise InputError("centre", options.centre, "a part between 0 and 1, such as 0.05")
     if options.centre is not None and options.epsilon is None:
         raise InputError("`centre`: a part of a budget, so it needs `epsilon`; `noise_multiplier` states no budget")
-
-
-def check_filter(options: TrainOptions) -> Filter:
-    """Return the gradient filter; refuse what it does not take, or cannot do."""
-    filter = make_filter(options.filter, **changed(PARAMETERS, options))
-    if options.noise == "nominal" and options.microbatch is None:  # of groups, every filter has the papers' claim
-        check_claims(filter, options.filter)
-    if options.compile:
-        check_compiles(filter, options.filter)
     return filter
 
 
@@ -335,25 +352,22 @@ def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Datas
 # --- how the budget is divided --------------------------------------------------------------------------------------
 
 
-def _before_steps(options: TrainOptions, drafted: Draft, before: Planned) -> head.Before:
+def _before_steps(settled: Training, before: Planned) -> head.Before:
     """What is released before the steps: each as noisy as one that spends all the budget, over the root of its share.
 
     The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
     """
-    bits = noise_bits(options)
+    options, dataset, mechanism = settled.options, settled.dataset, settled.mechanism
     if head.is_least_squares(options):
-        return head.releases(
-            drafted.dataset, drafted.mechanism, _whole_noise(options, drafted.mechanism, before), bits
-        )
+        return head.releases(dataset, mechanism, _whole_noise(options, mechanism, before), mechanism.bits)
     if options.centre is None:
         return head.Before()
-    check_quantities(drafted.dataset, "`centre`")
-    if drafted.dataset.feature_map is None:
+    check_quantities(dataset, "`centre`")
+    if dataset.feature_map is None:
         raise InputError(f"`centre`: {head.NEEDS_FEATURES}")
-    noise = _whole_noise(options, drafted.mechanism, before) / math.sqrt(options.centre)
-    adjacency = drafted.mechanism.adjacency
-    bound = SENSITIVITY * (2.0 if adjacency == "replace-one" else 1.0)
-    return head.Before(GaussianRelease(noise, bound, adjacency=adjacency, bits=bits))
+    noise = _whole_noise(options, mechanism, before) / math.sqrt(options.centre)
+    bound = SENSITIVITY * (2.0 if mechanism.adjacency == "replace-one" else 1.0)
+    return head.Before(GaussianRelease(noise, bound, adjacency=mechanism.adjacency, bits=mechanism.bits))
 
 
 def _whole_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned) -> float:
@@ -441,258 +455,56 @@ def _nominal_remainder(budget: float, before: Planned, delta: float) -> tuple[fl
     return budget - spent, replace(before, account=replace(before.account, entries=tuple(trained)))
 
 
-# --- the release ----------------------------------------------------------------------------------------------------
+def on_record(settled: Training, book: Book) -> Training:
+    """Return a training with the lineage of what a ledger holds as declared beside it."""
+    public = book.public(settled.beside)
+    return replace(settled, dataset=as_declared(settled.dataset, public), lineage=settled.lineage | public)
 
 
-OWN_NOTE = (
-    "the figure is of what this run itself depends on; its ledger may hold more from the same people, which adds up"
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """A training, settled: a release of ``dpltm.privacy.release``.
-
-    Its model is trained in place, so each is for one run.
-
-    Attributes:
-        options: as they were asked for.
-        start: network, weights, mask.
-        dataset: what is trained on.
-        config: its settings.
-        entry: what pays for all of it; a draft, or, of work that goes on, as it is on record.
-        lineage: of everything that it is made of.
-        account: what counts beside it.
-        notes: sentences for the statement.
-        facts: what the work is of, by name.
-        services: progress, and where features come from.
-        ranks: that share the work, of which this is rank 0; None for one process.
-        checkpoints: where the training is kept on the way.
-    """
-
-    options: TrainOptions
-    start: StartingPoint
-    dataset: Dataset
-    config: TrainingConfig
-    entry: Entry
-    lineage: Lineage
-    account: Account
-    notes: tuple[str, ...]
-    facts: Mapping[str, Any]
-    services: Services
-    ranks: Ranks | None = None
-    checkpoints: Checkpoints = NOT_KEPT
-
-    @property
-    def mechanism(self) -> NoisySgd:
-        """Its noisy steps."""
-        (steps,) = self.entry.of(NoisySgd)
-        return cast(NoisySgd, steps)
-
-    @property
-    def before_steps(self) -> head.Before:
-        """What is released before them."""
-        return head.Before(*self.entry.of(GaussianRelease))
-
-    @property
-    def evaluations(self) -> tuple[Guarantee, ...]:
-        """Counts of right answers on the records, in the order in which they are made."""
-        return self.entry.of(Guarantee)
-
-    def check(self) -> None:
-        """Refuse what cannot be trained, on all ranks, before anything is spent; the rest was refused by :func:`plan`."""
-        if self.ranks is not None:
-            _call(self.ranks, self)
-
-    def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
-        """Train, and yield where it came to. Arguments as :meth:`Release.draw`."""
-        return _drawn(replace(self, entry=secret.entry), secret, at)  # which checkpoints name
-
-
-@dataclass
-class Drawn:
-    """Where a training is.
-
-    Attributes:
-        metrics: what was noted so far.
-        seconds: of work.
-        dataset: with features as they are trained on, centred if they are.
-        descent: its steps.
-    """
-
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    seconds: float = 0.0
-    dataset: Dataset | None = None
-    descent: Descent | None = None
-
-    def reached(self, goal: float | None) -> bool:
-        """Return whether the last accuracy that was measured ends the training."""
-        last = self.metrics[-1]["accuracy"] if self.metrics else None
-        return goal is not None and last is not None and last >= goal
-
-
-def plan(
-    start: StartingPoint,
-    dataset: Dataset,
-    options: TrainOptions,
-    ledger: Ledger,
-    book: Book,
-    services: Services,
-    *,
-    known: Entry | None = None,
-    own: bool = False,
-) -> Training:
-    """Settle everything about a training, and refuse, before budget is spent.
+def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool = False) -> Training:
+    """Return a training with its noise: as stated, or as what the ledger holds leaves room for.
 
     Args:
-        start: what is trained; behind the map that its tickets remember, if it has any.
-        dataset: the private records.
-        options: of the training.
-        ledger: that it will be entered in.
-        book: what that holds; it counts. Nothing is entered here.
-        services: progress, and where features come from.
+        settled: whatever its noise.
+        book: of the ledger; what it holds counts. Nothing is entered here.
         known: its entry, if it is on record already: then nothing is calibrated.
         own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
 
     Raises:
-        DpltmError: bad input, records that may not be used so, or too small a budget.
+        InputError: records that may not be used so.
+        BudgetError: too small a budget.
     """
-    check_options(options)
-    drafted = draft(start, dataset, options, ledger)
-    check_private(book.account(drafted.lineage), drafted.part)
-    start, dataset, notes = drafted.start, drafted.dataset, list(drafted.notes)
-    account = book.own_account(drafted.lineage) if own else book.account(drafted.lineage)
-    facts = _facts(drafted, ledger, options)
+    settled = on_record(settled, book)
+    options, start, dataset, part = settled.options, settled.start, settled.dataset, settled.entry.part
+    check_private(book.account(settled.lineage), part)
+    book.lacking(settled.beside)
+    account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
     counts: tuple[Guarantee, ...]
     if known is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
         made, counts, (paid,) = head.Before(*known.of(GaussianRelease)), known.of(Guarantee), known.of(NoisySgd)
-        mechanism = replace(drafted.mechanism, steps=paid.steps, noise_multiplier=paid.noise_multiplier)
-        account = replace(account, entries=tuple(entry for entry in account.entries if entry.id != known.id))
+        mechanism = replace(settled.mechanism, steps=paid.steps, noise_multiplier=paid.noise_multiplier)
+        account = account.without(known)
     else:
-        before = Planned(account, drafted.part)
-        made = _before_steps(options, drafted, before)
-        counts = _evaluations(options, dataset, drafted.mechanism)
-        asked = head.for_steps(options, made)
+        before = Planned(account, part)
+        made = _before_steps(settled, before)
+        counts = _evaluations(options, dataset, settled.mechanism)
         before = replace(before, others=(*made.mechanisms, *counts))
-        mechanism = _with_noise(asked, drafted.mechanism, before, services)
-    words = f"training, {drafted.config.filtered}, {start.mask.live:,} live weights"
-    digest = hashlib.sha256(canonical(facts).encode()).hexdigest()
-    mechanisms = (*made.mechanisms, mechanism, *counts)
-    entry = Entry("release", drafted.part, mechanisms, words, digest, unit=dataset.unit)
+        mechanism = _with_noise(head.for_steps(options, made), settled.mechanism, before, settled.services)
     check_canaries(options.audit, start.mask.live, mechanism.noise_multiplier)
-    if mechanism.steps < drafted.mechanism.steps:
+    notes = list(settled.notes)
+    if mechanism.steps < settled.mechanism.steps:
         notes.append(
-            f"`budget_stop` ends training after {mechanism.steps} of {drafted.mechanism.steps} steps, before the one that"
+            f"`budget_stop` ends training after {mechanism.steps} of {settled.mechanism.steps} steps, before the one that"
             " would exceed"
         )
-    config = replace(drafted.config, steps=mechanism.steps, noise_std=mechanism.noise_std)
+    config = replace(settled.config, steps=mechanism.steps, noise_std=mechanism.noise_std)
     lr = _step_size(options, start, dataset, config)
     if lr is not None:
         config = replace(config, lr=lr)
         if not head.is_least_squares(options):
             notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
-    return Training(
-        options=options,
-        start=start,
-        dataset=dataset,
-        config=config,
-        entry=entry,
-        lineage=drafted.lineage,
-        account=account,
-        notes=tuple(notes),
-        facts=facts,
-        services=services,
-    )
-
-
-def _facts(drafted: Draft, ledger: Ledger, options: TrainOptions) -> dict[str, Any]:
-    """What a training is of; of the records a keyed digest in their order: with others one key would noise two sums."""
-    start, feature_map = drafted.start, drafted.dataset.feature_map
-    names = [item.name for item in fields(TrainOptions)]  # and none of where its files lie
-    return {
-        "options": {name: value for name in names if (value := getattr(options, name)) is not None},
-        "records": ledger.snapshot(drafted.dataset.train.digest.encode()),
-        "ticket": None if start.tickets is None else start.tickets.id,
-        "round": start.round,
-        "model": start.spec.text,
-        "weights": weights_id(start),
-        "features": None if feature_map is None else feature_map.uncentred.id,
-    }
-
-
-def train_start(
-    start: StartingPoint,
-    dataset: Dataset,
-    options: TrainOptions,
-    ledger: Ledger,
-    services: Services | None = None,
-    *,
-    checkpoints: Checkpoints = NOT_KEPT,
-    ranks: Ranks | None = None,
-    own: bool = False,
-) -> Run:
-    """Pay for a training and carry it out, or go on with what was paid for.
-
-    Args:
-        start, dataset, options, ledger, services, own: as :func:`plan`.
-        checkpoints: where the training is kept on the way, and what it goes on from.
-        ranks: that share the work, of which this is rank 0; the others :func:`follow`. None for one process.
-
-    Returns:
-        The run, with its statement.
-
-    Raises:
-        InputError: what cannot be trained; nothing is spent then.
-        BudgetError: a budget does not allow it; nothing is entered then.
-
-    Guarantees:
-        The entry is on record before any noisy value that it pays for is drawn. Whatever ends the training after that, the
-        entry stays. A step is noised once, whoever computes it how often (``dpltm.training.checkpoint``).
-    """
-    services = services or Services()
-    check_options(options)
-    facts = _facts(draft(start, dataset, options, ledger), ledger, options)
-    if options.compile and compiler_at_hand():
-        services.progress.say("compiling the filter")
-
-    rehearsed: list[Training] = []
-
-    def planned(book: Book, known: Entry | None) -> Training:
-        made = plan(start, dataset, options, ledger, book, services, known=known, own=own)
-        if known is None and not rehearsed:  # nothing is entered, and no checkpoint begun, that cannot be trained
-            book.account(made.lineage).check_budget((made.entry,))
-            prepare(in_a_copy(made), Sources.unused(options.noise))
-            rehearsed.append(made)
-        if options.eval_private is None:
-            # the test split is measured exactly, so it is declared first; that moves the head, and pay plans again (Moved)
-            ledger.exclude(dataset)
-        return replace(made, ranks=ranks, checkpoints=checkpoints)
-
-    paid = pay(planned, ledger, Kept(checkpoints, facts))
-    training = cast(Training, paid.release)
-    training = replace(training, entry=paid.entry)
-    if checkpoints.held is not None and "key" not in checkpoints.held.state:
-        services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
-    (drawn,) = paid.values  # which trains
-    assert drawn.dataset is not None
-    assert drawn.descent is not None
-    diverged = has_diverged(training.start.model, training.start.spec)
-    taken = drawn.metrics[-1]["step"]
-    account = ledger.book.own_account(paid.lineage) if own else paid.account
-    if own:
-        training = replace(training, notes=(*training.notes, OWN_NOTE))
-    return Run(
-        config_of(training, drawn.descent.gradients.gradients.kernels),
-        training.start.model,
-        training.start.mask,
-        drawn.dataset.feature_map,
-        tuple(drawn.metrics),
-        stated(training, account, taken, diverged=diverged),
-        ledger,
-        paid.lineage,
-        drawn.seconds,
-        observations=drawn.descent.gradients.canaries.observations,
-    )
+    entry = replace(settled.entry, mechanisms=(*made.mechanisms, mechanism, *counts))
+    return replace(settled, config=config, entry=entry, account=account, notes=tuple(notes))
 
 
 def planned_statement(training: Training) -> PrivacyReport:
@@ -809,375 +621,3 @@ def config_of(training: Training, kernels: Mapping[str, str]) -> dict[str, Any]:
         "options": recorded(training.options),
         "resolved": {**facts_of(training), "kernels": dict(kernels)},
     }
-
-
-# --- what is drawn --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Sources:
-    """All random numbers of a training that its guarantee rests on.
-
-    Attributes:
-        sampling: coins of who enters a step, and which chunk.
-        noise: of the centre, the moments and the steps.
-        evaluation: noise of counts on the private records.
-        audit: where coins of an audit begin; it never moves on.
-    """
-
-    sampling: ResumableSource
-    noise: ResumableSource
-    evaluation: ResumableSource
-    audit: ResumableSource | None = None
-
-    @classmethod
-    def of_secret(cls, secret: Secret, noise: str = "secure", audited: bool = False) -> Sources:
-        """Return those of a release.
-
-        Args:
-            secret: of it.
-            noise: ``fast`` for noise of statistical quality.
-            audited: whether it has canaries.
-        """
-        noisy = FastSource.of(secret.child("noise")) if noise == "fast" else KeyedSource(secret.child("noise"))
-        return cls(
-            KeyedSource(secret.child("sampling")),
-            noisy,
-            KeyedSource(secret.child("evaluation")),
-            KeyedSource(secret.child("audit")) if audited else None,
-        )
-
-    @classmethod
-    def unused(cls, noise: str = "secure") -> Sources:
-        """Return some of which nothing is drawn: of a rank that is not the first, or of a rehearsal."""
-        return cls(KeyedSource(), FastSource.of(bytes(32)) if noise == "fast" else KeyedSource(), KeyedSource())
-
-    @classmethod
-    def of(cls, states: Mapping[str, str]) -> Sources:
-        """Return those of which ``state`` gave the states."""
-        return cls(**{name: source_of(state) for name, state in states.items()})
-
-    def state(self) -> dict[str, str]:
-        """Return their states by name; secret."""
-        return {name: source.state for name, source in vars(self).items() if source is not None}
-
-
-def in_a_copy(training: Training) -> Training:
-    """Return the same with a network of its own, to be trained, or tried out, in place."""
-    return replace(training, start=replace(training.start, model=copy.deepcopy(training.start.model)))
-
-
-def _drawn(training: Training, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
-    """Draw the centre, then the moments, then take the noisy steps on features so centred; or go on from a checkpoint.
-
-    Yields once, at the end. Noise is added in ``NoisyGradients.backward``, which each step of ``Descent.run`` calls: sample,
-    filtered sum, noise.
-    """
-    options, services, ranks, made = training.options, training.services, training.ranks, training.before_steps
-    if at is None:
-        sources = Sources.of_secret(secret, options.noise, options.audit is not None)
-    else:
-        repeat_choices(at.state["choices"])
-        sources = Sources.of(at.state["sources"])
-    descent = in_turn(ranks, lambda: Descent(prepare(training, sources)))
-    if made.mean is not None:
-        training = _centred(training, made.mean, sources, _released(at, CENTRE))
-    second = _released(at, SECOND)
-    if second is None and made.second is not None:
-        second = head.second_moments(made.second, training.dataset, services, sources.noise)
-    if head.is_least_squares(options):
-        newton = head.newton(training.start, training.dataset, made.second, second)
-        descent = Descent(prepare(training, sources), newton)
-    elif made.mean is not None:
-        descent = Descent(prepare(training, sources))
-    drawn = Drawn() if at is None else _resumed(training, descent, at)
-    drawn.dataset, drawn.descent = training.dataset, descent
-    if ranks is not None:
-        _begin(ranks, training, descent, drawn.reached(options.stop_at))
-    yield from _descend(training, descent, sources, drawn, second)
-
-
-def prepare(training: Training, sources: Sources) -> NoisyGradients:
-    """Return the training before its first draw; refuse here what cannot be trained.
-
-    Args:
-        training: to prepare.
-        sources: its random numbers.
-    """
-    dataset, services = training.dataset, training.services
-    if dataset.test is not None and not training.evaluations:
-        network_inputs(dataset.test, dataset, services)  # features that cannot be had are missed now
-    if training.before_steps.mean is not None:
-        network_inputs(dataset.train, dataset, services)
-    gradients = noisy_gradients(
-        training.start, dataset, training.options, training.config, services, sources, training.ranks
-    )
-    if sources.audit is not None:
-        coins = source_of(sources.audit.state)  # the same, however often this is called
-        plant(gradients, training.options.audit, training.mechanism.adjacency, coins)
-    return gradients
-
-
-def noisy_gradients(
-    start: StartingPoint,
-    dataset: Dataset,
-    options: TrainOptions,
-    config: TrainingConfig,
-    services: Services,
-    sources: Sources,
-    ranks: Ranks | None = None,
-) -> NoisyGradients:
-    """Return network, records, loss and random numbers of a training put together.
-
-    Args:
-        start: network, weights, mask.
-        dataset: the private records.
-        options: as they were asked for.
-        config: the settings that follow.
-        services: where features come from.
-        sources: its random numbers; of several ranks, those of rank 0 count.
-        ranks: that share the work; None for one process.
-    """
-    model, augment = start.model.to(options.device), cast(Augmentation, options.augment)
-    source = batched_records(dataset.train, dataset, services, options.device, augment)
-    loss = cross_entropy if augment == "none" else mean_cross_entropy
-    loss = user_cross_entropy if dataset.of_persons else loss
-    return NoisyGradients(
-        model, start.mask, loss, source, config, sampling=sources.sampling, noise=sources.noise, ranks=ranks
-    )
-
-
-def _centred(training: Training, mean: GaussianRelease, sources: Sources, known: torch.Tensor | None) -> Training:
-    """The training with features centred at their mean, which is released here or ``known``."""
-    dataset = training.dataset
-    feature_map = dataset.feature_map
-    assert feature_map is not None
-    if known is None:
-        x = network_inputs(dataset.train, dataset, training.services)
-        rows = _means(x, dataset.train)
-        known = release_mean(rows, feature_map.features, dataset.records, mean.noise_std, sources.noise)
-        if head.is_least_squares(training.options):
-            known = head.shrunk(known, mean.noise_std, dataset.records)
-    return replace(training, dataset=replace(dataset, feature_map=feature_map.centred_at(known)))
-
-
-def _means(x: np.ndarray, split: Split) -> Iterator[torch.Tensor]:
-    """Features a record, ``(rows, features)``; of users the mean over what each gave, no longer than the longest."""
-    done = 0
-    for some in pieces(x, MEAN_ROWS):
-        rows, labels = torch.from_numpy(np.array(some)), torch.tensor(split.y[done : done + len(some)])
-        done += len(some)
-        if split.slots is None:
-            yield rows
-            continue
-        there = (labels != ABSENT).double()[..., None]
-        yield (rows.double() * there).sum(1) / there.sum(1).clamp_min(1)
-
-
-def _descend(
-    training: Training, descent: Descent, sources: Sources, drawn: Drawn, second: torch.Tensor | None
-) -> Iterator[Drawn]:
-    """Trains in place, from where ``drawn`` is."""
-    options, mechanism, ranks, services = training.options, training.mechanism, training.ranks, training.services
-    steps, others = mechanism.steps, tuple(each for each in training.entry.mechanisms if each is not mechanism)
-    beside = Planned(training.account, training.entry.part, others)
-    score, error = _score(training, sources, len(drawn.metrics)), _rating_error(training)
-    odometer = Odometer(beside, mechanism, options.delta, certified_by(options.accountant))
-    began, note, told = time.perf_counter() - drawn.seconds, "", ""
-
-    def measure(done: int) -> bool:
-        nonlocal note
-        if done in odometer.steps:
-            measured = score(done == steps)
-            drawn.metrics.append({"step": done, "epsilon": json_figure(odometer.after(done)), "accuracy": measured})
-            note = "" if measured is None else f", accuracy {percent(measured)}"
-            if error is not None:
-                off = error()
-                drawn.metrics[-1]["rmse"] = json_figure(off)
-                note += f", rmse {off:.4g}"
-        stop = drawn.reached(options.stop_at)
-        return stop if ranks is None or options.stop_at is None else ranks.same(stop)
-
-    with services.progress.progress("training under DP", steps) as step:
-        # the first step takes longer: kernels are timed in it, or compiled
-        step(descent.step, "taking the first step" if descent.step == 0 else "going on")
-
-        def between() -> None:
-            nonlocal told
-            drawn.seconds = time.perf_counter() - began
-            now = partial(_checkpoint, training, descent, sources, drawn, second)
-            if training.checkpoints.offer(now, figures=note != told):
-                told = note
-            step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")
-
-        if drawn.reached(options.stop_at):
-            descent.end()
-        else:
-            descent.run(measure, between)
-    training.start.model.to("cpu")
-    drawn.seconds = time.perf_counter() - began
-    yield drawn
-
-
-def _score(training: Training, sources: Sources, measured: int) -> Callable[[bool], float | None]:
-    """What measures accuracy at a checkpoint; its argument says whether it is the last.
-
-    On the private records it releases a noisy count, at every checkpoint or at the last alone: each with the noise that the
-    entry holds for it, and of no other. None of them is left where none is paid for. The first ``measured`` were made before
-    the training was interrupted.
-    """
-    model, dataset, device, services = (
-        training.start.model, training.dataset, training.options.device, training.services,
-    )  # fmt: skip
-    paid = training.evaluations
-    if paid:
-        x, y = inputs(dataset.train, dataset, services, device)
-        left = iter(paid[measured if len(paid) > 1 else 0 :])
-
-        def release(last: bool) -> float | None:
-            if not last and len(paid) == 1:
-                return None
-            count = count_correct(model, x, y) + two_sided_geometric(sources.evaluation, next(left).epsilon)
-            return min(max(count / dataset.records, 0.0), 1.0)
-
-        return release
-    if dataset.test is None:
-        return lambda _: None
-    test = inputs(dataset.test, dataset, services, device)
-    return lambda _: accuracy(model, *test)
-
-
-def _rating_error(training: Training) -> Callable[[], float] | None:
-    """What measures by how many stars the network is wrong on the test split; None where there are no ratings there."""
-    dataset = training.dataset
-    if not dataset.rated or dataset.test is None or training.evaluations:
-        return None
-    test = inputs(dataset.test, dataset, training.services, training.options.device)
-    return lambda: root_mean_squared_error(training.start.model, *test)
-
-
-# --- checkpoints ----------------------------------------------------------------------------------------------------
-
-
-def _checkpoint(
-    training: Training, descent: Descent, sources: Sources, drawn: Drawn, second: torch.Tensor | None
-) -> Checkpoint:
-    """Where a training is, between two steps."""
-    feature_map = training.dataset.feature_map
-    centre = None if feature_map is None else feature_map.centre
-    state = {
-        "of": dict(training.facts),
-        "id": training.entry.id,
-        "step": descent.step,
-        "metrics": drawn.metrics,
-        "seconds": drawn.seconds,
-        "sources": sources.state(),
-        "choices": choices_made(),
-    }
-    tensors = {name: value.cpu().numpy() for name, value in descent.state().items()}
-    if training.before_steps.mean is not None and centre is not None:
-        tensors[CENTRE] = centre.numpy()
-    if second is not None:
-        tensors[SECOND] = second.numpy()
-    tensors |= {AUDIT + name: value for name, value in descent.gradients.canaries.state().items()}
-    return Checkpoint(f"step {descent.step} of {training.mechanism.steps}", state, tensors)
-
-
-def _resumed(training: Training, descent: Descent, held: Checkpoint) -> Drawn:
-    """Takes a training to where a checkpoint was taken."""
-    try:
-        audit = {name: value for name, value in held.tensors.items() if name.startswith(AUDIT)}
-        tensors = {name: value for name, value in held.tensors.items() if name not in (CENTRE, SECOND, *audit)}
-        step = int(held.state["step"])
-        if not 0 <= step <= training.mechanism.steps:
-            raise ValueError(step)
-        descent.resume(step, {name: torch.from_numpy(value) for name, value in tensors.items()})
-        descent.gradients.canaries.resume({name.removeprefix(AUDIT): value for name, value in audit.items()})
-        return Drawn([dict(line) for line in held.state["metrics"]], float(held.state["seconds"]))
-    except (KeyError, IndexError, TypeError, ValueError, DpltmError):
-        raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
-
-
-def _released(held: Checkpoint | None, name: str) -> torch.Tensor | None:
-    """``CENTRE`` or ``SECOND``, where it was released before a checkpoint was taken."""
-    values = None if held is None else held.tensors.get(name)
-    return None if values is None else torch.from_numpy(np.array(values))
-
-
-# --- several ranks --------------------------------------------------------------------------------------------------
-# Rank 0 plans, pays, keeps checkpoints, measures and reports, as one process does. The others open the same records and the
-# same ticket, and hear the rest: noise, steps, step size, a released centre, and the state that a checkpoint goes on from.
-
-_SETTLED = ("steps", "noise_std", "lr")
-"""Of a configuration, what the plan settles after the draft, by the ledger and by calibration."""
-
-
-def _call(ranks: Ranks, training: Training) -> None:
-    """Has the other ranks make ready for a training of which nothing is entered yet."""
-    ranks.together(lambda: None)
-    ranks.agree(*_in_common(training))
-    ranks.tell({name: getattr(training.config, name) for name in _SETTLED})
-
-
-def _begin(ranks: Ranks, training: Training, descent: Descent, ended: bool) -> None:
-    """Has the other ranks take their first step, or the one that a checkpoint goes on with."""
-    feature_map = training.dataset.feature_map
-    centre = None if training.before_steps.mean is None or feature_map is None else feature_map.centre
-    ranks.tell({"step": descent.step, "ended": ended})
-    ranks.share({} if centre is None else {"centre": centre})
-    ranks.share(descent.state())
-
-
-def follow(
-    ranks: Ranks, opened: Callable[[], tuple[StartingPoint, Dataset]], options: TrainOptions, services: Services
-) -> None:
-    """Do the share of a rank that is not the first, and return when the last step is done.
-
-    Args:
-        ranks: of the training.
-        opened: opens what is trained, and the records.
-        options: of the training.
-        services: where features come from.
-
-    Raises:
-        DpltmError: what rank 0 raises as well, or what ended it.
-    """
-
-    def drafted() -> Draft:
-        check_options(options)
-        start, dataset = opened()
-        return draft(start, dataset, options, Ledger(unit=protected_units(dataset, options).unit))
-
-    mine = ranks.together(drafted)
-    ranks.agree(*_in_common(mine))
-    start, dataset, config = mine.start, mine.dataset, replace(mine.config, **ranks.tell())
-    sources = Sources.unused(options.noise)
-    gradients = ranks.in_turn(lambda: noisy_gradients(start, dataset, options, config, services, sources, ranks))
-    told, centre = ranks.tell(), ranks.share({}).get("centre")
-    if centre is not None:
-        assert dataset.feature_map is not None
-        dataset = replace(dataset, feature_map=dataset.feature_map.centred_at(centre))
-        gradients = noisy_gradients(start, dataset, options, config, services, sources, ranks)
-    descent = Descent(gradients)
-    descent.resume(told["step"], ranks.share({}))
-    if not told["ended"]:
-        descent.run(None if options.stop_at is None else lambda _: ranks.same(False))
-
-
-def _in_common(planned: Training | Draft) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """What all ranks must have in common beside their options; and digests, of what no message may show."""
-    start, dataset, config = planned.start, planned.dataset, planned.config
-    feature_map = dataset.feature_map
-    shown = {
-        "network": f"{start.spec.text} of {start.spec.features} features and {start.spec.classes} classes",
-        "filter": config.filtered,
-        "sampling rate": repr(config.sampling_rate),
-        "expected batch": repr(config.expected_batch),
-        "bounds": repr(dataset.bounds),
-        "features": "none" if feature_map is None else feature_map.uncentred.id,
-    }
-    private = {
-        "records of `dataset`": rows_digest(dataset.train.x, dataset.train.y),
-        "starting weights and mask": weights_id(start),
-    }
-    return shown, private

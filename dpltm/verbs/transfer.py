@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from dpltm.errors import InputError
 from dpltm.features.feature_map import FeatureMap
-from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
+from dpltm.features.setup import FeatureSources, as_declared, declarations, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, check_tables
 from dpltm.options.data import FeatureOptions
 from dpltm.options.tickets import ImportOptions, TransferOptions
@@ -199,37 +199,41 @@ def imported_set(
     Raises:
         InputError: nobody says what the tickets depend on, or the options say something else than the file.
     """
-    lineage = lineage_of(dataset, dataset.feature_map)
+    beside = declarations(dataset, ledger, tested=False)
     parent = None if origin is None else Parent(origin.id, origin.name, None, "export and import")
+    drafts: tuple[Entry, ...] = ()
     if origin is not None:
         if options.provenance not in (None, origin.provenance):
             raise InputError(f"`provenance`: {file} says {origin.provenance} of itself; leave `provenance` out")
-        provenance, lineage = origin.provenance, lineage | origin.lineage
+        provenance = origin.provenance
     else:
-        provenance, declared = _declared(dataset, options, ledger, file)
-        lineage |= declared
+        provenance, drafts = _said(dataset, options, ledger, file)
+    declared = ledger.declare_once(*beside, *drafts)
+    dataset = as_declared(dataset, declared)
     return TicketSet(
         body=body,
         name=options.name or PurePath(file).stem,
         criterion="imported",
         provenance=provenance,
-        made_from=lineage,
+        made_from=lineage_of(dataset, dataset.feature_map, origin, declared),
         config={"imported": PurePath(file).name, **({"table_schema": dataset.schema} if dataset.schema else {})},
         parent=parent,
         feature_map=dataset.feature_map,
     )
 
 
-def _declared(dataset: Dataset, options: ImportOptions, ledger: Ledger, file: str) -> tuple[ProvenanceKind, Lineage]:
-    """What is said of masks and weights that say nothing of themselves, on record in a ledger."""
+def _said(
+    dataset: Dataset, options: ImportOptions, ledger: Ledger, file: str
+) -> tuple[ProvenanceKind, tuple[Entry, ...]]:
+    """What is said of masks and weights that say nothing of themselves, and drafts of it."""
     words = "masks and weights made elsewhere"
     match options.provenance:
         case None:
             raise InputError(f"`provenance` is missing: {file} does not say what its masks and weights depend on")
         case "data-free":
-            return "data-free", Lineage()
+            return "data-free", ()
         case "public":
-            return "dp" if dataset.synthetic else "public", ledger.declare_public(dataset, words)
+            return "dp" if dataset.synthetic else "public", ledger.public(dataset, words)
         case _:
             if dataset.synthetic:
                 raise InputError(
@@ -240,4 +244,4 @@ def _declared(dataset: Dataset, options: ImportOptions, ledger: Ledger, file: st
             check_private(ledger.account(), part)
             made = Entry("release", part, (Unprotected(),), f"{words}, with no mechanism", unit=ledger.unit)
             check_unprotected(ledger.account(), (made,), options.unprotected)
-            return "private", ledger.lineage(*ledger.declare(made))
+            return "private", (made,)

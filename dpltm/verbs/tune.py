@@ -16,13 +16,13 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, tensors
+from dpltm.features.setup import declarations
 from dpltm.filters import make_filter
-from dpltm.networks import ModelSpec, build, model_spec
-from dpltm.networks.masks import Mask
+from dpltm.networks import ModelSpec, model_spec
 from dpltm.options import check_choices, check_required, parse_numbers
 from dpltm.options.data import FeatureOptions
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
@@ -42,6 +42,7 @@ from dpltm.records.notes import bounds_notes, feature_notes
 from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, check_same
 from dpltm.training.descent import TrainingConfig, train
 from dpltm.training.evaluation import accuracy
+from dpltm.training.start import fresh, from_round
 
 MAX_TRIALS = 10_000
 """Most settings that a search tries."""
@@ -75,7 +76,7 @@ def check_request(request: TuneRequest) -> None:
             raise InputError(
                 f"`out`: {request.out}: with `private`, it is the folder of a run; name it such as NAME.run"
             )
-        check_private(request)
+        check_private_search(request)
     elif given := [name for name in PAID if getattr(request, name) != getattr(TuneRequest, name)]:
         named, them = ", ".join(f"`{name}`" for name in given), "it" if len(given) == 1 else "them"
         raise InputError(f"{named}: of a search on private records; add `private`, or leave {them} out")
@@ -90,7 +91,7 @@ def check_for_records(options: TuneOptions) -> None:
         raise InputError("`for_records` is missing: the public number of private records that the settings are for")
 
 
-def check_private(options: PrivateTuneOptions) -> None:
+def check_private_search(options: PrivateTuneOptions) -> None:
     """Raises InputError for what a search on the private records has no use for, or cannot do."""
     if options.for_records is not None:
         raise InputError("`for_records`: with `private`, the records of `dataset` are the private ones; leave it out")
@@ -231,6 +232,7 @@ class SearchPlan:
         trainings: every setting with the mechanism of the private training, its noise calibrated.
         lineage: of the public records, and of all else that the search is made of.
         ledger: in which they are public.
+        beside: drafts of what is declared before the first training.
     """
 
     options: TuneOptions
@@ -239,6 +241,7 @@ class SearchPlan:
     trainings: tuple[tuple[Setting, NoisySgd], ...]
     lineage: Lineage
     ledger: Ledger
+    beside: tuple[Entry, ...]
 
     @property
     def dataset(self) -> Dataset:
@@ -331,10 +334,11 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
     exposed = Entry("release", mechanisms=(Unprotected(),), words="settings with private tickets", unit=ledger.unit)
     drafts = (exposed,) if tickets is not None and tickets.provenance == "private" else ()
     check_unprotected(ledger.account(), drafts, allowed=False)
-    public = ledger.declare_public(dataset, "settings are searched on them")
-    ledger.exclude(dataset)
-    lineage = lineage_of(public, dataset, dataset.feature_map, tickets) | ledger.lineage(*ledger.declare(*drafts))
-    return SearchPlan(options, tickets, fronts, trainings, lineage, ledger)
+    public = ledger.public(dataset, "settings are searched on them")
+    beside = (*declarations(dataset, ledger, tested=False), *public, *ledger.apart(dataset), *drafts)
+    ledger.book.lacking(beside)
+    lineage = lineage_of(dataset, dataset.feature_map, tickets)
+    return SearchPlan(options, tickets, fronts, trainings, lineage, ledger, beside)
 
 
 def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> SearchResult:
@@ -356,6 +360,7 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     }
     if held is not None:
         check_same(held.state["of"], facts)
+    plan = replace(plan, lineage=plan.lineage | plan.ledger.declare_once(*plan.beside))
     key = (
         keyed_source.fresh_key() if held is None else bytes.fromhex(held.state["key"])
     )  # of the training that comes next
@@ -424,13 +429,16 @@ def _try(
     options, count = plan.options, len(rows.train[1])
     batch = min(setting.batch_size, float(count))
     filter = make_filter("clip", clip_norm=setting.clip_norm)
-    model, mask = _network(plan, setting, seed)
+    if plan.tickets is None or setting.round is None:
+        start = fresh(plan.fronts[setting.components][1], seed)
+    else:
+        start = from_round(plan.tickets, setting.round)
     config = TrainingConfig(
         filter,
         batch / count,
         mechanism.steps,
         batch,
-        mechanism.noise_multiplier * filter.certified_bound(mask.live) * batch / setting.batch_size,
+        mechanism.noise_multiplier * filter.certified_bound(start.mask.live) * batch / setting.batch_size,
         setting.lr,
         options.optimizer,  # type: ignore[arg-type]
         schedule=options.schedule,  # type: ignore[arg-type]
@@ -438,18 +446,8 @@ def _try(
     )
     sampling, noise = (FastSource.of(hashlib.sha256(key + name).digest()) for name in (b"sampling", b"noise"))
     source, told = Records(*rows.train), lambda _: offer() and None  # kept or not, the training goes on
-    train(model, mask, source, config, sampling=sampling, noise=noise, progress=told)
-    return accuracy(model, *rows.test)
-
-
-def _network(plan: SearchPlan, setting: Setting, seed: int) -> tuple[nn.Sequential, Mask]:
-    spec = plan.fronts[setting.components][1]
-    if plan.tickets is None or setting.round is None:
-        model = build(spec, seed)
-        return model, Mask.dense(model)
-    model = build(spec)
-    model.load_state_dict(plan.tickets.body.theta0)
-    return model, plan.tickets.ticket(setting.round).mask
+    train(start.model, start.mask, source, config, sampling=sampling, noise=noise, progress=told)
+    return accuracy(start.model, *rows.test)
 
 
 def _trial(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, scores: list[float]) -> Trial:

@@ -22,8 +22,8 @@ from dpltm.options import _PATHS, latent, recorded
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 from dpltm.tickets.workbench import trial
+from dpltm.training import release as training_release
 from dpltm.verbs import latent as latent_verb
-from dpltm.verbs import train as train_verb
 
 USER = "annalena-k"
 """A folder's name that tells whose files these are."""
@@ -91,7 +91,7 @@ def home_in(folder: Path, made: Path) -> Path:
 def stop_the_clock(patch: pytest.MonkeyPatch) -> None:
     """Every reading is ``TOOK`` after the one before."""
     ticks = (number * TOOK for number in itertools.count())
-    for module in (train_verb, trial, latent_verb):
+    for module in (training_release, trial, latent_verb):
         patch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
 
 

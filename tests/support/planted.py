@@ -32,6 +32,7 @@ from dpltm.records import synthetic, units
 from dpltm.tickets.ledger_file import FileStore
 from dpltm.tickets.workbench import tune
 from dpltm.training import descent as training
+from dpltm.training import release as training_release
 from dpltm.training import second_moments, sensitivity
 from dpltm.verbs import search
 from dpltm.verbs import train as train_verb
@@ -198,7 +199,7 @@ def _centre_unclipped() -> Iterator[None]:
     def mean(original: Any, batches: Any, *arguments: Any) -> Any:
         return original((rows * 10 for rows in batches), *arguments)
 
-    with mock.patch.object(normalisation, "_WITHIN", 1e9), _around(train_verb, "release_mean", mean):
+    with mock.patch.object(normalisation, "_WITHIN", 1e9), _around(training_release, "release_mean", mean):
         yield
 
 
@@ -293,10 +294,17 @@ BUGS = (
     Bug(
         "evaluation at another epsilon",
         "scale",
-        _other(train_verb, "two_sided_geometric", lambda original, source, epsilon: original(source, 10 * epsilon)),
+        _other(
+            training_release, "two_sided_geometric", lambda original, source, epsilon: original(source, 10 * epsilon)
+        ),
         EVALUATED,
     ),
-    Bug("evaluation without noise", "mechanism", _other(train_verb, "two_sided_geometric", lambda *_: 0), EVALUATED),
+    Bug(
+        "evaluation without noise",
+        "mechanism",
+        _other(training_release, "two_sided_geometric", lambda *_: 0),
+        EVALUATED,
+    ),
     Bug("winner drawn at twice the epsilon", "scale", _scaled(selection.SelectionPlan, "exponent", 2.0), DRAWN),
     Bug(
         "best ticket taken",
@@ -309,7 +317,7 @@ BUGS = (
     Bug(
         "every record of a person in the centre",
         "sensitivity",
-        _other(train_verb, "_means", lambda _, x, *__: iter([torch.from_numpy(np.array(x)).flatten(0, 1)])),
+        _other(training_release, "_means", lambda _, x, *__: iter([torch.from_numpy(np.array(x)).flatten(0, 1)])),
         OF_PERSONS,
     ),
     Bug(

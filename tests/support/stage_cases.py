@@ -17,8 +17,9 @@ from dpltm.privacy.mechanisms import Selection, Unprotected
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, from_arrays, prepare
+from dpltm.training.release import Training
 from dpltm.training.start import StartingPoint, from_round
-from dpltm.verbs.train import Training, plan
+from dpltm.verbs.train import plan, settle
 
 FEATURES, CLASSES, RECORDS = 6, 3, 200
 SPEC = ModelSpec("mlp:8", FEATURES, CLASSES)
@@ -100,6 +101,6 @@ def planned(
     start = from_round(ticket_set(), 2) if start is None else start
     length = {} if {"steps", "epochs"} & set(options) else {"steps": 2}
     dataset = records(0) if dataset is None else dataset
-    made = plan(start, dataset, TrainOptions(**length, **options), ledger, ledger.book, Services(), own=own)
+    made = plan(settle(start, dataset, TrainOptions(**length, **options), ledger, Services()), ledger.book, own=own)
     made.check()
     return made

@@ -183,13 +183,13 @@ def records(seed: int) -> Dataset:
 
 def draw(tickets: TicketSet) -> Winner:
     asked = SelectOptions(eps1=0.5, score="additive")
-    return selecting.select(selecting.plan(tickets, records(0), asked, Ledger(), QUIET), QUIET)
+    return selecting.select(selecting.plan(tickets, records(0), asked, Ledger(), QUIET))
 
 
 @pytest.fixture
 def generated() -> TicketSet:
     options = GenerateOptions(model="mlp:8", rounds=2, iterations=5, batch_size=32, provenance="public")
-    return generating.generate(generating.plan(records(1), options, Ledger(), QUIET), QUIET)
+    return generating.generate(generating.plan(records(1), options, Ledger(), QUIET))
 
 
 @pytest.fixture

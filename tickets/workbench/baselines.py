@@ -46,6 +46,7 @@ from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.sweep import check_jobs, finish, local_workers, new_session, sweep, total
 from dpltm.tickets.workbench.train import check_request, open_start, opened_ledger
 from dpltm.tickets.workbench.trial import STAGES, Stage, TrialRunner
+from dpltm.training.release import Training
 from dpltm.verbs import train as training
 
 if TYPE_CHECKING:
@@ -558,7 +559,7 @@ class _Work:
             return Shown(baseline, "failed", Candidate(baseline.label, "unfinished", (why,)))
         return Shown(baseline, "finished", candidate_of(find_run(baseline.run), baseline.label))
 
-    def _plan(self, baseline: Baseline, mask: Mask) -> training.Training:
+    def _plan(self, baseline: Baseline, mask: Mask) -> Training:
         """The training of a baseline as its trial will plan it; nothing is entered or written.
 
         A random mask has as many live coordinates as that of the run, which is all that its price depends on.
@@ -572,9 +573,9 @@ class _Work:
         if baseline.kind == "random":
             start = replace(start, mask=mask, round=1, lineage=base.draws)
         given = services(SILENT)
-        return training.plan(start, dataset, request, self.ledger, self.ledger.book, given, own=True)
+        return training.plan(training.settle(start, dataset, request, self.ledger, given), self.ledger.book, own=True)
 
-    def _planned(self, plan: training.Training, label: str) -> Candidate:
+    def _planned(self, plan: Training, label: str) -> Candidate:
         """The row of a training that is planned: all but what will be measured."""
         (entry,) = self.ledger.book.adding([plan.entry], [digest(label)]).entries[-1:]
         return Candidate(

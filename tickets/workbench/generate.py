@@ -19,7 +19,7 @@ from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.ticket_set import check_size, check_text, new_ticket_set, private_path, ticket_rows
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.verbs.generate import GenerationPlan, check_options, plan, planned_report
+from dpltm.verbs.generate import Generation, check_options, plan, planned_report
 from dpltm.verbs.generate import generate as make_tickets
 
 
@@ -49,7 +49,7 @@ def generate(
     unit = RECORD if request.criterion in DP_CRITERIA else None
     ledger = ledger_of(request.dataset, request.ledger, request.population, unit)
     dataset = open_dataset(request, dataset_cache=dataset_cache)
-    dataset = open_features(dataset, request, None if request.dry_run else ledger, progress)
+    dataset = open_features(dataset, request, progress)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
     given = services(progress)
     with CheckpointFolder(out, request, progress) as checkpoints:
@@ -59,7 +59,7 @@ def generate(
         _check_place(settled, out, again=checkpoints.interrupted)
         if request.dry_run:
             return as_flags(_dry_run(settled, out))
-        made = make_tickets(settled, given, kept_in=private_path(out).name, checkpoints=checkpoints)
+        made = make_tickets(settled, kept_in=private_path(out).name, checkpoints=checkpoints)
         made = made if lineage is None else replace(made, made_from=made.made_from | lineage)
         assert made.privacy is not None  # the verb made it
         answer = as_flags(
@@ -79,7 +79,7 @@ def generate(
     return answer
 
 
-def _check_place(plan: GenerationPlan, out: Path, *, again: bool) -> None:
+def _check_place(plan: Generation, out: Path, *, again: bool) -> None:
     """Refuses a set that could not be written, or not be read again; arguments as ``new_ticket_set``."""
     check_size("`rounds`", plan.spec, plan.config.rounds + 1)
     check_text("`name`", plan.options.name or "")
@@ -89,7 +89,7 @@ def _check_place(plan: GenerationPlan, out: Path, *, again: bool) -> None:
         check_free(private_path(out))
 
 
-def _dry_run(plan: GenerationPlan, out: Path) -> dict[str, Any]:
+def _dry_run(plan: Generation, out: Path) -> dict[str, Any]:
     return {
         "dry_run": True,
         "ticket_set": str(out),

@@ -67,7 +67,7 @@ def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetC
     ledger = ledger_of(request.public, request.ledger, request.population, public.unit)
     # statistics of the map are of the public records as they are known, whatever is said of them here
     plain = DataOptions(dataset=request.public)
-    sources = replace(feature_sources(ledger), public=lambda _: open_dataset(plain, dataset_cache=dataset_cache))
+    sources = replace(feature_sources(), public=lambda _: open_dataset(plain, dataset_cache=dataset_cache))
     scheme = verb.make_scheme(public, request, ledger, sources, progress)
     save_scheme(out, scheme)
     progress.say(f"wrote {out}")

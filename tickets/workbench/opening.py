@@ -7,28 +7,26 @@ from pathlib import Path
 from dpltm.features.inputs import Services
 from dpltm.features.setup import FeatureSources, with_feature_map
 from dpltm.options.data import FeatureOptions
-from dpltm.privacy.ledger import Ledger
 from dpltm.progress import Progress
 from dpltm.records import Dataset
 from dpltm.tickets.feature_files import FeatureCache
 from dpltm.tickets.run import load_run
 
 
-def open_features(dataset: Dataset, request: FeatureOptions, ledger: Ledger | None, progress: Progress) -> Dataset:
+def open_features(dataset: Dataset, request: FeatureOptions, progress: Progress) -> Dataset:
     """The dataset with the feature map that a request names, if any.
 
     Args:
         dataset: the records.
         request: names the map.
-        ledger: in which records are declared public; None in a dry run.
         progress: who watches.
     """
-    return with_feature_map(dataset, request, feature_sources(ledger), progress)
+    return with_feature_map(dataset, request, feature_sources(), progress)
 
 
-def feature_sources(ledger: Ledger | None) -> FeatureSources:
+def feature_sources() -> FeatureSources:
     """Public records by name, networks by the folder of their run."""
-    return FeatureSources(ledger=ledger, network=lambda name: load_run(Path(name)))
+    return FeatureSources(network=lambda name: load_run(Path(name)))
 
 
 def services(progress: Progress) -> Services:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from dpltm import __version__
 from dpltm.errors import RankError
 from dpltm.options.train import TrainRequest
+from dpltm.privacy.ledger import Ledger
 from dpltm.progress import SILENT, Progress
-from dpltm.records import Dataset, DatasetCache
+from dpltm.records import DatasetCache
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.train import check_request, open_records, open_start
 from dpltm.tickets.workbench.train import train as train_alone
 from dpltm.training.launcher import Place, check_alone, launched
 from dpltm.training.least_squares import is_least_squares
 from dpltm.training.ranks import Ranks, environment
-from dpltm.training.start import StartingPoint
-from dpltm.verbs.train import follow
+from dpltm.training.release import Training, follow
+from dpltm.verbs.train import protected_units, settle
 
 
 def train(
@@ -50,11 +51,13 @@ def train(
     if ranks.first:
         return _leading(lambda: train_alone(request, progress, ranks=ranks))
 
-    def opened() -> tuple[StartingPoint, Dataset]:
-        _, start, dataset = open_start(replace(request, dry_run=True))  # rank 0 declares what is public
-        return start, open_records(request, start, None) if dataset is None else dataset
+    def settled() -> Training:
+        _, start, dataset = open_start(request)
+        dataset = open_records(request, start, None) if dataset is None else dataset
+        ledger = Ledger(unit=protected_units(dataset, request).unit)
+        return settle(start, dataset, request, ledger, services(SILENT))
 
-    follow(ranks, opened, request, services(SILENT))
+    follow(ranks, settled)
     return None
 
 

@@ -255,14 +255,14 @@ def plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions], 
     private = load(pipeline.train)
     ledger = opened_ledger(pipeline.train, private)
     made = _plan_generation(pipeline.generate, load, ledger)
-    book = _with(ledger.book, *made.entries, *((made.release(ledger.book).entry,) if made.under_dp else ()))
+    book = _with(ledger.book, *made.entries)
     if pipeline.select.rule == "mechanism":
         book = _plan_draw(options, pipeline.select, load(pipeline.select), made, ledger, book)
     private = _behind_map(options, private, "train", made)
     take_over_map(private, made.dataset.feature_map, pipeline.train, "[generate]")  # which decides, so [train] may not
     try:  # as of the whole network: what is trained does not depend on which ticket wins
         start, asked = fresh(made.spec, 0), pipeline.train
-        planned = training.plan(start, private, asked, ledger, book, services(SILENT))
+        planned = training.plan(training.settle(start, private, asked, ledger, services(SILENT)), book)
         check_private(planned.account, planned.entry.part)
     except (BudgetError, CalibrationError) as error:
         if isinstance(error, BudgetError) and (made.under_dp or ledger.account().paid):
@@ -283,8 +283,8 @@ def _with(book: Book, *drafts: Entry) -> Book:
 
 def _plan_generation(
     request: GenerateRequest, load: Callable[[DataOptions], Dataset], ledger: Ledger
-) -> generation.GenerationPlan:
-    source = open_features(load(request), request, None, SILENT)
+) -> generation.Generation:
+    source = open_features(load(request), request, SILENT)
     made = generation.plan(source, request, ledger, services(SILENT))
     if made.provenance == "data-free":
         raise InputError(
@@ -300,7 +300,7 @@ def _plan_draw(
     options: RunRequest,
     request: SelectRequest,
     scored: Dataset,
-    made: generation.GenerationPlan,
+    made: generation.Generation,
     ledger: Ledger,
     book: Book,
 ) -> Book:
@@ -318,7 +318,7 @@ def _plan_draw(
     return _with(book, Entry("release", part, (mechanism,), f"winner of {len(densities)} tickets", unit=scored.unit))
 
 
-def _behind_map(options: RunRequest, private: Dataset, stage: str, made: generation.GenerationPlan) -> Dataset:
+def _behind_map(options: RunRequest, private: Dataset, stage: str, made: generation.Generation) -> Dataset:
     """The private records of a stage, behind the map that the tickets are made with."""
     source = made.dataset
     private = take_over_map(private, source.feature_map, None, "[generate]")

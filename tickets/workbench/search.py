@@ -46,8 +46,9 @@ def search(request: TuneRequest, progress: Progress, *, dataset_cache: DatasetCa
     out = Path(request.out) if request.out else free_name(f"{stem}-search", ".run")
     given, ledger = services(progress), ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
     if request.dry_run:
-        planned = verb.plan(target, dataset, request, ledger, ledger.book, given)
+        planned = verb.plan(verb.settle(target, dataset, request, ledger, given), ledger.book)
         price(planned, ledger.book)
+        planned.rehearse()
         statement = verb.planned_statement(planned)
         return as_flags({"dry_run": True, **verb.planned_facts(planned), "privacy": statement.to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
@@ -76,8 +77,10 @@ def _open(
     front = widest_front(request)
     dataset = open_dataset(request, dataset_cache=dataset_cache)
     if request.set is None:
-        ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
-        dataset = open_features(dataset, front, None if request.dry_run else ledger, progress)
+        ledger_of(
+            request.dataset, request.ledger, request.population, dataset.unit
+        )  # refused before features are made
+        dataset = open_features(dataset, front, progress)
         return None, request.model or default_network(dataset), dataset
     tickets = find_set(request.set)
     target = last_winner(tickets) or tickets

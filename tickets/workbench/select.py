@@ -57,10 +57,10 @@ def select(
         if request.dry_run:
             report = planned_report(settled).to_json()
             return as_flags(
-                {"dry_run": True, "ticket_set": request.set, **draw_facts(settled.draw), "privacy": report}
+                {"dry_run": True, "ticket_set": request.set, **draw_facts(settled.settled), "privacy": report}
             )
         check_writable(winner_path(tickets))
-        winner = draw_winner(settled, given)
+        winner = draw_winner(settled)
     answer = as_flags(_answer(winner, dry_run=request.dry_run))
     if not request.dry_run:
         if ending is not None:

@@ -284,7 +284,7 @@ def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
     check_free(out)
     origin, ledger = export.read_origin(file), ledger_of(request.dataset, request.ledger, request.population, None)
     dataset, notes = verb.front_of_import(
-        open_dataset(request), origin, request, feature_sources(ledger), file=file.name, progress=progress
+        open_dataset(request), origin, request, feature_sources(), file=file.name, progress=progress
     )
     notes = [*bounds_notes(dataset), *notes]
     body = export.import_torch_prune(file, model_spec(request.model, dataset))

@@ -31,7 +31,7 @@ from dpltm.training.least_squares import NO_TICKET, is_least_squares
 from dpltm.training.ranks import Ranks
 from dpltm.training.run import Run
 from dpltm.training.start import StartingPoint, default_network, fresh, from_round
-from dpltm.verbs.train import check_options, facts_of, plan, planned_statement, protected_units, train_start
+from dpltm.verbs.train import check_options, facts_of, plan, planned_statement, protected_units, settle, train_start
 
 
 def train(
@@ -64,7 +64,7 @@ def train(
     out = Path(request.out) if request.out else _default_out(request, tickets, start)
     given = services(progress)
     if request.dry_run:
-        planned = plan(start, dataset, request, ledger, ledger.book, given, own=own)
+        planned = plan(settle(start, dataset, request, ledger, given), ledger.book, own=own)
         price(planned, ledger.book)
         return as_flags({"dry_run": True, **facts_of(planned), "privacy": planned_statement(planned).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
@@ -162,8 +162,8 @@ def open_start(
     """
     if request.ticket is None:
         dataset = open_dataset(request, dataset_cache=dataset_cache)
-        ledger = None if request.dry_run else opened_ledger(request, dataset)
-        dataset = open_features(dataset, request, ledger, progress)
+        opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
+        dataset = open_features(dataset, request, progress)
         return None, fresh(model_spec(request.model or default_network(dataset), dataset), request.seed), dataset
     name, number = split_round(request.ticket)
     tickets = find_set(name)

@@ -55,7 +55,7 @@ def tune(
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
     tickets, front = None if request.set is None else find_set(request.set), widest_front(request)
     if tickets is None:
-        dataset = open_features(dataset, front, ledger, progress)
+        dataset = open_features(dataset, front, progress)
     else:
         dataset = take_over_map(dataset, None, front, tickets.label)
     target = request.model or default_network(dataset) if tickets is None else tickets

@@ -12,7 +12,7 @@ from torch.nn import functional
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
 from dpltm.features.inputs import network_inputs
 from dpltm.features.normalisation import NORM
-from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
+from dpltm.features.setup import FeatureSources, as_declared, declarations, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.options.data import FeatureOptions
@@ -45,8 +45,13 @@ def ledger():
     return Ledger()
 
 
-def sources(ledger, **changes) -> FeatureSources:
-    return FeatureSources(**{"ledger": ledger, "public": lambda _: PUBLIC, **changes})
+def sources(**changes) -> FeatureSources:
+    return FeatureSources(**{"public": lambda _: PUBLIC, **changes})
+
+
+def declared(dataset, ledger):
+    """The dataset once the records that its map was fitted to are on record as public."""
+    return as_declared(dataset, ledger.declare_once(*declarations(dataset, ledger, tested=False)))
 
 
 def trained(text: str = "mlp:7", **changes) -> Run:
@@ -64,16 +69,18 @@ def asked(features: str | None = None, public: str | None = None, components: in
 # Made
 
 
-def test_records_as_they_are_and_a_map_that_needs_no_data(ledger):
+def test_records_as_they_are_and_a_map_that_needs_no_data():
     for features in (None, "none"):
-        assert with_feature_map(PRIVATE, asked(features), sources(ledger)) is PRIVATE
-    found = with_feature_map(PRIVATE, asked("unit:2"), sources(ledger)).feature_map
+        assert with_feature_map(PRIVATE, asked(features), sources()) is PRIVATE
+    found = with_feature_map(PRIVATE, asked("unit:2"), sources()).feature_map
     assert (found.id, found.lineage) == (make_feature_map("unit:2", (6, 6), (0.0, 255.0)).id, Lineage())
 
 
 def test_statistics_and_components_are_those_of_public_records(ledger):
     options = asked("scatter:1,2", public="theirs", components=4)
-    dataset = with_feature_map(PRIVATE, options, sources(ledger))
+    made = with_feature_map(PRIVATE, options, sources())
+    assert ledger.entries == (), "not before nothing is refused any more"
+    dataset = declared(made, ledger)
     found = dataset.feature_map
     (said,) = ledger.entries
     assert (said.kind, said.part, dataset.features) == ("public", ledger.part(PUBLIC), 4)
@@ -83,17 +90,13 @@ def test_statistics_and_components_are_those_of_public_records(ledger):
     torch.testing.assert_close(found.statistics.mean, statistics.mean)
     projection = principal_components(replace(plain, statistics=statistics)(PUBLIC.train.x), 4)
     torch.testing.assert_close(found.projection.components, projection.components)
-    assert with_feature_map(images(9), options, sources(ledger)).feature_map.id == found.id  # of no private record
+    again = declared(with_feature_map(images(9), options, sources()), ledger)
+    assert again.feature_map.id == found.id  # of no private record
     assert ledger.entries == (said,), "declared once"
 
 
-def test_a_dry_run_declares_nothing():
-    found = with_feature_map(PRIVATE, asked("conv", "theirs"), sources(None)).feature_map
-    assert (found.statistics is not None, found.lineage) == (True, Lineage())
-
-
 def test_public_records_cannot_be_private_in_either_order(ledger):
-    mine = with_feature_map(PUBLIC, asked("conv", "theirs"), sources(ledger))
+    mine = declared(with_feature_map(PUBLIC, asked("conv", "theirs"), sources()), ledger)
     account = ledger.account(mine.feature_map.lineage)
     assert "declared public" in refused(check_private, account, ledger.part(PUBLIC))
     check_private(account, ledger.part(PRIVATE))
@@ -105,13 +108,13 @@ def test_public_records_cannot_be_private_in_either_order(ledger):
 
 def test_synthetic_records_bring_their_release_and_no_declaration(ledger):
     made = replace(PUBLIC, synthetic=True, lineage=LINEAGES["dp"])
-    found = with_feature_map(PRIVATE, asked("conv", "theirs"), sources(ledger, public=lambda _: made))
+    found = declared(with_feature_map(PRIVATE, asked("conv", "theirs"), sources(public=lambda _: made)), ledger)
     assert (found.feature_map.lineage, ledger.entries) == (LINEAGES["dp"], ())
 
 
-def test_a_trained_network_and_its_lineage(ledger):
+def test_a_trained_network_and_its_lineage():
     run = trained()
-    found = with_feature_map(PRIVATE, asked("network:a.run"), sources(ledger, network=lambda _: run)).feature_map
+    found = with_feature_map(PRIVATE, asked("network:a.run"), sources(network=lambda _: run)).feature_map
     assert (found.network, found.lineage) == (SPEC, LINEAGES["dp"])
     assert found(PRIVATE.train.x).shape == (60, 7)
     assert all(value.data_ptr() != run.model.state_dict()[name].data_ptr() for name, value in found.tensors.items())
@@ -132,8 +135,8 @@ def test_a_trained_network_and_its_lineage(ledger):
         ),
     ],
 )
-def test_networks_that_cannot_stand_in_front(ledger, run, message):
-    given = sources(ledger, network=lambda _: run)
+def test_networks_that_cannot_stand_in_front(run, message):
+    given = sources(network=lambda _: run)
     assert refused(with_feature_map, PRIVATE, asked("network:a.run"), given).startswith(f"`features`: {message}")
 
 
@@ -145,26 +148,26 @@ def test_networks_that_cannot_stand_in_front(ledger, run, message):
         (asked("unit", "theirs", 99), "`components`: 99 is not from 1 to 36, which 60 public records of 36"),
     ],
 )
-def test_options_that_are_refused(ledger, options, message):
-    assert refused(with_feature_map, PRIVATE, options, sources(ledger)).startswith(message)
+def test_options_that_are_refused(options, message):
+    assert refused(with_feature_map, PRIVATE, options, sources()).startswith(message)
 
 
-def test_public_records_of_another_shape(ledger):
-    given = sources(ledger, public=lambda _: images(3, shape=(6, 6, 3), name="colours"))
+def test_public_records_of_another_shape():
+    given = sources(public=lambda _: images(3, shape=(6, 6, 3), name="colours"))
     assert refused(with_feature_map, PRIVATE, asked("scatter:1,2", "colours"), given) == (
         "`public`: images of colours are of shape (6, 6, 3), those of mine of shape (6, 6); statistics need as many"
         " colours, so name another dataset or leave `public` out"
     )
-    wide = sources(ledger, public=lambda _: images(3, shape=(6, 8), name="wide"))
+    wide = sources(public=lambda _: images(3, shape=(6, 8), name="wide"))
     assert refused(with_feature_map, PRIVATE, asked("unit", "wide", 3), wide) == (
         "`components`: records of wide are of shape (6, 8), those of mine of shape (6, 6); principal components"
         " need the same"
     )
 
 
-def test_features_of_another_shape_that_mean_something_else(ledger):
+def test_features_of_another_shape_that_mean_something_else():
     """As many random features of records of another width have other directions."""
-    wide = sources(ledger, public=lambda _: images(3, shape=(6, 8), name="wide"))
+    wide = sources(public=lambda _: images(3, shape=(6, 8), name="wide"))
     assert refused(with_feature_map, PRIVATE, asked("fourier:16", "wide", 3), wide) == (
         "`components`: records of wide are of shape (6, 8), those of mine of shape (6, 6); principal components"
         " need the same"
@@ -177,17 +180,17 @@ def test_features_of_another_shape_that_mean_something_else(ledger):
         )
 
 
-def test_maps_without_channels_take_no_statistics(ledger):
+def test_maps_without_channels_take_no_statistics():
     for text in ("drawings:5", "drawings:5+scatter:1,2", "unit"):
-        message = refused(with_feature_map, PRIVATE_LARGE, asked(text, "theirs"), sources(ledger))
+        message = refused(with_feature_map, PRIVATE_LARGE, asked(text, "theirs"), sources())
         assert message.endswith(
             "take no statistics of public records, only principal components; give `components`, or leave `public` out"
         )
 
 
-def test_public_images_of_another_size_are_resized(ledger):
+def test_public_images_of_another_size_are_resized():
     theirs = images(3, shape=(9, 8), name="large")
-    found = with_feature_map(PRIVATE, asked("conv", "large", 3), sources(ledger, public=lambda _: theirs)).feature_map
+    found = with_feature_map(PRIVATE, asked("conv", "large", 3), sources(public=lambda _: theirs)).feature_map
     smaller = functional.interpolate(
         torch.from_numpy(theirs.train.x[:, None].astype(np.float32)), (6, 6), mode="bilinear", antialias=True
     )[:, 0].numpy()
@@ -198,9 +201,9 @@ def test_public_images_of_another_size_are_resized(ledger):
     assert found(PRIVATE.train.x).shape == (60, 3)
 
 
-def test_drawings_need_no_public_records_and_take_any(ledger):
-    assert with_feature_map(PRIVATE_LARGE, asked("drawings:7"), sources(ledger)).feature_map.features == 7
-    colours = sources(ledger, public=lambda _: images(3, shape=(9, 12, 3), name="colours"))
+def test_drawings_need_no_public_records_and_take_any():
+    assert with_feature_map(PRIVATE_LARGE, asked("drawings:7"), sources()).feature_map.features == 7
+    colours = sources(public=lambda _: images(3, shape=(9, 12, 3), name="colours"))
     assert with_feature_map(PRIVATE_LARGE, asked("drawings:7", "colours", 3), colours).feature_map.features == 3
 
 
@@ -233,10 +236,10 @@ def test_what_a_reader_should_know():
 # What the network gets
 
 
-def test_inputs(ledger):
+def test_inputs():
     assert network_inputs(PRIVATE.train, PRIVATE) is PRIVATE.train.x
     assert network_inputs(PRIVATE.train, PRIVATE, augment="flip").shape == (60, 2, 6, 6)
-    dataset = with_feature_map(PRIVATE, asked("unit"), sources(ledger))
+    dataset = with_feature_map(PRIVATE, asked("unit"), sources())
     centre = torch.full((36,), 0.1)
     centred = replace(dataset, feature_map=dataset.feature_map.centred_at(centre))
     plain = network_inputs(dataset.train, dataset)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.best_of import MAX_PRICED, best_of_notes
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.entry import HASHES, Entry, Part
+from dpltm.privacy.entry import HASHES, TICKETS, Entry, Part
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 
 PEOPLE = Part("people", "ab" * 32)
@@ -54,6 +55,13 @@ def test_in_words():
         " included, for as many tries in the mean, each as noisy as the costliest of these"
     )
     assert notes_of(trainings(2.0, 3.0), "rdp", priced=False) == [naive]
+
+
+def test_tickets_are_where_trainings_start_and_no_try():
+    """Their weights and masks are others, whatever the settings."""
+    tickets = [replace(entry, facts=TICKETS + "ab") for entry in trainings(2.0)]
+    assert notes_of([*tickets, *trainings(3.0)], "rdp") == []
+    assert notes_of([*tickets, *trainings(3.0, 2.0)], "rdp", priced=False)[0].startswith("2 trainings on people ")
 
 
 def test_more_trainings_cost_more_either_way():

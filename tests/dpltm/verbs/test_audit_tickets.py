@@ -39,7 +39,7 @@ def private_set(**settings):
     options = GenerateOptions(
         rounds=1, prune="0.3", iterations=400, batch_size=50, lr=0.5, seed=1, delta=1e-4, **given
     )
-    return generate(plan(records(), options, Ledger(), Services()), Services())
+    return generate(plan(records(), options, Ledger(), Services()))
 
 
 def attacked(tickets, dataset=None, ledger=None, **given):

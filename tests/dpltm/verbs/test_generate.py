@@ -14,6 +14,8 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
@@ -21,8 +23,10 @@ from dpltm.pruning import DATA_FREE, DP_CRITERIA
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.randomness.keyed_source import KeyedSource
 from dpltm.records import Dataset, from_arrays
+from dpltm.training.start import from_round
 from dpltm.verbs import generate as verb
 from dpltm.verbs.generate import generate, plan, planned_report
+from dpltm.verbs.train import train_start
 from refusals import refused
 
 QUIET = Services()
@@ -48,7 +52,7 @@ def options_of(criterion: str, **more) -> GenerateOptions:
 
 
 def made(dataset: Dataset, options: GenerateOptions, ledger: Ledger | None = None) -> TicketSet:
-    return generate(plan(dataset, options, ledger or Ledger(), QUIET), QUIET)
+    return generate(plan(dataset, options, ledger or Ledger(), QUIET))
 
 
 def certified(tickets: TicketSet) -> float:
@@ -151,6 +155,15 @@ def test_under_dp(criterion):
     assert [kind for kind, _ in held(ledger)] == ["excluded", "release"]
 
 
+def test_a_training_on_tickets_under_dp_is_no_second_try_at_them():
+    ledger = Ledger()
+    start = from_round(made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger), 1)
+    run = train_start(start, PRIVATE, TrainOptions(steps=1, noise_multiplier=9.0), ledger)
+    assert not any("keeps the best" in note for note in run.privacy.notes)
+    train_start(from_round(start.tickets, 1), PRIVATE, TrainOptions(steps=1, noise_multiplier=9.0), ledger)
+    assert best_of_notes(ledger.account(), 1e-5, "pld", priced=False)[0].startswith("2 trainings on mine ")
+
+
 def test_late_rewinding_and_no_predictors():
     early = made(PUBLIC, options_of("magnitude", provenance="public"))
     late = options_of("magnitude", provenance="public", rewind=4)
@@ -173,7 +186,7 @@ def test_the_release_is_on_record_before_any_random_bit_is_drawn(criterion, monk
             return super().random_bytes(count)
 
     ledger = Ledger()
-    monkeypatch.setattr(verb, "KeyedSource", Watched)
+    monkeypatch.setattr("dpltm.training.release.KeyedSource", Watched)
     made(PRIVATE, options_of(criterion, epsilon=1.0), ledger)
     assert set(drawn) == {1}
 
@@ -209,16 +222,16 @@ def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
     ledger = Ledger()
     settled = plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
     assert ledger.entries == ()
-    assert planned_report(settled).certified == generate(settled, QUIET).privacy.certified
+    assert planned_report(settled).certified == generate(settled).privacy.certified
 
 
 def test_a_plan_that_runs_twice_is_two_releases():
     """Calibrated to what is left, so the second finds nothing."""
     ledger = Ledger()
     settled = plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
-    generate(settled, QUIET)
+    generate(settled)
     with pytest.raises(BudgetError):
-        generate(settled, QUIET)
+        generate(settled)
     assert len(ledger.entries) == 1
 
 
@@ -329,8 +342,7 @@ def test_a_test_split_of_records_that_are_protected():
     """Of the same content: what is excluded was released from before."""
     ledger = Ledger()
     ledger.declare(Entry("release", Part("x", ledger.snapshot(TESTED.test_digest())), (GaussianRelease(1.0),), "w"))
-    settled = plan(TESTED, options_of("dp-train", epsilon=10.0), ledger, QUIET)
-    assert "excluded" in refused(generate, settled, QUIET)
+    assert "excluded" in refused(plan, TESTED, options_of("dp-train", epsilon=10.0), ledger, QUIET)
     assert len(ledger.entries) == 1
 
 
@@ -349,7 +361,7 @@ def test_a_set_of_a_sweep_has_a_budget_of_its_own():
     """The ledger counts it all the same."""
     ledger, options = Ledger(), options_of("dp-train", epsilon=1.0)
     for _ in range(2):
-        tickets = generate(plan(PRIVATE, options, ledger, QUIET, own=True), QUIET)
+        tickets = generate(plan(PRIVATE, options, ledger, QUIET, own=True))
         assert 0.99 < certified(tickets) <= 1
     assert ledger.account().epsilon(1e-5) > 1.2
 

@@ -46,7 +46,7 @@ def ledger() -> Ledger:
 
 def agreed(ledger: Ledger | None = None, **changes: Any) -> Scheme:
     ledger = Ledger() if ledger is None else ledger
-    sources = FeatureSources(ledger=ledger, public=lambda _: PUBLIC)
+    sources = FeatureSources(public=lambda _: PUBLIC)
     return make_scheme(PUBLIC, replace(BITS, **changes), ledger, sources)
 
 
@@ -225,7 +225,7 @@ def network_of(trained: Dataset, ledger: Ledger) -> tuple[FeatureSources, NoisyS
     (entry,) = ledger.declare(Entry("release", ledger.part(trained), (training,), "a training"))
     model, config = build(spec, 0), {"model": "mlp:5", "features": 64, "classes": 10, "bounds": [0.0, 255.0]}
     run = Run(config, model, Mask.dense(model), lineage=ledger.lineage(entry), label="r")
-    return FeatureSources(ledger=ledger, network=lambda _: run), training
+    return FeatureSources(network=lambda _: run), training
 
 
 def test_a_network_in_front_counts_as_two_steps(ledger: Ledger) -> None:

@@ -31,7 +31,7 @@ QUICK = ServerOptions(model="mlp:8", epochs=1.0, threads=1)
 def agreed(**changes: Any) -> Scheme:
     options = SchemeOptions(features="unit", protocol="rappor", epsilon=192.0, label_epsilon="5")
     ledger = Ledger()
-    sources = FeatureSources(ledger=ledger, public=lambda _: PUBLIC)
+    sources = FeatureSources(public=lambda _: PUBLIC)
     return make_scheme(PUBLIC, replace(options, **changes), ledger, sources)
 
 

@@ -39,7 +39,8 @@ def plan(target: Any = "mlp:8", dataset: Any = None, ledger: Ledger | None = Non
     ledger = Ledger() if ledger is None else ledger
     target = ticket_set() if target == "tickets" else target
     dataset = records(0) if dataset is None else dataset
-    return verb.plan(target, dataset, PrivateTuneOptions(**{**QUICK, **options}), ledger, ledger.book, Services())
+    settled = verb.settle(target, dataset, PrivateTuneOptions(**{**QUICK, **options}), ledger, Services())
+    return verb.plan(settled, ledger.book)
 
 
 def search(target: Any = "mlp:8", dataset: Any = None, ledger: Ledger | None = None, **options: Any) -> Run:
@@ -195,7 +196,7 @@ def test_a_search_goes_on_with_its_own_settings_alone():
 
     def planned_again(**options):
         asked = PrivateTuneOptions(**{**QUICK, **options})
-        made = verb.plan("mlp:8", records(0), asked, ledger, ledger.book, Services(), entry).entry
+        made = verb.plan(verb.settle("mlp:8", records(0), asked, ledger, Services()), ledger.book, entry).entry
         return replace(made, id=entry.id, home=entry.home, sequence=1, day=entry.day)
 
     assert planned_again() == entry

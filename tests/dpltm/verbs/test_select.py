@@ -45,7 +45,7 @@ PRIVATE, PUBLIC = records(0), records(1, name="theirs")
 def made(dataset: Dataset, ledger: Ledger | None = None, **more) -> TicketSet:
     few = {} if more.get("criterion") == "random" and "provenance" not in more else {"iterations": 5, "batch_size": 32}
     options = GenerateOptions(model="mlp:8", rounds=2, prune="0.3", **few, **more)
-    return generating.generate(generating.plan(dataset, options, ledger or Ledger(), QUIET), QUIET)
+    return generating.generate(generating.plan(dataset, options, ledger or Ledger(), QUIET))
 
 
 @cache
@@ -66,7 +66,7 @@ def public() -> TicketSet:
 
 
 def drawn(tickets: TicketSet, dataset: Dataset = PRIVATE, options: SelectOptions = ASKED, ledger=None) -> Winner:
-    return select(plan(tickets, dataset, options, ledger or Ledger(), QUIET), QUIET)
+    return select(plan(tickets, dataset, options, ledger or Ledger(), QUIET))
 
 
 # What is entered
@@ -148,7 +148,7 @@ def test_a_draw_is_what_its_entry_says(public):
     settled = plan(public, PRIVATE, asked, Ledger(), QUIET)
     densities = tuple(ticket.mask.density for ticket in public.body.tickets[1:])
     said = {"nu": 3.0, "mechanism": "permute-and-flip", "adjacency": "replace-one"}
-    assert settled.draw == SelectionPlan(0.25, densities, 200, **said)
+    assert settled.settled == SelectionPlan(0.25, densities, 200, **said)
     assert settled.entry.mechanisms == (Selection(0.25, 0.25, draw="permute-and-flip", adjacency="replace-one"),)
     assert planned_report(settled).certified.adjacency == "replace-one"
 
@@ -187,14 +187,14 @@ def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
     assert planned_report(settled).certified.epsilon == math.inf
     settled = plan(released, PRIVATE, ASKED, ledger, QUIET)
     assert (ledger.entries, len(released.lineage.paid)) == ((), 1)
-    assert planned_report(settled).certified == select(settled, QUIET).privacy.certified
+    assert planned_report(settled).certified == select(settled).privacy.certified
 
 
 def test_a_plan_that_runs_twice_is_two_draws(public):
     ledger = Ledger()
     settled = plan(public, PRIVATE, ASKED, ledger, QUIET)
-    select(settled, QUIET)
-    select(settled, QUIET)
+    select(settled)
+    select(settled)
     assert len({entry.id for entry in ledger.entries}) == len(public.lineage.paid) == 2
 
 
@@ -207,13 +207,13 @@ def test_exact_only_where_the_predictors_are_fixed(provenance, score):
     """Private tickets know their records in the ledger that they were made in."""
     ledger, options = Ledger(), SelectOptions(eps1=0.5, score=score)
     tickets = made(PRIVATE, ledger, provenance="private") if provenance == "private" else tickets_of(provenance)
-    assert plan(tickets, records(7), options, ledger, QUIET).draw.rule == "exact"
+    assert plan(tickets, records(7), options, ledger, QUIET).settled.rule == "exact"
     if (provenance, score) == ("private", "additive"):
         message = refused(plan, tickets, PRIVATE, options, ledger, QUIET)
         assert message.startswith("`sensitivity`: exact does not hold, since these tickets' predictors were")
         return
     settled = plan(tickets, PRIVATE, options, ledger, QUIET)
-    assert settled.draw.rule == ("paper" if provenance == "private" else "exact")
+    assert settled.settled.rule == ("paper" if provenance == "private" else "exact")
 
 
 # Refused, with nothing entered

@@ -31,7 +31,7 @@ from dpltm.training.evaluation import accuracy
 from dpltm.training.private_loop import PrivateLoop
 from dpltm.training.run import Run
 from dpltm.training.start import default_network, fresh, from_round, starting_point
-from dpltm.verbs.train import facts_of, plan, planned_statement, train_start
+from dpltm.verbs.train import facts_of, plan, planned_statement, settle, train_start
 from refusals import refused
 from stage_cases import (
     CLASSES,
@@ -526,7 +526,7 @@ def test_an_interrupted_training_stays_spent(monkeypatch, ledger):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpltm.verbs.train.Descent.run", stop)
+    monkeypatch.setattr("dpltm.training.release.Descent.run", stop)
     with pytest.raises(KeyboardInterrupt):
         trained(ledger=ledger, noise_multiplier=5.0)
     assert kinds(ledger) == ["NoisySgd"]
@@ -621,7 +621,7 @@ def released(monkeypatch):
     """The epsilon of every count that is released, in order."""
     found, inner = [], noise.two_sided_geometric
     monkeypatch.setattr(
-        "dpltm.verbs.train.two_sided_geometric", lambda *given: (found.append(given[1]), inner(*given))[1]
+        "dpltm.training.release.two_sided_geometric", lambda *given: (found.append(given[1]), inner(*given))[1]
     )
     return found
 
@@ -680,4 +680,4 @@ def test_a_training_goes_on_with_its_own_facts_alone(ledger):
 
 def plan_again(entry, options, ledger):
     start, services = from_round(ticket_set(), 2), Services()
-    return plan(start, records(0), options, ledger, ledger.book, services, known=entry)
+    return plan(settle(start, records(0), options, ledger, services), ledger.book, known=entry)

@@ -10,7 +10,7 @@ import pytest
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.setup import FeatureSources
+from dpltm.features.setup import FeatureSources, with_feature_map
 from dpltm.networks import ModelSpec
 from dpltm.options.data import FeatureOptions
 from dpltm.options.tickets import ImportOptions, TransferOptions
@@ -136,8 +136,18 @@ def test_of_others_it_is_said_and_entered() -> None:
     assert message.startswith("`provenance` is missing: t does not say what its masks and weights depend on")
 
 
+def test_public_records_of_a_map_are_declared_once_nothing_is_refused() -> None:
+    asked, ledger = FeatureOptions(features="unit", public="theirs", components=3), Ledger()
+    dataset = with_feature_map(images(), asked, FeatureSources(public=lambda _: images()))
+    assert refused(imported_set, BODY, dataset, None, ImportOptions(), ledger, file="t").startswith("`provenance`")
+    assert ledger.entries == ()
+    made = imported_set(BODY, dataset, None, ImportOptions(provenance="data-free"), ledger, file="t")
+    assert [entry.kind for entry in ledger.entries] == ["public"]
+    assert made.lineage.entries == made.feature_map.lineage.entries == ledger.entries
+
+
 def test_what_stands_in_front_of_an_imported_network() -> None:
-    sources = FeatureSources(ledger=Ledger())
+    sources = FeatureSources()
 
     def front(origin: Stated | None, features: str | None = None) -> tuple[Dataset, list[str]]:
         return front_of_import(images(), origin, FeatureOptions(features=features), sources, file="t")

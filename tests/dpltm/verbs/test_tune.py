@@ -220,7 +220,7 @@ def test_nothing_is_spent(scores):
 def projected(count: int) -> Any:
     """The records of seed 1 behind so many principal components of those of seed 2."""
     options = FeatureOptions(features="unit", public="public", components=count)
-    sources = FeatureSources(ledger=Ledger(), public=lambda _: records(2))
+    sources = FeatureSources(public=lambda _: records(2))
     return with_feature_map(records(1), options, sources)
 
 

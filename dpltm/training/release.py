@@ -1,0 +1,472 @@
+"""A training as a release: from the secret of its entry to the noisy sums, and to the network that comes of them.
+
+One entry pays for all of it: the mean of features, their second moments, the noisy steps, and counts of right answers on the
+records themselves. ``dpltm.verbs.train`` settles a :class:`Training`; ``dpltm.privacy.release.pay`` enters it, and draws.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from dpltm.audit.canaries import plant
+from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
+from dpltm.features.normalisation import release_mean
+from dpltm.gradients.choose import repeat_choices
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.account import Account, Planned
+from dpltm.privacy.accountants import certified_by
+from dpltm.privacy.entry import Entry, Lineage
+from dpltm.privacy.figures import figure, percent
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
+from dpltm.privacy.odometer import Odometer
+from dpltm.privacy.release import Secret
+from dpltm.privacy.statement import json_figure
+from dpltm.randomness.keyed_source import KeyedSource, ResumableSource, source_of
+from dpltm.randomness.noise import FastSource, two_sided_geometric
+from dpltm.records import Augmentation, Dataset, Split
+from dpltm.records.mapped import pieces
+from dpltm.records.units import ABSENT
+from dpltm.training import least_squares as head
+from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading, standing
+from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
+from dpltm.training.evaluation import accuracy, count_correct, root_mean_squared_error
+from dpltm.training.losses import cross_entropy, mean_cross_entropy, user_cross_entropy
+from dpltm.training.ranks import Ranks, in_turn, rows_digest
+from dpltm.training.start import StartingPoint, weights_id
+
+MEAN_ROWS = 1000
+"""Records at a time when their mean is taken."""
+
+CENTRE, SECOND, AUDIT = "centre", "second_moments", "audit/"
+"""Tensors of a checkpoint: the mean that features are centred at, and the second moments that steps divide by; those of
+canaries begin with the last."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All random numbers of a training that its guarantee rests on.
+
+    Attributes:
+        sampling: coins of who enters a step, and which chunk.
+        noise: of the centre, the moments and the steps.
+        evaluation: noise of counts on the private records.
+        audit: where coins of an audit begin; it never moves on.
+    """
+
+    sampling: ResumableSource
+    noise: ResumableSource
+    evaluation: ResumableSource
+    audit: ResumableSource | None = None
+
+    @classmethod
+    def begin(cls, secret: Secret, at: Checkpoint | None, noise: str = "secure", audited: bool = False) -> Sources:
+        """Return those of a release: from its key, or where a checkpoint left them, beside the kernels that were chosen.
+
+        Args:
+            secret: of the release.
+            at: the checkpoint to go on from.
+            noise: ``fast`` for noise of statistical quality.
+            audited: whether it has canaries.
+        """
+        if at is not None:
+            repeat_choices(at.state["choices"])
+            return cls(**{name: source_of(state) for name, state in at.state["sources"].items()})
+        noisy = FastSource.of(secret.child("noise")) if noise == "fast" else KeyedSource(secret.child("noise"))
+        return cls(
+            KeyedSource(secret.child("sampling")),
+            noisy,
+            KeyedSource(secret.child("evaluation")),
+            KeyedSource(secret.child("audit")) if audited else None,
+        )
+
+    @classmethod
+    def unused(cls, noise: str = "secure") -> Sources:
+        """Return some of which nothing is drawn: of a rank that is not the first, or of a rehearsal."""
+        return cls(KeyedSource(), FastSource.of(bytes(32)) if noise == "fast" else KeyedSource(), KeyedSource())
+
+    def state(self) -> dict[str, str]:
+        """Return their states by name; secret."""
+        return {name: source.state for name, source in vars(self).items() if source is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A training, settled: a release of ``dpltm.privacy.release``.
+
+    Its model is trained in place, so each is for one run.
+
+    Attributes:
+        options: as they were asked for.
+        start: network, weights, mask.
+        dataset: what is trained on.
+        config: its settings.
+        entry: what pays for all of it; a draft, or, of work that goes on, as it is on record.
+        lineage: of everything that it is made of.
+        account: what counts beside it.
+        notes: sentences for the statement.
+        facts: what the work is of, by name.
+        beside: drafts of what is declared before it is entered.
+        services: progress, and where features come from.
+        ranks: that share the work, of which this is rank 0; None for one process.
+        checkpoints: where the training is kept on the way.
+    """
+
+    options: TrainOptions
+    start: StartingPoint
+    dataset: Dataset
+    config: TrainingConfig
+    entry: Entry
+    lineage: Lineage
+    account: Account
+    notes: tuple[str, ...]
+    facts: Mapping[str, Any]
+    beside: tuple[Entry, ...]
+    services: Services
+    ranks: Ranks | None = None
+    checkpoints: Checkpoints = NOT_KEPT
+
+    @property
+    def mechanism(self) -> NoisySgd:
+        """Its noisy steps."""
+        (steps,) = self.entry.of(NoisySgd)
+        return cast(NoisySgd, steps)
+
+    @property
+    def before_steps(self) -> head.Before:
+        """What is released before them."""
+        return head.Before(*self.entry.of(GaussianRelease))
+
+    @property
+    def evaluations(self) -> tuple[Guarantee, ...]:
+        """Counts of right answers on the records, in the order in which they are made."""
+        return self.entry.of(Guarantee)
+
+    def centred_at(self, centre: torch.Tensor) -> Training:
+        """Return the same with features centred at a mean that was released."""
+        assert self.dataset.feature_map is not None
+        return replace(self, dataset=replace(self.dataset, feature_map=self.dataset.feature_map.centred_at(centre)))
+
+    def in_a_copy(self) -> Training:
+        """Return the same with a network of its own, to be trained in place."""
+        return replace(self, start=replace(self.start, model=copy.deepcopy(self.start.model)))
+
+    def rehearse(self) -> None:
+        """Refuse what cannot be trained: networks, losses, compilers and features are tried out, and nothing is drawn."""
+        prepare(replace(self.in_a_copy(), ranks=None), Sources.unused(self.options.noise))
+
+    def check(self) -> None:
+        """Refuse nothing more: all that can be refused was, as it was planned."""
+
+    def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
+        """Draw the centre of features, then their second moments, then the noisy steps; or go on from a checkpoint.
+
+        Yields once, at the end. Noise is added in ``NoisyGradients.backward``, which each step of ``Descent.run`` calls:
+        sample, filtered sum, noise.
+
+        Args:
+            secret: of the release.
+            at: the checkpoint to go on from.
+        """
+        options, ranks = self.options, self.ranks
+        training = replace(self, entry=secret.entry)  # which checkpoints name
+        sources = Sources.begin(secret, at, options.noise, options.audit is not None)
+        made = training.before_steps
+        if made.mean is not None:
+            training = training.centred_at(_released(at, CENTRE, lambda: _centre(training, sources)))
+        second = None
+        if made.second is not None:
+            release, dataset = made.second, training.dataset
+            second = _released(
+                at, SECOND, lambda: head.second_moments(release, dataset, training.services, sources.noise)
+            )
+        if ranks is not None:
+            _tell_settings(ranks, training)
+        drawn = Drawn(training, sources, second, in_turn(ranks, lambda: _descent(training, sources, second)))
+        if at is not None:
+            drawn.resume(at)
+        if ranks is not None:
+            ranks.tell({"step": drawn.descent.step, "ended": drawn.reached})
+            ranks.share(drawn.descent.state())
+        drawn.run()
+        yield drawn
+
+
+def _released(at: Checkpoint | None, name: str, draw: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """``CENTRE`` or ``SECOND``: drawn, or as it was before a checkpoint was taken."""
+    known = None if at is None else at.tensors.get(name)
+    return draw() if known is None else torch.from_numpy(np.array(known))
+
+
+def _centre(training: Training, sources: Sources) -> torch.Tensor:
+    """Release the mean of features."""
+    dataset, mean = training.dataset, training.before_steps.mean
+    assert dataset.feature_map is not None
+    assert mean is not None
+    rows = _means(network_inputs(dataset.train, dataset, training.services), dataset.train)
+    found = release_mean(rows, dataset.feature_map.features, dataset.records, mean.noise_std, sources.noise)
+    if head.is_least_squares(training.options):
+        return head.shrunk(found, mean.noise_std, dataset.records)
+    return found
+
+
+def _means(x: np.ndarray, split: Split) -> Iterator[torch.Tensor]:
+    """Features a record, ``(rows, features)``; of users the mean over what each gave, no longer than the longest."""
+    done = 0
+    for some in pieces(x, MEAN_ROWS):
+        rows, labels = torch.from_numpy(np.array(some)), torch.tensor(split.y[done : done + len(some)])
+        done += len(some)
+        if split.slots is None:
+            yield rows
+            continue
+        there = (labels != ABSENT).double()[..., None]
+        yield (rows.double() * there).sum(1) / there.sum(1).clamp_min(1)
+
+
+def _descent(training: Training, sources: Sources, second: torch.Tensor | None) -> Descent:
+    """Its steps before the first: those of the optimizer, or Newton's."""
+    gradients = prepare(training, sources)
+    if not head.is_least_squares(training.options):
+        return Descent(gradients)
+    return Descent(gradients, head.newton(training.start, training.dataset, training.before_steps.second, second))
+
+
+def prepare(training: Training, sources: Sources) -> NoisyGradients:
+    """Return the training before its first draw; refuse here what cannot be trained.
+
+    Args:
+        training: to prepare.
+        sources: its random numbers.
+    """
+    dataset, services = training.dataset, training.services
+    if dataset.test is not None and not training.evaluations:
+        network_inputs(dataset.test, dataset, services)  # features that cannot be had are missed now
+    if training.before_steps.mean is not None:
+        network_inputs(dataset.train, dataset, services)  # as they are, whatever copies are trained on
+    gradients = noisy_gradients(training, sources)
+    if sources.audit is not None:
+        coins = source_of(sources.audit.state)  # the same, however often this is called
+        plant(gradients, training.options.audit, training.mechanism.adjacency, coins)
+    return gradients
+
+
+def noisy_gradients(training: Training, sources: Sources) -> NoisyGradients:
+    """Return network, records, loss and random numbers of a training put together.
+
+    Args:
+        training: its parts.
+        sources: its random numbers; of several ranks, those of rank 0 count.
+    """
+    dataset, options, start = training.dataset, training.options, training.start
+    model, augment = start.model.to(options.device), cast(Augmentation, options.augment)
+    records = batched_records(dataset.train, dataset, training.services, options.device, augment)
+    loss = cross_entropy if augment == "none" else mean_cross_entropy
+    loss = user_cross_entropy if dataset.of_persons else loss
+    return NoisyGradients(
+        model,
+        start.mask,
+        loss,
+        records,
+        training.config,
+        sampling=sources.sampling,
+        noise=sources.noise,
+        ranks=training.ranks,
+    )
+
+
+@dataclass
+class Drawn:
+    """Where a training is.
+
+    Attributes:
+        training: with features as they are trained on, centred if they are.
+        sources: its random numbers.
+        second: moments that its steps divide by.
+        descent: its steps.
+        metrics: what was noted so far.
+        seconds: of work.
+    """
+
+    training: Training
+    sources: Sources
+    second: torch.Tensor | None
+    descent: Descent
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def reached(self) -> bool:
+        """Whether the last accuracy that was measured ends the training."""
+        goal = self.training.options.stop_at
+        last = self.metrics[-1]["accuracy"] if self.metrics else None
+        return goal is not None and last is not None and last >= goal
+
+    def run(self) -> None:
+        """Take the steps that are left."""
+        training, descent, mechanism = self.training, self.descent, self.training.mechanism
+        options, ranks = training.options, training.ranks
+        others = tuple(each for each in training.entry.mechanisms if each is not mechanism)
+        beside = Planned(training.account, training.entry.part, others)
+        odometer = Odometer(beside, mechanism, options.delta, certified_by(options.accountant))
+        score = self._score()
+        began, note, told = time.perf_counter() - self.seconds, "", ""
+
+        def measure(done: int) -> bool:
+            nonlocal note
+            if done in odometer.steps:
+                found = score(done == mechanism.steps)
+                self.metrics.append({"step": done, "epsilon": json_figure(odometer.after(done)), **found})
+                note = "" if found["accuracy"] is None else f", accuracy {percent(found['accuracy'])}"
+                note += f", rmse {float(found['rmse']):.4g}" if "rmse" in found else ""
+            return self.reached if ranks is None or options.stop_at is None else ranks.same(self.reached)
+
+        with training.services.progress.progress("training under DP", mechanism.steps) as step:
+            # the first step takes longer: kernels are timed in it, or compiled
+            step(descent.step, "taking the first step" if descent.step == 0 else "going on")
+
+            def between() -> None:
+                nonlocal told
+                self.seconds = time.perf_counter() - began
+                if training.checkpoints.offer(self._checkpoint, figures=note != told):
+                    told = note
+                step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")
+
+            if self.reached:
+                descent.end()
+            else:
+                descent.run(measure, between)
+        training.start.model.to("cpu")
+        self.seconds = time.perf_counter() - began
+
+    def _score(self) -> Callable[[bool], dict[str, Any]]:
+        """What measures accuracy at a checkpoint, and of ratings the error; its argument says whether it is the last.
+
+        On the private records it releases a noisy count, at every checkpoint or at the last alone: each with the noise that
+        the entry holds for it, and of no other. None of them is left where none is paid for. Those in ``metrics`` were made
+        before the training was interrupted.
+        """
+        training, dataset = self.training, self.training.dataset
+        model, paid = training.start.model, training.evaluations
+        opened = partial(inputs, dataset=dataset, services=training.services, device=training.options.device)
+        if paid:
+            x, y = opened(dataset.train)
+            left = iter(paid[len(self.metrics) if len(paid) > 1 else 0 :])
+
+            def release(last: bool) -> dict[str, Any]:
+                if not last and len(paid) == 1:
+                    return {"accuracy": None}
+                count = count_correct(model, x, y) + two_sided_geometric(self.sources.evaluation, next(left).epsilon)
+                return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
+
+            return release
+        if dataset.test is None:
+            return lambda _: {"accuracy": None}
+        test = opened(dataset.test)
+        if not dataset.rated:
+            return lambda _: {"accuracy": accuracy(model, *test)}
+        return lambda _: {
+            "accuracy": accuracy(model, *test),
+            "rmse": json_figure(root_mean_squared_error(model, *test)),
+        }
+
+    def _checkpoint(self) -> Checkpoint:
+        """Where it is, between two steps."""
+        training, descent = self.training, self.descent
+        feature_map = training.dataset.feature_map
+        centre = None if feature_map is None else feature_map.centre
+        state = standing(training.facts, training.entry, descent.step)
+        state |= {"metrics": self.metrics, "seconds": self.seconds, "sources": self.sources.state()}
+        tensors = {name: value.cpu().numpy() for name, value in descent.state().items()}
+        if training.before_steps.mean is not None and centre is not None:
+            tensors[CENTRE] = centre.numpy()
+        if self.second is not None:
+            tensors[SECOND] = self.second.numpy()
+        tensors |= {AUDIT + name: value for name, value in descent.gradients.canaries.state().items()}
+        return Checkpoint(f"step {descent.step} of {training.mechanism.steps}", state, tensors)
+
+    def resume(self, held: Checkpoint) -> None:
+        """Go to where a checkpoint was taken."""
+        with reading():
+            audit = {name: value for name, value in held.tensors.items() if name.startswith(AUDIT)}
+            tensors = {name: value for name, value in held.tensors.items() if name not in (CENTRE, SECOND, *audit)}
+            step = int(held.state["step"])
+            if not 0 <= step <= self.training.mechanism.steps:
+                raise ValueError(step)
+            self.descent.resume(step, {name: torch.from_numpy(value) for name, value in tensors.items()})
+            canaries = {name.removeprefix(AUDIT): value for name, value in audit.items()}
+            self.descent.gradients.canaries.resume(canaries)
+            self.metrics, self.seconds = [dict(line) for line in held.state["metrics"]], float(held.state["seconds"])
+
+
+# --- several ranks --------------------------------------------------------------------------------------------------
+# Rank 0 plans, pays, keeps checkpoints, measures and reports, as one process does. The others open the same records and the
+# same ticket, and hear the rest: noise, steps, step size, a released centre, and the state that a checkpoint goes on from.
+
+
+def settled_together(ranks: Ranks | None, settle: Callable[[], Training]) -> Training:
+    """Return a training that all ranks have settled alike, before anything is entered.
+
+    Args:
+        ranks: of the training; None for one process.
+        settle: gives that of this rank.
+
+    Raises:
+        DpltmError: what any of them refuses, or what they do not have in common.
+    """
+    if ranks is None:
+        return settle()
+    mine = ranks.together(settle)
+    start, dataset, config = mine.start, mine.dataset, mine.config
+    feature_map = dataset.feature_map
+    shown = {
+        "network": f"{start.spec.text} of {start.spec.features} features and {start.spec.classes} classes",
+        "filter": config.filtered,
+        "sampling rate": repr(config.sampling_rate),
+        "expected batch": repr(config.expected_batch),
+        "bounds": repr(dataset.bounds),
+        "features": "none" if feature_map is None else feature_map.uncentred.id,
+    }
+    private = {
+        "records of `dataset`": rows_digest(dataset.train.x, dataset.train.y),
+        "starting weights and mask": weights_id(start),
+    }
+    ranks.agree(shown, private)
+    return replace(mine, ranks=ranks)
+
+
+def _tell_settings(ranks: Ranks, training: Training) -> None:
+    """Tell the other ranks what was settled by the ledger, and what was released before the steps."""
+    feature_map = training.dataset.feature_map
+    centre = None if training.before_steps.mean is None or feature_map is None else feature_map.centre
+    ranks.tell({name: getattr(training.config, name) for name in ("steps", "noise_std", "lr")})
+    ranks.share({} if centre is None else {CENTRE: centre})
+
+
+def follow(ranks: Ranks, settle: Callable[[], Training]) -> None:
+    """Do the share of a rank that is not the first, and return when the last step is done.
+
+    Args:
+        ranks: of the training.
+        settle: as for :func:`settled_together`.
+
+    Raises:
+        DpltmError: what rank 0 raises as well, or what ended it.
+    """
+    mine = settled_together(ranks, settle)
+    mine = replace(mine, config=replace(mine.config, **ranks.tell()))
+    centre = ranks.share({}).get(CENTRE)
+    if centre is not None:
+        mine = mine.centred_at(centre)
+    sources = Sources.unused(mine.options.noise)
+    descent = ranks.in_turn(lambda: Descent(noisy_gradients(mine, sources)))
+    told = ranks.tell()
+    descent.resume(told["step"], ranks.share({}))
+    if not told["ended"]:
+        descent.run(None if mine.options.stop_at is None else lambda _: ranks.same(False))
