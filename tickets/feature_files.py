@@ -22,7 +22,7 @@ from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.features import Choice, NetworkRun, parse
 from dpltm.features.feature_map import CENTRE, FeatureMap, FrozenNetwork
 from dpltm.features.inputs import (
-    MemoryFeatures,
+    FeatureStore,
     as_copies,
     copies_in,
     feature_rows,
@@ -250,14 +250,8 @@ def read_map(folder: Path, where: Path, body: object) -> FeatureMap | None:
 TRIED = 8  # rows of a cache that are computed again, to see that it is what its name says
 
 
-class FeatureCache:
-    """The store of features (see :class:`dpltm.features.inputs.FeatureStore`) in the user's cache folder.
-
-    Where nothing can be written there, features are kept in memory for as long as this lives.
-    """
-
-    def __init__(self) -> None:
-        self._memory = MemoryFeatures()
+class FeatureCache(FeatureStore):
+    """A store of features in the user's cache folder; where nothing can be written there, in memory like any other."""
 
     def features(
         self,
@@ -292,7 +286,7 @@ class FeatureCache:
                     f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this"
                     " command; make room, or point XDG_CACHE_HOME elsewhere"
                 )
-                return self._memory.features(dataset, split, feature_map, augment, progress)
+                return super().features(dataset, split, feature_map, augment, progress)
             values = _opened(path, split, feature_map, augment)
         if values is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")

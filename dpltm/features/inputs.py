@@ -33,8 +33,11 @@ Inputs = Tensor | Rows
 """``(n, features)``, in memory or a batch at a time."""
 
 
-class FeatureStore(Protocol):
-    """Where features of records come from: computed, or kept from before."""
+class FeatureStore:
+    """Where features of records come from: computed once for a split and a map, and kept for as long as this lives."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str, Augmentation], tuple[Split, np.ndarray]] = {}
 
     def features(
         self,
@@ -53,24 +56,6 @@ class FeatureStore(Protocol):
             augment: copies of each record (see ``copies_of``).
             progress: told of them as they are computed, if they are.
         """
-        ...
-
-
-class MemoryFeatures:
-    """Features in memory: computed once for a split and a map, for as long as this lives."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, str, Augmentation], tuple[Split, np.ndarray]] = {}
-
-    def features(
-        self,
-        dataset: Dataset,
-        split: Split,
-        feature_map: FeatureMap,
-        augment: Augmentation = "none",
-        progress: Progress = SILENT,
-    ) -> np.ndarray:
-        """See :meth:`FeatureStore.features`."""
         key = (id(split), feature_map.id, augment)
         if key not in self._known:
             with progress.progress(features_title(dataset, split), len(split)) as step:
@@ -90,7 +75,7 @@ class Services:
     """Both of them; by default nobody watches, and features are computed in memory."""
 
     progress: Progress = SILENT
-    features: FeatureStore = field(default_factory=MemoryFeatures)
+    features: FeatureStore = field(default_factory=FeatureStore)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "progress", watched_by(self.progress))
@@ -102,7 +87,7 @@ def features_title(dataset: Dataset, split: Split) -> str:
 
 
 def feature_rows(
-    split: Split, feature_map: FeatureMap, augment: Augmentation, step: Callable[[int], None] | None = None
+    split: Split, feature_map: FeatureMap, augment: Augmentation, step: Callable[[int], None]
 ) -> Iterator[np.ndarray]:
     """Features of the records of a split some at a time, ``(rows, copies * features)`` float16, little-endian.
 
@@ -117,8 +102,7 @@ def feature_rows(
         rows = features_of_copies(x, split.y[done : done + len(x)], feature_map, augment)
         yield rows.half().numpy().astype("<f2", copy=False)
         done += len(x)
-        if step is not None:
-            step(done)
+        step(done)
 
 
 def copies_in(split: Split, augment: Augmentation) -> int:
@@ -140,22 +124,17 @@ def as_copies(values: np.ndarray, split: Split, augment: Augmentation, copies: i
 
 
 def features_of_copies(x: np.ndarray, y: np.ndarray, feature_map: FeatureMap, augment: Augmentation) -> Tensor:
-    """Features of records as stored, those of all copies of a record, or slots of a user, in one row.
+    """Features ``(n, copies * features)``, float32, of all copies of a record, or slots of a user, in one row.
 
     Args:
         x: records as stored, ``(n, ...)``.
         y: their labels, which tell the empty slots of users; features of those are zeros.
         feature_map: of ``features`` numbers a copy.
         augment: copies of each record.
-
-    Returns:
-        ``(n, copies * features)`` float32.
     """
     if y.ndim == 1:
-        copies = copies_of(x, augment)
-        return feature_map(copies.reshape(-1, *x.shape[1:])).view(len(x), -1)
-    there = y != ABSENT
-    features = torch.zeros(*y.shape, feature_map.features)
+        return feature_map(copies_of(x, augment).reshape(-1, *x.shape[1:])).view(len(x), -1)
+    features, there = torch.zeros(*y.shape, feature_map.features), y != ABSENT
     features[torch.from_numpy(there)] = feature_map(x[there])
     return features.flatten(1)
 

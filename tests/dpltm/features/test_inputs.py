@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.inputs import MemoryFeatures, Services
+from dpltm.features.inputs import FeatureStore, Services
 from dpltm.records import copies_of, from_arrays
 from dpltm.tickets.feature_files import FeatureCache
 
@@ -24,7 +24,7 @@ def test_values_that_are_computed_once(dataset, monkeypatch):
     rows: list[int] = []
     plain = FeatureMap.__call__
     monkeypatch.setattr(FeatureMap, "__call__", lambda self, x: (rows.append(len(x)), plain(self, x))[1])
-    store = MemoryFeatures()
+    store = FeatureStore()
     values = store.features(dataset, dataset.train, MAP)
     assert (values.dtype, values.shape) == (np.float16, (1100, 8))
     assert np.array_equal(values, plain(MAP, dataset.train.x).half().numpy())
