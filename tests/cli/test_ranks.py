@@ -49,6 +49,16 @@ def test_the_run_is_the_same_whatever_the_number_of_ranks(ranked: Ranked, entrie
 
 
 @pytest.mark.usefixtures("place")
+def test_ranks_agree_once_where_a_test_split_is_declared_on_the_way(ranked: Ranked, entries):
+    """The declaration moves the ledger's head, so the training is planned again."""
+    ranked.run(1, "rank_work:save_records", "d.npz", 0)
+    command = ("train", "--dense", "--dataset", "d.npz", "--model", "mlp:8", "--classes", "10", "--bounds", "0,16")
+    command = (*command, "--test", "0.2", "--epsilon", "2", "--steps", "3", "--ledger", "l.jsonl", "--out", "r")
+    assert [(rank.value, rank.err) for rank in ranked.run(2, WORK, command)] == [(0, ""), (0, "")]
+    assert [entry["kind"] for entry in entries("l.jsonl")] == ["excluded", "release"]
+
+
+@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(("rank", "number"), [(1, signal.SIGKILL), (0, signal.SIGTERM)])
 def test_a_rank_that_ends_in_mid_run_ends_all_and_the_same_command_goes_on(ranked: Ranked, entries, rank, number):
     """With other keys than at first, so that equal weights can only come from the checkpoint."""
