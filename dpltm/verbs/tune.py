@@ -360,7 +360,7 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     }
     if held is not None:
         check_same(held.state["of"], facts)
-    plan = replace(plan, lineage=plan.lineage | plan.ledger.declare_once(*plan.beside))
+    plan = replace(plan, lineage=plan.ledger.declare_once(*plan.beside) | plan.lineage)
     key = (
         keyed_source.fresh_key() if held is None else bytes.fromhex(held.state["key"])
     )  # of the training that comes next
