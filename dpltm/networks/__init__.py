@@ -221,5 +221,26 @@ def check_tables(spec: ModelSpec, dataset: Dataset, network: str, remedy: str = 
         raise InputError(f"{network} takes {takes}, but records of {dataset.name} hold {hold}; {remedy}")
 
 
+def check_takes(spec: ModelSpec, dataset: Dataset, whose: str, fix: str = "", like: str = "its own") -> None:
+    """Raises InputError unless a network takes these records.
+
+    Args:
+        spec: the network.
+        dataset: the records, behind their map.
+        whose: what the message calls the run or set that it is of.
+        fix: what else may be done about it.
+        like: the records that it takes.
+    """
+    for verb, what, mine, theirs, same in (
+        ("takes", "features", spec.features, dataset.features, "of the same shape"),
+        ("has", "classes", spec.classes, dataset.classes, "with the same classes"),
+    ):
+        if mine != theirs:
+            raise InputError(
+                f"{whose}: its network {verb} {mine} {what}, but {dataset.name} has {theirs}; use records {same}{fix}"
+            )
+    check_tables(spec, dataset, f"{whose}: its network", f"use records like {like}")
+
+
 def _contents(tables: tuple[int, ...]) -> str:
     return f"positions in tables of {' and '.join(f'{size:,}' for size in tables)}" if tables else "quantities"

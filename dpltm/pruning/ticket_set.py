@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError
 from dpltm.features.setup import take_over_map
-from dpltm.networks import check_tables
+from dpltm.networks import check_takes
 from dpltm.networks.content import content_id, pack
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Lineage
@@ -147,18 +147,7 @@ class TicketSet:
             InputError: the map, or the network behind it, does not take them.
         """
         dataset = take_over_map(dataset, self.feature_map, None, self.label)
-        spec = self.body.spec
-        for what, mine, theirs, like in (
-            ("features", spec.features, dataset.features, "of the same shape"),
-            ("classes", spec.classes, dataset.classes, "with the same classes"),
-        ):
-            if mine != theirs:
-                verb = "takes" if what == "features" else "has"
-                raise InputError(
-                    f"{self.label}: its network {verb} {mine} {what}, but {dataset.name} has {theirs}; use records {like},"
-                    " or carry it over with dpltm tickets transfer"
-                )
-        check_tables(spec, dataset, f"{self.label}: its network")
+        check_takes(self.body.spec, dataset, self.label, ", or carry it over with dpltm tickets transfer")
         return dataset
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs
 from dpltm.features.setup import take_over_map
-from dpltm.networks import check_tables
+from dpltm.networks import check_takes
 from dpltm.privacy.account import check_declared
 from dpltm.privacy.guards import met
 from dpltm.privacy.ledger import Ledger, of_process
@@ -55,7 +55,12 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
     dataset = take_over_map(dataset, run.feature_map, None, run.label)
     if run.config.get("of_persons") and dataset.rated and not dataset.of_persons:
         dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
-    _check_fits(run, dataset)
+    if dataset.test is None:
+        raise InputError(
+            f"`dataset`: {dataset.name} has no test split; name a file with one by `test`, or the part that"
+            " the training held out, such as `test` 0.2"
+        )
+    check_takes(run.spec, dataset, run.label, like="those that it was trained on")
     if dataset.bounds != run.bounds:
         raise InputError(
             f"`bounds`: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
@@ -92,23 +97,3 @@ def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services:
     ledger.exclude(dataset)
     rmse = root_mean_squared_error(run.model, x, y) if dataset.rated else None
     return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y), rmse, notes)
-
-
-def _check_fits(run: Run, dataset: Dataset) -> None:
-    """Raises InputError unless there are test records that the network takes."""
-    if dataset.test is None:
-        raise InputError(
-            f"`dataset`: {dataset.name} has no test split; name a file with one by `test`, or the part that"
-            " the training held out, such as `test` 0.2"
-        )
-    if dataset.features != run.config["features"]:
-        raise InputError(
-            f"{run.label}: its network takes {run.config['features']} features, but {dataset.name} has {dataset.features};"
-            " use records of the same shape"
-        )
-    if dataset.classes != run.config["classes"]:
-        raise InputError(
-            f"{run.label}: its network has {run.config['classes']} classes, but {dataset.name} has {dataset.classes}; use"
-            " records with the same classes"
-        )
-    check_tables(run.spec, dataset, f"{run.label}: its network", "use records like those that it was trained on")
