@@ -133,12 +133,7 @@ def settings(options: TuneOptions) -> list[Setting]:
     largest = max(lists["batch_size"])
     if options.for_records is not None and largest > options.for_records:
         raise InputError(f"`batch_size`: {largest:g} is more than the {options.for_records} private records")
-    combinations = itertools.product(*lists.values())
-    return [
-        Setting(None, lr, clip_norm, epochs, size, count)
-        for lr, clip_norm, epochs, size in combinations
-        for count in counts
-    ]
+    return [Setting(None, *values, count) for *values, count in itertools.product(*lists.values(), counts)]
 
 
 def to_try(options: TuneOptions, tickets: TicketSet | None) -> list[Setting]:
@@ -324,10 +319,9 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
     check_choices(options)
     tickets = None if isinstance(target, str) else target
     check_for_records(options)
-    settings(options)
+    tried = to_try(options, tickets)
     if tickets is not None:
         dataset = tickets.takes(dataset)
-    tried = to_try(options, tickets)
     counts = {setting.components for setting in tried}
     fronts = {count: front_of(target, dataset, count) for count in sorted(counts, key=lambda count: count or 0)}
     trainings = tuple((setting, _private_training(options, setting)) for setting in tried)
