@@ -16,7 +16,7 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
-from dpltm.options.transfer import TransferOptions
+from dpltm.options.tickets import TransferOptions
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, Selection, Unprotected
