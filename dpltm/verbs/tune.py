@@ -133,7 +133,8 @@ def settings(options: TuneOptions) -> list[Setting]:
     largest = max(lists["batch_size"])
     if options.for_records is not None and largest > options.for_records:
         raise InputError(f"`batch_size`: {largest:g} is more than the {options.for_records} private records")
-    return [Setting(None, *values, count) for *values, count in itertools.product(*lists.values(), counts)]
+    tried = itertools.product(*lists.values())
+    return [Setting(None, lr, norm, epochs, size, count) for lr, norm, epochs, size in tried for count in counts]
 
 
 def to_try(options: TuneOptions, tickets: TicketSet | None) -> list[Setting]:
