@@ -30,9 +30,9 @@ from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.pruning.ticket_set import PROVENANCES, ProvenanceKind, TicketSet, check_provenance
 from dpltm.tickets.card import sources
 from dpltm.tickets.feature_files import Front
-from dpltm.tickets.files import MAX_JSON, check_free, new_file, new_folder, read_bytes
+from dpltm.tickets.files import MAX_JSON, check_free, new_file, new_folder, read_bytes, read_header
 from dpltm.tickets.store import problems
-from dpltm.tickets.tensors import read_header, read_tensors, write_tensors
+from dpltm.tickets.tensors import read_tensors, write_tensors
 from dpltm.tickets.ticket_set import (
     MAX_SET,
     check_text,

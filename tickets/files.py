@@ -302,6 +302,26 @@ def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, fi
         os.close(descriptor)
 
 
+def read_header(path: Path, most: int) -> dict[str, Any]:
+    """What a safetensors file says of its tensors, by name, and its ``__metadata__``; only its form is checked.
+
+    Raises:
+        ArtifactError: it cannot be read, is no such file, or holds more than ``most`` bytes of tensors.
+    """
+    data = read_bytes(path, most + MAX_JSON, 8, first=8 + MAX_JSON)
+    size = int.from_bytes(data[:8], "little")
+    try:
+        if size > min(len(data) - 8, MAX_JSON):
+            raise ValueError("longer than the file")
+        header = json.loads(data[8 : 8 + size])
+        metadata = header.get("__metadata__", {})
+        if not all(isinstance(value, str) for value in metadata.values()):
+            raise ValueError("metadata that is no text")
+    except (ValueError, RecursionError, AttributeError):
+        raise ArtifactError(f"{path}: not a valid safetensors file") from None
+    return header
+
+
 def digest_of(body: Mapping[str, Any]) -> str:
     """SHA-256 (hex) of all keys but ``digest``, as JSON with sorted keys and no blanks (``docs/formats.md``)."""
     rest = {key: value for key, value in body.items() if key != "digest"}

@@ -38,8 +38,7 @@ from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
 from dpltm.records.catalogue import catalogue
 from dpltm.records.files import SUFFIXES
 from dpltm.records.ratings import SUFFIX
-from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, sync
-from dpltm.tickets.tensors import read_header
+from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, read_header, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 5
 RECORD_FORMAT, RECORD_SCHEMA = "dpltm-ledgers", 1

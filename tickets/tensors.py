@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +17,7 @@ from torch import Tensor
 from dpltm.errors import ArtifactError
 from dpltm.networks.content import pack
 from dpltm.networks.masks import Mask
-from dpltm.tickets.files import MAX_JSON, read_bytes
+from dpltm.tickets.files import read_bytes
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -44,26 +42,6 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[
     except (SafetensorError, OSError) as error:
         why = _SAID_BY_SAFETENSORS.sub("", str(error))
         raise ArtifactError(f"{path}: cannot be written: {why}; make room, or choose another place") from None
-
-
-def read_header(path: Path, most: int) -> dict[str, Any]:
-    """What a safetensors file says of its tensors, by name, and its ``__metadata__``; only its form is checked.
-
-    Raises:
-        ArtifactError: it cannot be read, is no such file, or holds more than ``most`` bytes of tensors.
-    """
-    data = read_bytes(path, most + MAX_JSON, 8, first=8 + MAX_JSON)
-    size = int.from_bytes(data[:8], "little")
-    try:
-        if size > min(len(data) - 8, MAX_JSON):
-            raise ValueError("longer than the file")
-        header = json.loads(data[8 : 8 + size])
-        metadata = header.get("__metadata__", {})
-        if not all(isinstance(value, str) for value in metadata.values()):
-            raise ValueError("metadata that is no text")
-    except (ValueError, RecursionError, AttributeError):
-        raise ArtifactError(f"{path}: not a valid safetensors file") from None
-    return header
 
 
 def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> dict[str, np.ndarray]:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from dpltm.tickets.tensors import read_header, read_masks, read_tensors, write_tensors
+from dpltm.tickets.files import read_header
+from dpltm.tickets.tensors import read_masks, read_tensors, write_tensors
 from refusals import told
 
 SHAPES = {"a": (2, 3), "b": (5,)}
