@@ -25,11 +25,13 @@ import numpy as np
 
 import neighbours
 from dpltm.cli import main
+from dpltm.filters import Filter
 from dpltm.gradients.probe import Probe
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import Resolution
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, Mechanism, NoisySgd, PrivateSearch, Selection
+from dpltm.training import descent
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
@@ -122,6 +124,20 @@ def _try_once(self: Probe) -> None:
 
 
 _check_apart = Probe.check_apart
+
+
+def _bound_once(check: Callable[[Filter], None]) -> Callable[[Filter], None]:
+    """Tries each filter once, for the same reason."""
+
+    def tried(filter: Filter) -> None:
+        if (check, filter) not in _bounded:
+            check(filter)
+            _bounded.add((check, filter))
+
+    return tried
+
+
+_bounded: set[tuple[Callable[[Filter], None], Filter]] = set()
 
 Command = tuple[str, ...]
 
@@ -276,6 +292,7 @@ def _environment(home: Path) -> Iterator[None]:
         mock.patch.object(os, "fsync", return_value=None),  # nobody cuts the power here
         mock.patch.object(pld, "_compose", _composed),
         mock.patch.object(Probe, "check_apart", _try_once),
+        mock.patch.object(descent, "check_filter_bound", _bound_once(descent.check_filter_bound)),
     ):
         yield
 
