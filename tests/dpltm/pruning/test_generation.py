@@ -216,6 +216,10 @@ def test_batches_go_through_shuffled_epochs_and_leave_a_short_rest_out():
     assert {record for epoch in seen for record in epoch} == set(range(10))
 
 
+def test_no_weight_is_shown(tickets):
+    assert "tensor(" not in repr(tickets)
+
+
 def test_progress_ends_at_all_steps_of_all_rounds():
     seen: list[tuple[int, int]] = []
     made(LATE, progress=lambda done, total: seen.append((done, total)))
