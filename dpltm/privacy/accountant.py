@@ -143,15 +143,21 @@ def by_moments(composition: Composition, delta: float, _: Resolution) -> float:
     return renyi.best_epsilon(_divergence(composition), remaining, renyi.classical_epsilon)
 
 
-def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
-    """Epsilon of a Renyi filter, which also holds for mechanisms that were chosen after looking at answers.
+FILTER_ORDERS = ((1.0, 1 / 4), (1 / 12, 1 / 16), (1 / 4, 1 / 16), (4.0, 1 / 16), (16.0, 1 / 16))
+"""Of a Renyi filter: (order - 1) / ln(1 / delta), and the part of delta that goes to it. The first is about the best one for
+Gaussians that come to an epsilon of 1 to 2; the next two are for less noise, the last two for more."""
 
-    Whatever way the answers take, let the divergences of its mechanisms at one order, fixed beforehand, add up to at most R,
-    and the chances that their guarantees fail to at most half of ``delta``: then so it is for all of it together (Feldman,
-    Zrnic 2021; Lecuyer 2021). So the largest figure over all ways that could have been taken holds; that of the
-    way that was taken is the one which a filter with a limit of that size would have let through. Order and halves are
-    functions of delta alone, since no release may move them: the order 1 + ln(1 / delta) is about the best one for Gaussians
-    that come to an epsilon of 1 to 2.
+
+def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
+    """Epsilon of Renyi filters, which also holds for mechanisms that were chosen after looking at answers.
+
+    Whatever way the answers take, let the divergences of its mechanisms at some order a of a few, fixed beforehand, add up to
+    at most R_a, and the chances that their guarantees fail to at most half of ``delta``. All of it together, cut off where it
+    passes R_a, has divergence R_a at most (Feldman, Zrnic 2021; Lecuyer 2021), so it is (epsilon, delta_a)-DP for the epsilon
+    that all R_a are chosen by. A way is that of an order which it never passes; summed over these, delta is the sum of all
+    delta_a. So the largest figure over all ways that could have been taken holds; that of the way that was taken is the one
+    which filters with a limit of that size would have let through. Orders and parts are functions of delta alone, since no
+    release may move them.
 
     Args:
         mechanisms: what ran on the same records, in any order.
@@ -166,8 +172,11 @@ def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
         return math.inf
     if composition.empty:
         return composition.plain
-    order = 1 - math.log(delta)
-    return composition.plain + max(0.0, renyi.modern_epsilon(_divergence(composition)(order), order, delta / 2))
+    divergence, figures = _divergence(composition), list[float]()
+    for times, part in FILTER_ORDERS:
+        order = 1 - times * math.log(delta)
+        figures.append(renyi.modern_epsilon(divergence(order), order, part * delta))
+    return composition.plain + max(0.0, min(figures))
 
 
 def _divergence(composition: Composition) -> renyi.Divergence:
