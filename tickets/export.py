@@ -32,7 +32,7 @@ from dpltm.tickets.card import sources
 from dpltm.tickets.feature_files import Front
 from dpltm.tickets.files import MAX_JSON, check_free, new_file, new_folder, read_bytes, read_header
 from dpltm.tickets.store import problems
-from dpltm.tickets.tensors import read_tensors, write_tensors
+from dpltm.tickets.tensors import read_any, write_tensors
 from dpltm.tickets.ticket_set import (
     MAX_SET,
     check_text,
@@ -298,7 +298,8 @@ def read_origin(path: Path, spec: ModelSpec | None = None) -> Origin | None:
 def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
     """The set of the dense network and the ticket in a state dict of ``torch.nn.utils.prune``, stored as safetensors.
 
-    Weights may be there with their masks (``NAME_orig``, ``NAME_mask``) or, if they were not pruned, by their names.
+    Weights may be there with their masks (``NAME_orig``, ``NAME_mask``) or by their names: zeros among those count as
+    pruned, since ``prune.remove`` leaves them and nothing else does. Any precision is taken, and kept as float32.
 
     Raises:
         ArtifactError: not such a file, or of another network.
@@ -308,9 +309,7 @@ def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
     shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in spec.shapes().items():
         shapes |= {name + _ORIG: shape, name + _MASK: shape} if name + _MASK in stored else {name: shape}
-    tensors = {
-        name: torch.from_numpy(value) for name, value in read_tensors(path, shapes, "float32", MAX_METADATA).items()
-    }
+    tensors = {name: value.float() for name, value in read_any(path, shapes, MAX_METADATA).items()}
     values = {name: tensors[name if name in tensors else name + _ORIG] for name in spec.shapes()}
     dense = Mask({name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()})
     live = dict(dense.items())
@@ -323,10 +322,12 @@ def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
             if not bool(((mask == 0) | (mask == 1)).all()):
                 raise InputError(f"{path}: {name}{_MASK} holds values other than 0 and 1; it is no mask")
             live[name] = mask == 1
+        elif value.ndim >= 2:
+            live[name] = value != 0
     pruned = Mask(live)
     pruned.check_alive(str(path))
     if pruned.density == 1:
-        raise InputError(f"{path}: its masks prune nothing")
+        raise InputError(f"{path}: its masks prune nothing, and no weight is zero")
     return Tickets(spec, values, (Ticket(0, dense, None, None), Ticket(1, pruned, None, None)))
 
 

@@ -471,7 +471,7 @@ def read_section(path: Path, name: str) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file."""
     try:
-        return tomllib.loads(read_bytes(path, MAX_JSON, links=True).decode("utf-8"))
+        return tomllib.loads(read_bytes(path, MAX_JSON, links=True).decode("utf-8-sig"))
     except ArtifactError as error:
         raise InputError(f"`config` {error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

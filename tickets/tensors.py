@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save_file
+from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from dpltm.errors import ArtifactError
@@ -64,13 +65,30 @@ def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> d
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
         raise ArtifactError(f"{path}: not a valid safetensors file") from None
     actual = {name: (value.shape, value.dtype.name) for name, value in tensors.items()}
-    wanted = {name: (tuple(shape), dtype) for name, shape in shapes.items()}
+    _check_same(path, actual, {name: (tuple(shape), dtype) for name, shape in shapes.items()})
+    return {name: tensors[name] for name in shapes}
+
+
+def read_any(path: Path, shapes: Shapes, metadata: int = 0) -> dict[str, Tensor]:
+    """The tensors of somebody else's safetensors file, which must be exactly those of ``shapes``, of any dtype.
+
+    Arguments and errors as :func:`read_tensors`.
+    """
+    most = 8 * sum(math.prod(shape) for shape in shapes.values())
+    try:
+        tensors = load_tensors(read_bytes(path, most + _HEADER * (len(shapes) + 1) + metadata))
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
+        raise ArtifactError(f"{path}: not a valid safetensors file") from None
+    _check_same(path, {name: tuple(value.shape) for name, value in tensors.items()}, dict(shapes))
+    return tensors
+
+
+def _check_same(path: Path, actual: Mapping[str, object], wanted: Mapping[str, object]) -> None:
     if actual != wanted:
         wrong = next(name for name in sorted({*actual, *wanted}) if actual.get(name) != wanted.get(name))
         raise ArtifactError(
             f"{path}: tensor {wrong!r:.80}: found {actual.get(wrong, 'none')!s:.80}, expected {wanted.get(wrong, 'none')}"
         )
-    return {name: tensors[name] for name in shapes}
 
 
 def unpack(packed: np.ndarray, shape: tuple[int, ...], path: Path, name: str) -> Tensor:

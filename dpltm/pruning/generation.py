@@ -250,13 +250,10 @@ class Rounds:
         with dropping(self._model, self._dropout, self._left_out):
             train_plain(self._model, self._mask, self._x, self._y, self._batches, steps - already, config.lr, report)
         self._passed = 0
+        check_trained(weights_of(self._model))
 
     def _rewind_to_here(self) -> None:
         self.theta0, self._rewound = weights_of(self._model), True
-        if not all(bool(value.isfinite().all()) for value in self.theta0.values()):
-            raise InputError(
-                f"`lr`: training diverged within the {self._config.rewind} steps of `rewind`; take a smaller one"
-            )
 
     def _prune(self) -> None:
         """The next mask, over theta0."""
@@ -268,6 +265,12 @@ class Rounds:
         self._mask = prune(given)
         self._model.load_state_dict(self.theta0)
         self._mask.apply(self._model)
+
+
+def check_trained(weights: Mapping[str, Tensor]) -> None:
+    """Raise InputError for weights that a training made infinite: their magnitudes order nothing."""
+    if not all(bool(value.isfinite().all()) for value in weights.values()):
+        raise InputError("`lr`: the training diverged: weights are not finite any more; take a smaller one")
 
 
 @dataclass(frozen=True)
@@ -385,6 +388,7 @@ def prune_once(
     Returns:
         Tickets whose predictors are the trained weights under each mask.
     """
+    check_trained(trained)
     model = build(spec)
     model.load_state_dict(dict(trained))
     return _pruned_in_turn(spec, theta0, model, config, predictors=True)

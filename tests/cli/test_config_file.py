@@ -36,6 +36,12 @@ def test_lists_stand_for_numbers_with_commas(cli, config):
     assert body["tickets"][1]["density"] == (512 / 2 + 80 * 3 / 4) / 592
 
 
+def test_a_mark_of_byte_order_in_front_is_passed_over(cli, config):
+    config("\ufeffsteps = 7\n")
+    body = cli(*TRAIN, *PRIVATE, "--noise-multiplier", "3", "--dry-run", "--json").json
+    assert body["steps"] == 7
+
+
 @pytest.mark.parametrize(
     ("text", "culprit"),
     [

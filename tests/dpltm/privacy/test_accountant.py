@@ -358,7 +358,7 @@ NO_NUMBER = (0.0, -1.0, math.nan, math.inf)
         (
             training(3, 1.0),
             {
-                "sampling_rate": (0.0, -0.1, 1.1, math.nan),
+                "sampling_rate": (0.0, -0.1, 1.1, 1e-300, math.nan),
                 "steps": (0, -1, 3.0, True, 10**12),
                 "noise_multiplier": NO_NUMBER[1:],
                 "sensitivity": NO_NUMBER,

@@ -260,10 +260,13 @@ def test_bad_configurations(field, value):
     assert refused(replace, CONFIG, **{field: value}).startswith(f"`{field}`: ")
 
 
-def test_late_rewinding_into_a_training_that_diverged():
-    assert refused(made, replace(CONFIG, lr=1e30, rewind=20)) == (
-        "`lr`: training diverged within the 20 steps of `rewind`; take a smaller one"
-    )
+@pytest.mark.parametrize("rewind", [0, 20])
+def test_a_training_that_diverged_gives_no_tickets(rewind):
+    """Magnitudes that are no numbers order nothing."""
+    assert refused(made, replace(CONFIG, lr=1e30, rewind=rewind)).startswith("`lr`: the training diverged")
+    theta0 = dict(build(SPEC, CONFIG.seed).named_parameters())
+    trained = {name: value.detach() * math.inf for name, value in theta0.items()}
+    assert refused(prune_once, SPEC, theta0, trained, CONFIG).startswith("`lr`: the training diverged")
 
 
 # --- without data ---
