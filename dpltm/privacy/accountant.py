@@ -154,10 +154,10 @@ def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
     Whatever way the answers take, let the divergences of its mechanisms at some order a of a few, fixed beforehand, add up
     to at most R_a, and the chances that their guarantees fail to at most half of ``delta``. All of it together, cut off
     where it passes R_a, has divergence R_a at most (Feldman, Zrnic 2021; Lecuyer 2021), so it is (epsilon, delta_a)-DP for
-    the epsilon that all R_a are chosen by. A way is that of an order which it never passes; summed over these, delta is the sum of all
-    delta_a. So the largest figure over all ways that could have been taken holds; that of the way that was taken is the one
-    which filters with a limit of that size would have let through. Orders and parts are functions of delta alone, since no
-    release may move them.
+    the epsilon that all R_a are chosen by. A way is that of an order which it never passes; summed over these, delta is the
+    sum of all delta_a. So the largest figure over all ways that could have been taken holds; that of the way that was taken
+    is the one which filters with a limit of that size would have let through. Orders and parts are functions of delta
+    alone, since no release may move them.
 
     Args:
         mechanisms: what ran on the same records, in any order.
