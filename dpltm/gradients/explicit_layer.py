@@ -91,7 +91,7 @@ class ExplicitLayer(ExplicitGradients):
         self._values = self._space.rows("values", records, sum(self.sizes), self._dtype, self._kind.device)
         filled = dict.fromkeys(self.names, 0)
         for name, index, first, gradient in parts:
-            flat = gradient.flatten(1)
+            flat = gradient.reshape(len(gradient), -1)  # of one number a record, too
             if index is not None:
                 flat = flat.index_select(1, index)
             place = self._values[first : first + len(flat), self._columns[name]]

@@ -306,6 +306,17 @@ class Scaled(nn.Linear):
         return 3 * super().forward(x) * self.weight.sum()
 
 
+class Gate(nn.Module):
+    """A parameter of no dimension, as a temperature or the gate of ReZero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.scale * torch.tanh(x)
+
+
 def again(module: nn.Module) -> nn.Module:
     """One module called several times, on two rows a record at first and on one later."""
     return Applied(
@@ -408,6 +419,8 @@ NETWORKS = {
     "shuffled": (shuffled, (3,), [["late.weight", "late.bias", "again.bias"], ["first.weight", "first.bias"]]),
     "frozen table": (frozen_table, 3, None),
     "unused": (spare, (3,), None),
+    "one number": (lambda: nn.Sequential(nn.Linear(3, 4), Gate(), nn.Linear(4, 2)), (3,), None),
+    "one number alone": (Gate, (3,), None),
     "residual in place": (residual, (2, 2, 2), None),
     "overwritten table": (
         lambda: nn.Sequential(nn.Embedding(5, 3, padding_idx=2), nn.ReLU(inplace=True), nn.Linear(3, 2)),
