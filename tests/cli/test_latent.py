@@ -101,18 +101,6 @@ def test_nothing_is_said_that_depends_on_the_records(cli):
     assert said[0] == said[1]
 
 
-def test_places_of_a_published_file_may_be_a_part(cli, entries):
-    """A published file fixes who stands where; of a file of the owner's nothing does (test_refusals.py)."""
-    draw = np.random.default_rng(0)
-    x, y = draw.integers(0, 255, (200, 8, 8)).astype(np.uint8), np.arange(200) % 10
-    np.savez("noise.npz", x_train=x, y_train=y)
-    assert cli(f"{SCHEME} 5 --public noise.npz --out t").code == 0
-    digits = "latent encode t --dataset digits --bounds 0,255 --out m --subset 0:100 --json"
-    assert cli(digits).json["records"] == len(read("m")[1]) == 100
-    (entry,) = entries("digits.ledger.jsonl")
-    assert [entry["part"][key] for key in ("cut", "start", "stop")] == ["place", 0, 100]
-
-
 @pytest.mark.parametrize(("error", "code"), [(OSError(28, "No space left on device"), 2), (KeyboardInterrupt(), 130)])
 def test_what_was_entered_stays_if_encoding_fails(cli, tree, entries, monkeypatch, error, code):
     whole = Scheme.messages

@@ -101,21 +101,6 @@ def test_whoever_uses_it_pays_for_it(cli, entries, ledger):
     assert found["id"] in Path("r/lineage.json").read_text()
 
 
-def test_tickets_carry_it(cli):
-    """By its bounds: also to a schema without it. Other chains are in test_releases_behind.py."""
-    assert cli(f"{FIND} 1").code == 0
-    (found,) = read_schema(Path("f.toml")).lineage.entries
-    table("public.csv", 200, 5)
-    tiny = "--model mlp:4 --rounds 2 --iterations 9 --batch-size 20 --provenance public --criterion inputs"
-    assert cli(f"generate --dataset public.csv --schema f.toml {tiny} --out t").code == 0
-    assert found.id in Path("t/lineage.json").read_text(), "the masks go by bounds of private records"
-    Path("mine.toml").write_text(re.sub("(?m)^lineage = .*\n", "", Path("f.toml").read_text()))
-    assert not read_schema(Path("mine.toml")).lineage
-    mine = "--dataset d.csv --schema mine.toml --steps 5 --batch-size 60 --records 600 --epsilon 4"
-    assert cli(f"train t@1 {mine} --ledger t.jsonl --out t.run").code == 0
-    assert found.id in Path("t.run/lineage.json").read_text()
-
-
 def test_one_row_of_each_person(cli, entries):
     whose = "--unit-column who --records 200 --json"
     body = cli(f"{FIND} 4 {whose}").json
