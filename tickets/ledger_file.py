@@ -381,7 +381,8 @@ def _rows(marks: Mapping[Id, Marks]) -> bytes:
         for name in ("rows", "persons", "whose")
         if (value := getattr(each, name)) is not None
     }
-    return save(arrays, {"format": ROWS_FORMAT, **{id: each.unit for id, each in marks.items()}})
+    units = json.dumps({id: each.unit for id, each in marks.items()})
+    return save(arrays, {ROWS_FORMAT: units})  # one key: several would be written in any order
 
 
 @lru_cache(maxsize=8)
@@ -389,11 +390,12 @@ def _read_rows(path: Path, _stamp: tuple[int, int, int]) -> Mapping[Id, Marks]:
     said = read_header(path, MAX_LEDGER).get("__metadata__", {})
     found = dict[Id, dict[str, Any]]()
     try:
+        units = json.loads(said[ROWS_FORMAT])
         for name, value in load(read_bytes(path, MAX_LEDGER)).items():
             id, _, what = name.partition("/")
-            if said["format"] != ROWS_FORMAT or value.dtype != np.uint64:
+            if value.dtype != np.uint64:
                 raise ValueError(name)
-            found.setdefault(id, {"unit": said[id]})[what] = value
+            found.setdefault(id, {"unit": units[id]})[what] = value
         return {id: Marks(**each) for id, each in found.items()}
     except (SafetensorError, ValueError, KeyError, TypeError):
         raise ArtifactError(

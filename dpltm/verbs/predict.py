@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.progress import SILENT, Progress
@@ -60,7 +58,10 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
     Raises:
         InputError: records of another shape, or a network that training drove out of the numbers.
     """
-    rows, bounds = _as_trained(x, run, source), _bounds(run)
+    shape, bounds = run.spec.record_shape, run.bounds
+    if run.feature_map is not None:
+        shape, bounds = run.feature_map.shape, run.feature_map.bounds
+    rows = _as_trained(x, shape, run, source)
     saturated = count_outside(rows, bounds)
     if saturated and run.spec.tables:
         progress.say(f"{saturated} values of {source} are no positions in the run's tables; they are taken as 0")
@@ -71,14 +72,8 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
     return Predictions(probabilities, outputs, saturated, tuple(run_bounds_notes(run)))
 
 
-def _bounds(run: Run) -> tuple[float, float]:
-    """By which the records were scaled in training: in front of the network, or of the map before it."""
-    return run.bounds if run.feature_map is None else run.feature_map.bounds
-
-
-def _as_trained(x: np.ndarray, run: Run, source: str) -> np.ndarray:
+def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) -> np.ndarray:
     """The records in the shape that the run takes; flattened ones are put into it."""
-    shape = run.spec.record_shape if run.feature_map is None else run.feature_map.shape
     given = x.shape[1:]
     flat = len(given) == 1 or len(shape) == 1
     if math.prod(given) == math.prod(shape) and (flat or _without_channel(given) == _without_channel(shape)):
@@ -95,9 +90,15 @@ def _without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.ndarray:
+    """What the network says of records scaled by public bounds, or of what the feature map makes of them."""
     parts = []
     with progress.progress(f"predicting {source}", len(x)) as step, torch.no_grad():
-        for inputs in _inputs(x, run):
+        for start in range(0, len(x), ROWS):
+            rows = x[start : start + ROWS]
+            if run.feature_map is None:
+                inputs = torch.from_numpy(prepare(rows, run.bounds, run.spec.tables))
+            else:
+                inputs = run.feature_map(rows)
             outputs = run.model(inputs)
             if not bool(outputs.isfinite().all()):
                 raise InputError(
@@ -105,15 +106,5 @@ def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.nda
                     " `lr`"
                 )
             parts.append(outputs.numpy())
-            step(min(len(parts) * ROWS, len(x)))
+            step(start + len(rows))
     return np.concatenate(parts)
-
-
-def _inputs(x: np.ndarray, run: Run) -> Iterator[Tensor]:
-    """What the network gets: records scaled by public bounds, or what the feature map makes of them; a chunk at a time."""
-    for start in range(0, len(x), ROWS):
-        rows = x[start : start + ROWS]
-        if run.feature_map is None:
-            yield torch.from_numpy(prepare(rows, run.bounds, run.spec.tables))
-        else:
-            yield run.feature_map(rows)

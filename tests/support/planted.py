@@ -147,7 +147,7 @@ def _entry_after_use() -> Iterator[None]:
 def _never_written() -> Iterator[None]:
     held: dict[Any, Book] = {}
 
-    def add(original: Any, store: Any, before: Book, after: Book) -> None:
+    def add(original: Any, store: Any, before: Book, after: Book, *_: Any) -> None:
         del original, before
         held[store._path] = after
 
