@@ -13,6 +13,7 @@ import argparse
 import copy
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,9 @@ from dpltm import PrivateLoop
 from dpltm.audit.black_box import Membership, Model, examine_membership, mislabelled, repeat
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.trade_off import curves
 from dpltm.randomness.noise import FastSource
+from dpltm.tickets.charts import Chart, Series
 
 RECORDS, STEPS, EPSILON, DELTA, LR = 200, 5, 10.0, 1e-5, 0.2
 ROWS = {"worst start": (500, 1.0), "random start": (0, 1.0), "a third of the noise": (500, 1 / 3)}
@@ -82,6 +85,24 @@ def attack(row: str, trials: int, seed: int) -> tuple[Membership, NoisySgd]:
     return examine_membership(answers, EPSILON, DELTA, mechanism=training.mechanism), training.mechanism
 
 
+def roc(found: Membership, mechanism: NoisySgd) -> Chart:
+    """Return the tests of an attack, with intervals, beside the certified trade-off curve and the nominal one."""
+    claims = [("certified: no attack is above", "-", mechanism)]
+    if mechanism.nominal_sensitivity not in (None, mechanism.sensitivity):
+        believed = replace(mechanism, sensitivity=mechanism.nominal_sensitivity, nominal_sensitivity=None)
+        claims.append(("nominal: claimed, not proven", "--", believed))
+    series = []
+    for label, style, claim in claims:
+        curve = curves((claim,))
+        series.append(
+            Series(label, list(zip(curve.false_alarms.tolist(), (1 - curve.misses).tolist(), strict=True)), style)
+        )
+    points = [(point.false_alarms[0], point.hits[0]) for point in found.points]
+    series.append(Series("attack, with 95 % intervals", points, "o", [point.hits[1:] for point in found.points]))
+    series.append(Series("nothing learnt", [(share, share) for share in np.geomspace(1e-4, 1).tolist()], ":"))
+    return Chart("", "false alarms", "hits", series, log=True, x_range=(5e-4, 1), y_range=(0, 1.02))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=500)
@@ -96,10 +117,9 @@ def main() -> None:
         bounds = [f"{one.lower_bound:.2f}" for one, _ in found[row]]
         print(f"{row}: certified {EPSILON:g}, at least {', '.join(bounds)}", file=sys.stderr)
     if given.plot is not None:
-        from dpltm.tickets.audit_plot import write_roc_plot
+        from dpltm.tickets.charts import write_charts
 
-        first, mechanism = next(iter(found.values()))[0]
-        write_roc_plot(Path(given.plot), first, mechanism, "digits, last weights after 5 steps")
+        write_charts(Path(given.plot), [roc(*next(iter(found.values()))[0])], "digits, last weights after 5 steps")
     print(json.dumps({row: [one.to_json() for one, _ in each] for row, each in found.items()}, indent=1))
 
 

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.experiments.replicates import summary
+from dpltm.experiments.table import summary
 from dpltm.features import MAPS
 from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map, principal_components
 from dpltm.features.normalisation import SENSITIVITY, release_mean

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.experiments.replicates import summary
+from dpltm.experiments.table import summary
 from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint

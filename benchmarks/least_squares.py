@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from dpltm.cli.main import run as dpltm
-from dpltm.experiments.replicates import summary
+from dpltm.experiments.table import summary
 
 COMPONENTS = ("--components", "300")
 ARMS: dict[str, tuple[str, ...]] = {

@@ -17,7 +17,7 @@ import json
 
 from torch import Tensor
 
-from dpltm.experiments.replicates import summary
+from dpltm.experiments.table import summary
 from dpltm.features.inputs import Services, tensors
 from dpltm.networks import build
 from dpltm.pruning.generation import Tickets

@@ -1,17 +1,28 @@
-"""``dpltm report`` and ``dpltm compare``, for people."""
+"""``dpltm report``, ``dpltm compare`` and recipes of ``dpltm run``, for people."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.recipe import NARROW, WIDE
 from dpltm.cli.show import show_notes, show_privacy
+from dpltm.experiments.table import cells, columns, total
+from dpltm.privacy.figures import figure
 from dpltm.registry import Deferred
-from dpltm.tickets.comparison_files import HEAD, baseline_lines, cells, terms, together
+from dpltm.tickets import comparison
+
+NARROW = 110
+"""Characters of a line below which a table leaves out columns that its files have as well."""
+
+WIDE = 160
+"""Characters of a line where nobody's terminal says how many there are."""
+
+LATER = ("live", "parameters", "trained", "filter", "sd")
+"""Columns that a narrow terminal has no room for."""
 
 
 def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -24,33 +35,61 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
             rich.print(f"wrote {body[name]}")
 
 
-LATER = ("live", "parameters", "trained", "filter")
-"""Columns that a narrow terminal has no room for; --md, --csv and --json have them."""
-
-
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The table; columns of which nothing is known are left out."""
-    rows = [cells(row) for row in body["rows"]]
-    shown = [at for at in range(len(HEAD)) if any(row[at] != "-" for row in rows)]
-    if rich.is_terminal and rich.width < NARROW:
-        shown = [at for at in shown if HEAD[at] not in LATER]
-    elif not rich.is_terminal:
-        rich.width = WIDE
-    stated = terms(body)
-    table = Table(title=f"certified epsilon: {stated}" if stated else None, title_justify="left")
-    for at in shown:
-        table.add_column(HEAD[at], overflow="fold")
-    for row in rows:
-        table.add_row(*(row[at] for at in shown))
-    rich.print(table)
-    for line in baseline_lines(body["baselines"]) if "baselines" in body else ():
+    """The table, what all of it costs, and notes."""
+    stated = comparison.stated_at(body)
+    title = f"certified epsilon: {stated}" if stated else None
+    _show_table(rich, comparison.HEAD, [comparison.cells(row) for row in body["rows"]], title)
+    for line in comparison.costs(body):
         rich.print(line, style="bold")
-    if said := together(body):
-        rich.print(said, style="bold")
     show_notes(rich, body)
     for name in ("csv", "md", "plot"):
         if body.get(name):
             rich.print(f"wrote {body[name]}")
+
+
+def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
+    """What would be done, or what came of it: first what all of it costs, then a row for each arm."""
+    if body.get("dry_run"):
+        head = ("arm", "paper", "tickets", "dataset", "epsilon asked for", "noise multiplier", "certified epsilon")
+        keys = ("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
+        rows = [
+            (
+                *("-" if row[key] is None else str(row[key]) for key in keys),
+                row["at_most"] if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"]),
+            )
+            for row in body["arms"]
+        ]
+        _show_table(rich, head, rows, f"would run {body['recipe']} in {body['out']}")
+        rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
+        return
+    rich.print(f"all together: certified epsilon = {total(body)}", style="bold")
+    quick = " (quick version: says that it works, and no more)" if body["quick"] else ""
+    _show_table(rich, columns(body), [cells(row, body) for row in body["arms"]], f"{body['recipe']}{quick}")
+    for row in body["arms"]:
+        for hole in row["missing"]:
+            rich.print(f"hole: {row['name']}, seed {hole['seed']}: {hole['why']}", style="bold")
+        if row["note"]:
+            rich.print(f"- {row['name']}: {row['note']}", style="dim")
+    show_notes(rich, body)
+    show_notes(rich, body["privacy"])
+    rich.print(f"wrote {body['out']}/results.json, results.md" + (", figure.png" if body.get("figure") else ""))
+
+
+def _show_table(rich: RichConsole, head: Sequence[str], rows: Collection[Sequence[str]], title: str | None) -> None:
+    """A table; columns of which nothing is known are left out, and on a narrow terminal some more."""
+    if not rich.is_terminal:
+        rich.width = WIDE
+    table = Table(title=title, title_justify="left")
+    shown = [
+        at for at, name in enumerate(head)
+        if at == 0 or (any(row[at] not in ("", "-") for row in rows) and (rich.width >= NARROW or name not in LATER))
+    ]  # fmt: skip
+    for at in shown:
+        table.add_column(head[at], overflow="fold")
+    for row in rows:
+        table.add_row(*(row[at] for at in shown))
+    rich.print(table)
 
 
 def _is_wanting(body: dict[str, Any]) -> bool:

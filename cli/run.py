@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.run:run_file"), Deferred("dpltm.tickets.workbench.run:demo")
 RUN_RECIPE, SHOW_RECIPE = (
     Deferred("dpltm.tickets.workbench.sweep:run_recipe"),
-    Deferred("dpltm.cli.recipe:show_recipe"),
+    Deferred("dpltm.cli.report:show_recipe"),
 )
 
 

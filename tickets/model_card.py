@@ -12,10 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.figures import figure
-from dpltm.reports import fields
-from dpltm.reports.fields import Field
 from dpltm.reports.statement import FORMAT, SCHEMA, check_shape
+from dpltm.reports.wording import headline, sections
 from dpltm.tickets.files import check_schema, digest_of, parse_json
 
 BEGIN, END = "<!-- dpltm: written by dpltm report, and compared by dpltm privacy check -->", "<!-- dpltm: end -->"
@@ -27,6 +25,9 @@ SCRIPT = re.compile(r'<script type="application/json" id="dpltm-statement">\n?(.
 
 MOST = 4 * 2**20
 """Bytes of a card or a page; no report of dpltm has as many."""
+
+KINDS = {"run": "a private training", "tickets": "a set of lottery tickets", "sweep": "a sweep of trainings"}
+"""What statements are of."""
 
 PRIVACY_KEY = "dpltm_privacy:"
 """Of the metadata that is compared."""
@@ -62,7 +63,7 @@ def metadata(body: Mapping[str, Any]) -> list[str]:
 
 
 def section(body: Mapping[str, Any]) -> list[str]:
-    """The lines between the two marks.
+    """Return the lines between the two marks.
 
     Raises:
         ArtifactError: a value in the statement that cannot be shown.
@@ -74,46 +75,22 @@ def section(body: Mapping[str, Any]) -> list[str]:
 
 
 def _section(body: Mapping[str, Any]) -> Iterator[str]:
-    what = {"run": "a trained network", "tickets": "a set of lottery tickets", "sweep": "a sweep of trainings"}
-    yield from (f"# {_safe(body['name'])}: {what[body['kind']]}, by dpltm", "", f"**{_safe(fields.headline(body))}**")
-    if body["nominal"] is not None:
-        nominal = body["nominal"]
-        yield from (
-            "",
-            f"Nominal epsilon {figure(nominal['epsilon'])}, claimed by {_safe(nominal['source'])}; not proven.",
-        )
-    yield from ("", "## What this means", "", *(f"- {_safe(line)}" for line in fields.meaning(body)))
-    if odds := fields.odds_rows(body):
-        head = ("false alarms", "records found, at most", "a yes is right, prior 50 %", "a yes is right, prior 10 %")
-        yield from ("", *_table(head, odds))
-    for title, rows in (
-        ("The guarantee", fields.guarantee_fields(body)), ("How it was made private", fields.mechanism_fields(body)),
-        ("The records", fields.record_fields(body)), ("The network", fields.network_fields(body)),
-        ("What came of it", fields.outcome_fields(body)),
-    ):  # fmt: skip
-        yield from _fields(title, rows)
-    if ledger := fields.ledger_rows(body):
-        yield from ("", "## The entries", "", *_table(("entry", "records", "what was done"), ledger))
-    if body["notes"]:
-        yield from ("", "## Notes", "", *(f"- {_safe(note)}" for note in body["notes"]))
-    if body["versions"]:
-        yield from (
-            "",
-            "## Made with",
-            "",
-            ", ".join(f"{_safe(name)} {_safe(number)}" for name, number in body["versions"].items()),
-        )
+    yield from (f"# {_safe(body['name'])}: {KINDS[body['kind']]}, by dpltm", "", f"**{_safe(headline(body))}**")
+    for part in sections(body):
+        yield from ("", f"## {part.title}", "")
+        for line in part.words:
+            yield from (_safe(line), "")
+        if part.fields:
+            rows = [(row.name, row.value, row.meaning) for row in part.fields]
+            yield from _table(("field", "value", "what it means"), rows)
+        for table in part.tables:
+            yield from _table(table.head, table.rows)
+        yield from (f"- {_safe(note)}" for note in part.notes)
     yield from (
         "", "## For programs", "", "`dpltm privacy check FILE` computes all figures again from the entries below. It shows"
         " edits, and no more: nothing here is signed, and the entries are taken at their word.",
         "", FENCE, json.dumps(body, indent=1, allow_nan=False), "```",
     )  # fmt: skip
-
-
-def _fields(title: str, rows: Iterable[Field]) -> Iterator[str]:
-    lines = [(row.name, row.value, row.meaning) for row in rows]
-    if lines:
-        yield from ("", f"## {title}", "", *_table(("field", "value", "what it means"), lines))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -205,35 +182,17 @@ def _at(lines: Sequence[str], place: int) -> str:
 
 
 def _metadata_edits(lines: Sequence[str], body: Mapping[str, Any]) -> list[str]:
-    """What the metadata says of privacy that the statement does not give. Other keys, and tags, are people's to change."""
+    """What the metadata says of privacy that the statement does not give. Other keys, and tags, are people's to change.
+
+    Nothing beside dpltm's own lines may name its key, or escape a letter, by which YAML could name it.
+    """
     if not lines or lines[0] != "---" or "---" not in lines[1:]:
         return ["metadata: is gone; a card begins with a line ---"]
-    head = [_unescaped(line) for line in lines[1 : lines.index("---", 1)]]
-    there = [line for at, line in enumerate(head) if "dpltm_privacy" in line or _parent(head, at) == "dpltm_privacy"]
-    wanted = metadata(body)
+    head, wanted = list(lines[1 : lines.index("---", 1)]), metadata(body)
     wanted = wanted[wanted.index(PRIVACY_KEY) :]
+    first = head.index(PRIVACY_KEY) if PRIVACY_KEY in head else len(head)
+    there, after = head[first : first + len(wanted)], head[first + len(wanted) :]
     wrong = [line for line in there if line not in wanted] + [line for line in wanted if there.count(line) != 1]
-    if not wrong and _unescaped("\n".join(lines[1 : lines.index("---", 1)])).count("dpltm_privacy") != 1:
-        return [f"metadata: {PRIVACY_KEY!r} is there again, over several lines"]
+    wrong += [line for line in after[:1] if line[:1].isspace()]  # one more of its keys
+    wrong += [line for line in (*head[:first], *after) if PRIVACY_KEY[:-1] in line or "\\" in line]
     return [f"metadata: {line.strip()!r:.100} is not, or not only, what the statement gives" for line in wrong[:3]]
-
-
-_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(\s*\n\s*))")
-
-
-def _unescaped(text: str) -> str:
-    """Text with what YAML escapes inside double quotes written out, so that no key hides behind another writing."""
-
-    def one(found: re.Match[str]) -> str:
-        code = int(next(filter(None, found.groups()[:3])), 16) if found[4] is None else 0
-        return "" if found[4] is not None else chr(code) if code < 0x110000 else "?"
-
-    return _ESCAPE.sub(one, text)
-
-
-def _parent(head: Sequence[str], place: int) -> str:
-    """The top-level key that an indented line stands under; nothing for a line that is not indented."""
-    if head[place][:1] not in (" ", "\t"):
-        return ""
-    above = [line for line in head[:place] if line[:1] not in (" ", "\t", "-", "")]
-    return above[-1].partition(":")[0].strip("'\" ") if above else ""

@@ -26,8 +26,8 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.statement import statement
-from dpltm.reports.comparison import Candidate
 from dpltm.reports.subjects import terms_of_run
+from dpltm.tickets.charts import read_metrics
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import (
@@ -40,7 +40,6 @@ from dpltm.tickets.files import (
     write_json,
     write_lineage,
 )
-from dpltm.tickets.sweep_plot import read_metrics
 from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
 from dpltm.training.run import Run
 
@@ -208,7 +207,7 @@ LOCAL = (
 UNKNOWN = "a training whose entry is not known here"
 """Of a run whose lineage cannot be read: nothing is certified then, rather than nothing spent."""
 
-State = Literal["finished", "unfinished", "damaged"]
+State = Literal["finished", "unfinished", "damaged", "planned", "failed"]
 
 
 @dataclass(frozen=True)
@@ -217,7 +216,8 @@ class FoundRun:
 
     Attributes:
         path: its folder.
-        state: whether it ended, is still to end, or something in it is damaged or missing.
+        state: whether it ended, is still to end, or something in it is damaged or missing; or it is planned, or failed.
+        label: what a comparison calls it.
         problems: what is missing or wrong, a sentence each.
         config, result, environment: what its files hold; empty where they cannot be read.
         run: its network and mask; None where they cannot be read.
@@ -230,6 +230,7 @@ class FoundRun:
     path: Path
     state: State
     problems: tuple[str, ...] = ()
+    label: str = ""
     config: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] | None = None
@@ -238,6 +239,13 @@ class FoundRun:
     measure: str = "accuracy"
     lineage: Lineage = NO_LINEAGE
     entry: Entry | None = None
+
+    @property
+    def parameters(self) -> int | None:
+        """Those of its network; None if that could not be read."""
+        if self.state == "planned" and self.config is not None:
+            return ModelSpec(*(self.config[key] for key in ("model", "features", "classes"))).parameters
+        return None if self.run is None else self.run.spec.parameters
 
     @property
     def part(self) -> Part | None:
@@ -252,6 +260,16 @@ class FoundRun:
             return account
         unknown = (Entry("release", mechanisms=(Unprotected(),), words=UNKNOWN, unit=account.unit),)
         return account + unknown
+
+    @property
+    def privacy(self) -> Mapping[str, Any] | None:
+        """What it comes to by itself, at its own terms, as JSON; None where no rule says what that is."""
+        if self.config is None:
+            return None
+        terms = terms_of_run(self.config)
+        with contextlib.suppress(DpltmError):
+            return statement(self.account, terms.delta, terms.accountant, terms.adjacency).to_json()
+        return None
 
 
 def run_folder(path: Path) -> Path:
@@ -268,8 +286,8 @@ def is_run(path: Path) -> bool:
     return (path / "config.json").exists() or (path / "model.safetensors").exists() or progress_of(path) is not None
 
 
-def find_run(path: Path) -> FoundRun:
-    """The run in a folder, or what there is of it; InputError where there is nothing."""
+def find_run(path: Path, label: str = "") -> FoundRun:
+    """The run in a folder, or what there is of it, under the label of a comparison; InputError where there is nothing."""
     path = run_folder(path)
     if not is_run(path):
         raise InputError(f"{path}: no run there; name a folder made by dpltm train or dpltm run")
@@ -280,7 +298,7 @@ def find_run(path: Path) -> FoundRun:
             "was interrupted, and has no result; the same command goes on with it"
         )  # fmt: skip
         paid = "its entry stands in the ledger that its command named, which is not known here"
-        return FoundRun(path, "unfinished", (f"{path} {said}", paid))
+        return FoundRun(path, "unfinished", (f"{path} {said}", paid), label)
     problems: list[str] = []
 
     def attempt(what: Callable[[], T]) -> T | None:
@@ -304,7 +322,9 @@ def find_run(path: Path) -> FoundRun:
     entry = None if run is None else attempt(lambda: run.entry)
     state: State = "damaged" if problems else "finished"
     lineage = NO_LINEAGE if run is None else run.lineage
-    return FoundRun(path, state, tuple(problems), config, result, environment, run, metrics, measure, lineage, entry)
+    return FoundRun(
+        path, state, tuple(problems), label, config, result, environment, run, metrics, measure, lineage, entry
+    )
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -313,16 +333,3 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise InputError(f"{path}: not a JSON object")
     return body
-
-
-def candidate_of(found: FoundRun, label: str) -> Candidate:
-    """A run as it is compared with others, under this label, with what it comes to by itself, at its own terms."""
-    config = found.config or {}
-    privacy: Mapping[str, Any] | None = None
-    terms = terms_of_run(config)
-    with contextlib.suppress(DpltmError):  # no rule says what that is
-        privacy = statement(found.account, terms.delta, terms.accountant, terms.adjacency).to_json()
-    return Candidate(
-        label, found.state, found.problems, config, found.result or {},
-        None if found.run is None else found.run.spec.parameters, found.part, found.lineage, privacy,
-    )  # fmt: skip

@@ -4,8 +4,7 @@
     dpltm.ledger.jsonl                  what all of it cost, unless another ledger was named
     members/LABEL/                      a trial: result.json once it is finished; run/
     tickets/NAME/, tune/NAME.toml       what trials share
-    locks/, started/, failed/           who works on what; what was begun; what failed, and why
-    times/                              how long trials took: for their maker alone
+    locks/, attempts/                   who works on what; what was begun, and why it failed
     results.json, results.md, figure.png
 
 Who works on something holds the lock of its name, which the system takes back from a process that dies. A result is written
@@ -19,23 +18,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import math
 import os
 import re
 import stat
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
+from dpltm.tickets.charts import figure_in
 from dpltm.tickets.files import read_json, replaced, write_json
 from dpltm.tickets.ledger_file import BESIDE
 
 FORMAT, SCHEMA = "dpltm-sweep", 2
 RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 2
 
-PARTS = ("members", "tickets", "tune", "locks", "started", "failed", "times")
+PARTS = ("members", "tickets", "tune", "locks", "attempts")
 
 
 def _being_made(root: Path) -> bool:
@@ -145,8 +143,25 @@ class SweepFolder:
         """
         if not again and self.has_begun(name):
             return False
-        self._mark(self.root / "started" / f"{name}.json", "")
+        self.fail(name, None)
         return True
+
+    def has_begun(self, name: str) -> bool:
+        """Return whether a trial, or what trials share, was begun in this session."""
+        return self._attempt(name).get("session") == self.session
+
+    def fail(self, name: str, why: str | None) -> None:
+        """Say that a trial, or what trials share, failed in this session; None that it was begun."""
+        head = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
+        write_json(self.root / "attempts" / f"{name}.json", {**head, "session": self.session, "why": why})
+
+    def failure(self, name: str) -> str | None:
+        """Return why a trial, or what trials share, failed in this session, if it did."""
+        return None if not self.has_begun(name) else self._attempt(name).get("why")
+
+    def _attempt(self, name: str) -> dict[str, Any]:
+        path = self.root / "attempts" / f"{name}.json"
+        return read_json(path, RESULT_FORMAT, RESULT_SCHEMA) if path.exists() else {}
 
     def make(self, label: str) -> Path:
         """Return the folder of a trial, made if it is not there.
@@ -160,72 +175,15 @@ class SweepFolder:
             _refuse_link(path)
         return folder
 
-    def has_begun(self, name: str) -> bool:
-        """Return whether a trial, or what trials share, was begun in this session."""
-        path = self.root / "started" / f"{name}.json"
-        return path.exists() and read_json(path, RESULT_FORMAT, RESULT_SCHEMA).get("session") == self.session
-
-    def took(self, label: str, seconds: float, threads: int) -> None:
-        """Notes how long a trial took, apart from it: that grows with its private number of records.
-
-        Args:
-            label: of the trial.
-            seconds: of work.
-            threads: that worked.
-        """
-        body = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "work_seconds": seconds, "threads": threads}
-        write_json(self.root / "times" / f"{label}.json", body, mode=0o600)
-
-    def work(self, label: str) -> float | None:
-        """Seconds of one thread that a trial took; None where that is not known here."""
-        path = self.root / "times" / f"{label}.json"
-        if not path.exists():
-            return None
-        try:
-            body = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)
-        except ArtifactError:
-            return None
-        seconds, threads = number(body.get("work_seconds")), number(body.get("threads"))
-        if seconds is None or threads is None or math.isinf(seconds * threads):
-            return None
-        return seconds * threads
-
-    def fail(self, name: str, why: str) -> None:
-        """Says that ``name``, a trial or what trials share, failed in this session."""
-        self._mark(self.root / "failed" / f"{name}.json", why)
-
-    def failure(self, name: str) -> str | None:
-        """Why ``name`` failed in this session, if it did."""
-        path = self.root / "failed" / f"{name}.json"
-        if not path.exists():
-            return None
-        body = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)
-        return str(body.get("why")) if body.get("session") == self.session else None
-
-    def _mark(self, path: Path, why: str) -> None:
-        body = {
-            "format": RESULT_FORMAT,
-            "schema": RESULT_SCHEMA,
-            "session": self.session,
-            "why": why,
-        }
-        write_json(path, body)
-
-    def write_text(self, name: str, text: str) -> Path:
-        """Writes a file of the whole sweep, in place of an earlier one."""
-        path = self.root / name
-        with replaced(path) as staging:
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file of the whole sweep, in place of an earlier one."""
+        with replaced(self.root / name) as staging:
             staging.write_text(text, encoding="utf-8")
-        return path
 
 
-def number(value: object) -> float | None:
-    """A number as ``json_figure`` writes it, from 0 on or the text ``inf``; None for anything else."""
-    if value == "inf":
-        return float("inf")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
-        return None
-    return float(value)
+def is_sweep(path: Path) -> bool:
+    """Return whether a folder is of a recipe."""
+    return (path / "recipe.json").is_file() and (path / "members").is_dir()
 
 
 def _fault(body: Mapping[str, Any], label: str) -> str | None:
@@ -235,10 +193,11 @@ def _fault(body: Mapping[str, Any], label: str) -> str | None:
         return "damaged: 'arm' or 'digest' is missing, or is no text"
     if type(seed) is not int or not label.endswith(f"-s{seed}-{digest[:8]}"):
         return "of another member"
-    value: object = body
-    for key in ("train", "privacy", "certified", "epsilon"):
-        value = value.get(key) if isinstance(value, dict) else None
-    return "damaged: it has no train.privacy.certified.epsilon" if number(value) is None else None
+    try:
+        known = figure_in(body["train"]["privacy"]["certified"]["epsilon"]) is not None
+    except (KeyError, TypeError):
+        known = False
+    return None if known else "damaged: it has no train.privacy.certified.epsilon"
 
 
 def _refuse_link(path: Path) -> None:
@@ -256,9 +215,8 @@ def _open_lock(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        why = (
-            "is a link, which is not followed" if error.errno == errno.ELOOP else f"cannot be opened: {error.strerror}"
-        )
+        link = error.errno == errno.ELOOP
+        why = "is a link, which is not followed" if link else f"cannot be opened: {error.strerror}"
         raise ArtifactError(f"{path}: {why}; remove it, or choose another `out`") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

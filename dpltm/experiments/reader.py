@@ -1,6 +1,6 @@
-"""Reads a recipe from a TOML document: first what its tables and options are, then what they mean together.
+"""Reads a recipe from a TOML document: what its tables and options are, what they mean together, what records say of them.
 
-All that is wrong is told at once, in either round.
+All that is wrong is told at once, in each of the three rounds.
 """
 
 from __future__ import annotations
@@ -19,25 +19,32 @@ from dpltm.experiments.recipe import (
     MAX_ARMS,
     MAX_SEEDS,
     MEASURES,
+    REMEMBERED,
     SHARED,
     Arm,
     Recipe,
     Section,
     chain,
+    data_options,
     draw_options,
     override,
     provenance,
     reads_no_records,
     search_options,
 )
+from dpltm.networks import model_spec
 from dpltm.options import latent as latent_options
 from dpltm.options import resolve, section_problems
+from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.select import SelectRequest
 from dpltm.options.tickets import TransferRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.checks import check_delta_alone
+from dpltm.privacy.entry import Part
+from dpltm.privacy.ledger import Ledger
+from dpltm.records import Dataset
 from dpltm.training.least_squares import NEEDS_FEATURES
 from dpltm.verbs import generate, latent, select, train, transfer, tune
 
@@ -74,10 +81,6 @@ def _check_training(request: TrainRequest) -> None:
         raise InputError("`model`: the ticket set decides the network; leave `model` out")
 
 
-def _check_delta(request: latent_options.EncodeRequest) -> None:
-    check_delta_alone(request.delta)
-
-
 LEDGER = frozenset({"ledger", "population"})
 
 COMMANDS: Mapping[str, Command] = {
@@ -98,11 +101,12 @@ COMMANDS: Mapping[str, Command] = {
     "transfer": Command(
         TransferRequest, transfer.check_options, frozenset({"set", "out", "name", "seed"}), {"set": "SET", "out": "DIR"}
     ),
-    "scheme": Command(
+    "latent scheme": Command(
         latent_options.SchemeRequest, latent.check_scheme_options, LEDGER | {"out"}, {"out": "DIR"}
     ),
-    "encode": Command(
-        latent_options.EncodeRequest, _check_delta, LEDGER | {"scheme", "out", "dry-run"}, {"scheme": "DIR", "out": "FILE"}
+    "latent encode": Command(
+        latent_options.EncodeRequest, lambda request: check_delta_alone(request.delta),
+        LEDGER | {"scheme", "out", "dry-run"}, {"scheme": "DIR", "out": "FILE"},
     ),
     "latent train": Command(
         latent_options.TrainRequest,
@@ -113,15 +117,6 @@ COMMANDS: Mapping[str, Command] = {
 }  # fmt: skip
 """By name."""
 
-
-def latent_command(stage: str) -> str:
-    """Return the command of a stage of ``dpltm latent``."""
-    return "latent train" if stage == "train" else stage
-
-
-REMEMBERED = ("model", "features", "public", "components")
-"""What ticket sets remember: where a table that all arms share says it, it is for arms without a set."""
-
 TRAINING_KEYS = ("iterations", "batch-size", "lr", "rewind")
 """What --quick sets only on ticket sets that something is trained for."""
 
@@ -131,10 +126,10 @@ _TABLES: Mapping[str, Mapping[str, Any]] = {
     "quick": {"seeds": int, "round": int, "train": dict, "select": dict, "tune": dict, "tickets": dict, "latent": dict},
     "arm": {"name": str, "paper": (int, float, list), "tickets": str, "round": (int, str), "against": str, "vary": dict,
             "train": dict, "select": dict, "tune": dict, "latent": dict, "note": str},
+    "": dict.fromkeys(("recipe", "train", "select", "tune", "tickets", "figure", "quick", "latent"), dict) | {"arm": list},
 }  # fmt: skip
-"""Keys of the tables that are no options of a command, with their types."""
+"""Keys of the tables that are no options of a command, with their types; ``""`` is the whole document."""
 
-_KNOWN = ("recipe", "train", "select", "tune", "tickets", "arm", "figure", "quick", "latent")
 _PLAIN = ", with nothing in it but finite numbers, texts, booleans, lists and tables"
 
 
@@ -150,9 +145,7 @@ def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quic
     Raises:
         InputError: tables, keys and values that are wrong by themselves, all of them; or else all that contradicts itself.
     """
-    form = _Form()
-    form.document(document)
-    check_no_problems(path, form.problems)
+    check_no_problems(path, list(_wrong_by_itself(document)))
     reader = _Reader(path, document, quick)
     recipe = reader.recipe(seeds)
     check_no_problems(path, reader.problems)
@@ -169,93 +162,93 @@ def check_no_problems(path: Path, problems: list[str]) -> None:
         raise InputError(f"`config` {path}: {len(distinct)} problems: {listed}")
 
 
-class _Form:
-    """Whether tables, keys and values of a recipe are what they must be; notes what is not."""
+# --- what tables, keys and values are ---------------------------------------------------------------------------------
 
-    def __init__(self) -> None:
-        self.problems = list[str]()
 
-    def document(self, document: Section) -> None:
-        """All tables of a recipe."""
-        self._keys("", document, _KNOWN)
-        arms = document.get("arm", [])
-        tables = {key: value for key, value in document.items() if key != "arm" and self._is_table(key, value)}
-        for name in ("recipe", "figure", "quick"):
-            self._typed(f"[{name}]", tables.get(name, {}), _TABLES[name])
-        quick = tables.get("quick", {})
-        self._shared("", tables)
-        self._shared("quick.", quick if isinstance(quick, dict) else {})
-        self._options("[quick.tickets]", "generate", quick.get("tickets", {}))
-        for name, section in tables.get("tickets", {}).items():
-            self._set(f"[tickets.{name}]", section, tables["tickets"])
-        if not (isinstance(arms, list) and arms and all(isinstance(arm, dict) for arm in arms)):
-            self.problems.append('[[arm]]: missing; say what is trained, as in [[arm]] name = "dense"')
-            return
-        for number, body in enumerate(arms, 1):
-            self._arm(f"[[arm]] {body.get('name', number)!r}", body)
-
-    def _shared(self, prefix: str, tables: Section) -> None:
-        for command in SHARED:
-            self._options(f"[{prefix}{command}]", command, tables.get(command, {}))
-        self._latent(f"[{prefix}latent.{{}}]", tables.get("latent", {}))
-
-    def _latent(self, where: str, stages: object) -> None:
-        for stage, section in stages.items() if isinstance(stages, dict) else ():
-            if stage in LATENT_STAGES:
-                self._options(where.format(stage), latent_command(stage), section)
-            else:
-                self.problems.append(f"{where.format(stage)}: unknown; known: {', '.join(LATENT_STAGES)}")
-
-    def _set(self, where: str, section: Any, sets: Section) -> None:
-        if not self._is_table(where, section):
-            return
-        source = section.get("from")
+def _wrong_by_itself(document: Section) -> Iterator[str]:
+    """What is wrong with the tables, keys and values of a document, each by itself."""
+    typed = list(_mistyped("", document, _TABLES[""]))
+    yield from typed
+    arms, sets = document.get("arm", []), document.get("tickets", {})
+    if not (arms and isinstance(arms, list) and all(isinstance(arm, dict) for arm in arms)):
+        yield '[[arm]]: missing; say what is trained, as in [[arm]] name = "dense"'
+        return
+    if typed:  # what is in them cannot be told
+        document = {key: one for key, one in document.items() if type(one) is _TABLES[""].get(key)}
+        sets = document.get("tickets", {})
+    layers = {"": document, "quick.": document.get("quick", {})}
+    for name in ("recipe", "figure", "quick"):
+        yield from _mistyped(f"[{name}]", document.get(name, {}), _TABLES[name])
+    for prefix, layer in layers.items():
+        yield from _shared(f"[{prefix}{{}}]", layer)
+    yield from _wrong_options("[quick.tickets]", "generate", layers["quick."].get("tickets", {}))
+    for name, section in sets.items():
+        source = section.get("from") if isinstance(section, dict) else None
         if source is not None and not (isinstance(source, str) and source in sets):
-            self.problems.append(f"{where} from: {source!r:.80} is not the name of a set; known: {', '.join(sets)}")
-        plain = {key: value for key, value in section.items() if key != "from"}
-        self._options(where, "generate" if source is None else "transfer", plain)
-
-    def _arm(self, where: str, body: Section) -> None:
-        self._typed(where, body, _TABLES["arm"])
+            yield f"[tickets.{name}] from: {source!r:.80} is not the name of a set; known: {', '.join(sets)}"
+        yield from _wrong_options(
+            f"[tickets.{name}]", "generate" if source is None else "transfer", _without(section, "from")
+        )
+    for number, body in enumerate(arms, 1):
+        where = f"[[arm]] {body.get('name', number)!r}"
+        yield from _mistyped(where, body, _TABLES["arm"])
         if "name" not in body:
-            self.problems.append(f"{where}: has no name")
-        for command in SHARED:
-            own = body.get(command, {})
-            if command == "tune" and isinstance(own, dict):  # the set that a search is made with is no option of it
-                if not isinstance(own.get("tickets", ""), str):
-                    self.problems.append(f"{where} tune tickets: {own['tickets']!r:.80} is not the name of a set")
-                own = {key: value for key, value in own.items() if key != "tickets"}
-            self._options(f"{where} {command}", command, own)
-        self._latent(f"{where} latent.{{}}", body.get("latent", {}))
+            yield f"{where}: has no name"
+        yield from _shared(f"{where} {{}}", {**body, "tune": _without(body.get("tune", {}), "tickets")})
 
-    def _options(self, where: str, command: str, section: Any) -> None:
-        """Unknown keys, values of the wrong type, and what the recipe decides."""
-        if not self._is_table(where, section):
-            return
-        decided = {key for key in section if key.replace("_", "-") in COMMANDS[command].decided}
-        odd = {key for key, value in section.items() if not _is_plain(value)}
-        self.problems += [f"{where} {key}: decided by the recipe; leave it out" for key in section if key in decided]
-        self.problems += [f"{where} {key}: {section[key]!r:.80} is not allowed here{_PLAIN}" for key in odd]
-        rest = {key: value for key, value in section.items() if key not in decided | odd}
-        self.problems += [f"{where} {problem}" for problem in section_problems(COMMANDS[command].request, rest)]
 
-    def _typed(self, where: str, section: Section, known: Mapping[str, Any]) -> None:
-        self._keys(where, section, known)
-        for key in (key for key in section if key in known):
-            value, wanted = section[key], known[key] if isinstance(known[key], tuple) else (known[key],)
-            if type(value) not in wanted or (type(value) is not dict and not _is_plain(value)):
-                names = " or ".join(kind.__name__ for kind in wanted)
-                self.problems.append(f"{where} {key}: {value!r:.80} must be of type {names}{_PLAIN}")
+def _shared(where: str, tables: Section) -> Iterator[str]:
+    """What is wrong with the options of commands in a layer of tables: those of all arms, of one, or of --quick."""
+    for command in SHARED:
+        yield from _wrong_options(where.format(command), command, tables.get(command, {}))
+    stages = tables.get("latent", {})
+    for stage, section in stages.items() if isinstance(stages, dict) else ():
+        place = where.format(f"latent.{stage}")
+        if stage in LATENT_STAGES:
+            yield from _wrong_options(place, f"latent {stage}", section)
+        else:
+            yield f"{place}: unknown; known: {', '.join(LATENT_STAGES)}"
 
-    def _keys(self, where: str, section: Section, known: Iterable[str]) -> None:
-        self.problems += [
-            f"{where} {key!r}: unknown; known: {', '.join(known)}".strip() for key in section if key not in known
-        ]
 
-    def _is_table(self, where: str, value: object) -> bool:
-        if not isinstance(value, dict):
-            self.problems.append(f"{where}: must be a table")
-        return isinstance(value, dict)
+def _wrong_options(where: str, command: str, section: Any) -> Iterator[str]:
+    """Unknown keys, values of the wrong type, and what the recipe decides."""
+    if not isinstance(section, dict):
+        yield f"{where}: must be a table"
+        return
+    rest = {}
+    for key, value in section.items():
+        if key.replace("_", "-") in COMMANDS[command].decided:
+            yield f"{where} {key}: decided by the recipe; leave it out"
+        elif not _is_plain(value):
+            yield f"{where} {key}: {value!r:.80} is not allowed here{_PLAIN}"
+        else:
+            rest[key] = value
+    yield from (f"{where} {problem}" for problem in section_problems(COMMANDS[command].request, rest))
+
+
+def _mistyped(where: str, section: Section, known: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in section.items():
+        wanted = known.get(key, ())
+        wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+        if key not in known:
+            yield f"{where} {key!r}: unknown; known: {', '.join(known)}".strip()
+        elif type(value) not in wanted or (type(value) is not dict and where and not _is_plain(value)):
+            names = " or ".join(kind.__name__ for kind in wanted)
+            yield f"{where} {key}: {value!r:.80} must be of type {names}{_PLAIN}".strip()
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value from TOML can be written as JSON: no date, no nan, no infinity."""
+    if isinstance(value, (dict, list)):
+        return all(_is_plain(part) for part in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _without(section: Any, key: str) -> Any:
+    return {name: one for name, one in section.items() if name != key} if isinstance(section, dict) else section
+
+
+# --- what they mean together ------------------------------------------------------------------------------------------
 
 
 class _Reader:
@@ -280,13 +273,16 @@ class _Reader:
         sets = self._sets()
         arms = self._arms(sets)
         for name, section in sets.items():
-            self.problems += [f"[tickets.{name}] {problem}" for problem in _of_set(section)]
+            command = "transfer" if "from" in section else "generate"
+            self._note(f"[tickets.{name}]", _refused(command, _without(section, "from")))
         for arm in arms:
-            self.problems += [f"[[arm]] {arm.name!r} {problem}" for problem in _of_arm(arm, sets)]
-        return Recipe(
-            self.path, head.get("title", ""), head.get("source", ""), tuple(head.get("notes", ())), count, measure, sets,
-            arms, self._figure(arms), self.quick,
-        )  # fmt: skip
+            self._note(f"[[arm]] {arm.name!r}", _of_arm(arm, sets))
+        notes = tuple(head.get("notes", ()))
+        return Recipe(self.path, head.get("title", ""), head.get("source", ""), notes, arms, sets, count, measure,
+                      self._figure(arms), self.quick)  # fmt: skip
+
+    def _note(self, where: str, problems: Iterable[str]) -> None:
+        self.problems += [f"{where} {problem}" for problem in problems]
 
     def _sets(self) -> dict[str, Section]:
         over = self.over.get("tickets", {})
@@ -305,7 +301,7 @@ class _Reader:
         arms: list[Arm] = []
         for body in self.document["arm"]:
             where = f"[[arm]] {body['name']!r}"
-            each = _varied(where, body, self.problems)
+            each = self._varied(where, body)
             arms += [self._arm(where, one, sets) for one in (each[:1] if self.quick else each)]
         if len(arms) > MAX_ARMS:
             self.problems.append(f"[[arm]]: {len(arms):,} of them, more than {MAX_ARMS:,}")
@@ -320,38 +316,75 @@ class _Reader:
         for other in (other for other in arms if other is not arm):
             if other.name == arm.against or (other.group == arm.against and other.varied == arm.varied):
                 return replace(arm, against=other.name)
-        if self.quick:  # which leaves rows out
-            return replace(arm, against=None)
-        self.problems.append(f"[[arm]] {arm.name!r} against: no arm {arm.against!r}")
-        return arm
+        if not self.quick:  # which leaves rows out
+            self.problems.append(f"[[arm]] {arm.name!r} against: no arm {arm.against!r}")
+        return replace(arm, against=None)
 
-    def _arm(self, where: str, body: dict[str, Any], sets: Mapping[str, Section]) -> Arm:
-        options = {command: self._options_of(command, body) for command in SHARED}
-        tickets, number = body.get("tickets"), body.get("round")
+    def _varied(self, where: str, body: Section) -> list[Section]:
+        """One table for each of the values that vary, whose lists run side by side; named by the first of them."""
+        vary, paper = body.get("vary"), body.get("paper")
+        if vary is None:
+            self._note(where, ["paper: a list needs vary"] if isinstance(paper, list) else [])
+            return [body]
+        lists = {key: values if isinstance(values, list) else [values] for key, values in vary.items()}
+        sizes = {len(values) for values in (*lists.values(), *([paper] if isinstance(paper, list) else []))}
+        wrong = ""
+        if max(sizes, default=0) > MAX_ARMS:
+            wrong = f"vary: more than {MAX_ARMS:,} values"
+        elif isinstance(paper, list) and not all(type(part) in (int, float) for part in paper):
+            wrong = "paper: must be a list of numbers"
+        elif len(sizes) != 1 or 0 in sizes:
+            wrong = "vary: lists, and paper if it is one, must be of one length, at least 1"
+        if wrong:
+            self._note(where, [wrong])
+            return []
+        rows, (first, values) = [], next(iter(lists.items()))
+        for at in range(sizes.pop()):
+            row: dict[str, Any] = json.loads(json.dumps(_without(body, "vary")))
+            for key, each in lists.items():
+                table, _, name = key.rpartition(".")
+                stage = table.removeprefix("latent.")
+                if table in SHARED:
+                    row.setdefault(table, {})[name] = each[at]
+                elif table != stage and stage in LATENT_STAGES and "latent" in row:
+                    row["latent"].setdefault(stage, {})[name] = each[at]
+                else:
+                    form = "train.KEY, select.KEY, tune.KEY or, where the arm is one of latent, latent.scheme.KEY"
+                    self._note(where, [f"vary: {key!r} is not of the form {form}"])
+            named = {"group": body["name"], "varied": values[at]}
+            named["name"] = f"{body['name']}, {first.rpartition('.')[2]} {values[at]}"
+            rows.append({**row, **named, **({"paper": paper[at]} if isinstance(paper, list) else {})})
+        return rows
+
+    def _arm(self, where: str, body: Section, sets: Mapping[str, Section]) -> Arm:
+        tickets, number, drawn = body.get("tickets"), body.get("round"), "select" in body
+        tuned = "tune" in body and number is None and not drawn  # a search says which ticket is trained
         for place, name in (("tickets", tickets), ("tune tickets", body.get("tune", {}).get("tickets"))):
-            if name is not None and name not in sets:
-                self.problems.append(f"{where} {place}: no set {name!r:.80}; known: {', '.join(sets) or 'none'}")
-        if tickets is None and (number is not None or "select" in body):
-            self.problems.append(f"{where}: a round, or a draw, is of tickets; name a set, or leave it out")
-        if tickets is not None and (number is None) == ("select" not in body) and not _tunes_round(body):
-            self.problems.append(f"{where}: give one of round and select: which ticket of {tickets} is trained")
-        if isinstance(number, int) and "round" in self.over:
-            number = self.over["round"]
-        if isinstance(number, int) and tickets in sets and not _has_round(sets, str(tickets), number):
-            self.problems.append(f"{where} round: {number} is none of the rounds of {tickets}")
-        if isinstance(number, str) and number != "random":
-            self.problems.append(f"{where} round: {number!r} is neither a number nor random")
+            if name is not None and not (isinstance(name, str) and name in sets):
+                self._note(where, [f"{place}: no set {name!r:.80}; known: {', '.join(sets) or 'none'}"])
+        if tickets is None and (number is not None or drawn):
+            self._note(where, ["a round, or a draw, is of tickets; name a set, or leave it out"])
+        if tickets is not None and (number is None) == (not drawn) and not tuned:
+            self._note(where, [f"give one of round and select: which ticket of {tickets} is trained"])
+        if isinstance(number, int):
+            number = self.over.get("round", number)
+            rounds = chain(sets, tickets)[-1].get("rounds", GenerateRequest().rounds) if tickets in sets else number
+            if not 0 <= number <= rounds:
+                self._note(where, [f"round: {number} is none of the rounds of {tickets}"])
+        elif number not in (None, "random"):
+            self._note(where, [f"round: {number!r} is neither a number nor random"])
         if "latent" in body and {"train", "select", "tune", "tickets", "round"} & body.keys():
-            self.problems.append(f"{where}: an arm is of dpltm latent, or of dpltm train; not of both")
+            self._note(where, ["an arm is of dpltm latent, or of dpltm train; not of both"])
+        options = {command: self._options_of(command, body) for command in SHARED}
         return Arm(
             name=body["name"],
+            train=options["train"] or {},
             group=body.get("group", body["name"]),
             varied=body.get("varied"),
             paper=body.get("paper"),
             tickets=tickets,
-            round="tuned" if number is None and "select" not in body and tickets is not None else number,
+            round="tuned" if number is None and not drawn and tickets is not None else number,
             against=body.get("against"),
-            train=options["train"] or {},
             select=options["select"],
             tune=options["tune"],
             latent=self._latent_of(body) if "latent" in body else None,
@@ -365,15 +398,15 @@ class _Reader:
         shared, quick = self.document.get(command, {}), self.over.get(command, {})
         if "tickets" in body:
             shared, quick = ({k: v for k, v in part.items() if k not in REMEMBERED} for part in (shared, quick))
-        else:
-            quick = {key: quick[key] for key in quick if (command, key) != ("tune", "rounds")}
+        elif command == "tune":
+            quick = _without(quick, "rounds")
         return override(override(shared, body.get(command, {})), quick)
 
     def _latent_of(self, body: Section) -> Mapping[str, Section]:
-        layers = [tables.get("latent", {}) for tables in (self.document, body, self.over)]
         stages = {}
         for stage in LATENT_STAGES:
-            shared, own, quick = (layer.get(stage, {}) for layer in layers)
+            layers = (tables.get("latent", {}).get(stage, {}) for tables in (self.document, body, self.over))
+            shared, own, quick = layers
             stages[stage] = override(override(shared, own), quick)
         return stages
 
@@ -388,64 +421,6 @@ class _Reader:
         return {"over": over, **self.document["figure"]}
 
 
-# arms that vary
-
-
-def _varied(where: str, body: dict[str, Any], problems: list[str]) -> list[dict[str, Any]]:
-    """One table for each of the values that vary, whose lists run side by side; what is wrong is noted."""
-    body = dict(body)
-    vary = body.pop("vary", None)
-    if vary is None:
-        if isinstance(body.get("paper"), list):
-            problems.append(f"{where} paper: a list needs vary")
-        return [body]
-    lists = {key: value if isinstance(value, list) else [value] for key, value in vary.items()}
-    paper = body.pop("paper", None)
-    papers = paper if isinstance(paper, list) else None
-    sizes = {len(values) for values in lists.values()} | ({len(papers)} if papers is not None else set())
-    if max(sizes, default=0) > MAX_ARMS:
-        problems.append(f"{where} vary: more than {MAX_ARMS:,} values")
-        return []
-    if papers is not None and not all(type(part) in (int, float) for part in papers):
-        problems.append(f"{where} paper: must be a list of numbers")
-        return []
-    if len(sizes) != 1 or 0 in sizes:
-        problems.append(f"{where} vary: lists, and paper if it is one, must be of one length, at least 1")
-        return []
-    rows = [_row(where, body, lists, at, problems) for at in range(sizes.pop())]
-    for at, row in enumerate(rows):
-        if paper is not None:
-            row["paper"] = paper if papers is None else papers[at]
-    return rows
-
-
-def _row(
-    where: str, body: dict[str, Any], lists: Mapping[str, list[Any]], at: int, problems: list[str]
-) -> dict[str, Any]:
-    """A copy of an arm's table with the values of one place, named by the first of them."""
-    row: dict[str, Any] = json.loads(json.dumps(body))
-    for key, values in lists.items():
-        table, _, name = key.rpartition(".")
-        stage = table.removeprefix("latent.")
-        if table in SHARED:
-            row.setdefault(table, {})[name] = values[at]
-        elif table != stage and stage in LATENT_STAGES and "latent" in row:
-            row["latent"].setdefault(stage, {})[name] = values[at]
-        else:
-            problems.append(
-                f"{where} vary: {key!r} is not of the form train.KEY, select.KEY, tune.KEY or, where the arm is one"
-                " of latent, latent.scheme.KEY"
-            )
-    first, values = next(iter(lists.items()))
-    row["group"] = body.get("name", "")
-    row["varied"] = values[at]
-    row["name"] = f"{row['group']}, {first.rpartition('.')[2]} {values[at]}"
-    return row
-
-
-# parts
-
-
 def _quick_set(section: Section, over: Section) -> Section:
     """A set with what --quick overrides, as far as that means anything for it."""
     if "from" in section:
@@ -454,39 +429,11 @@ def _quick_set(section: Section, over: Section) -> Section:
     return override(section, {key: over[key] for key in over if not (untrained and key in TRAINING_KEYS)})
 
 
-def _has_round(sets: Mapping[str, Section], name: str, number: int) -> bool:
-    return bool(0 <= number <= chain(sets, name)[-1].get("rounds", GenerateRequest().rounds))
-
-
-def _tunes_round(body: Section) -> bool:
-    """Whether a search says which ticket is trained."""
-    return "tune" in body and "round" not in body and "select" not in body
-
-
-def _is_plain(value: object) -> bool:
-    """Whether a value from TOML can be written as JSON: no date, no nan, no infinity."""
-    if isinstance(value, dict):
-        return all(_is_plain(part) for part in value.values())
-    if isinstance(value, list):
-        return all(_is_plain(part) for part in value)
-    return isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
-
-
-# what options say against each other
-
-
-def _of_set(section: Section) -> list[str]:
-    """What the options of a ticket set say against each other."""
-    plain = {key: value for key, value in section.items() if key != "from"}
-    return _refused("transfer" if "from" in section else "generate", plain)
-
-
 def _of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
     """What the options of an arm say against each other, each with the table that it is about."""
     if arm.latent is not None:
         for stage in LATENT_STAGES:
-            refusals = _refused(latent_command(stage), arm.latent[stage])
-            yield from (f"latent.{stage}: {problem}" for problem in refusals)
+            yield from (f"latent.{stage}: {problem}" for problem in _refused(f"latent {stage}", arm.latent[stage]))
         return
     start: dict[str, Any] = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}
     yield from (f"train: {problem}" for problem in _refused("train", arm.train, **start))
@@ -494,8 +441,16 @@ def _of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
         yield f"train: `centre`: {NEEDS_FEATURES}"
     if arm.select is not None:
         yield from (f"select: {problem}" for problem in _of_draw(arm, arm.select, sets))
-    if arm.tune is not None:
-        yield from (f"tune: {problem}" for problem in _of_search(arm, arm.tune))
+    if arm.tune is None:
+        return
+    asked = search_options(arm)
+    name = asked.pop("tickets", arm.tickets)
+    if "epsilon" not in arm.train:
+        yield "tune: searches under a budget; give train an epsilon"
+    elif "for-records" not in arm.tune:
+        yield "tune: for-records is missing: the public number of private records"
+    else:
+        yield from (f"tune: {problem}" for problem in _refused("tune", asked, **({"set": "SET"} if name else {})))
 
 
 def _of_draw(arm: Arm, select: Section, sets: Mapping[str, Section]) -> Iterator[str]:
@@ -510,18 +465,6 @@ def _of_draw(arm: Arm, select: Section, sets: Mapping[str, Section]) -> Iterator
         yield f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set"
 
 
-def _of_search(arm: Arm, tune: Section) -> Iterator[str]:
-    """What the options of a search say against each other, and against the training's."""
-    if "epsilon" not in arm.train:
-        yield "searches under a budget; give train an epsilon"
-    elif "for-records" not in tune:
-        yield "for-records is missing: the public number of private records"
-    else:
-        asked = search_options(arm)
-        name = asked.pop("tickets", arm.tickets)
-        yield from _refused("tune", asked, **({} if name is None else {"set": "SET"}))
-
-
 def _refused(name: str, section: Section, **given: Any) -> list[str]:
     """The first thing that a command refuses of its options, if any."""
     command = COMMANDS[name]
@@ -530,3 +473,125 @@ def _refused(name: str, section: Section, **given: Any) -> list[str]:
     except DpltmError as error:
         return [str(error)]
     return []
+
+
+# --- what the records at hand say of them -----------------------------------------------------------------------------
+
+Load = Callable[[DataOptions], Dataset]
+"""Reads the records that options name."""
+
+
+def check_ready(recipe: Recipe, load: Load, ledger: Ledger) -> dict[str, Part]:
+    """Read every dataset, and see whether networks fit them, before anything starts.
+
+    Args:
+        recipe: what is to be run.
+        load: reads records.
+        ledger: of the sweep; nothing is entered.
+
+    Returns:
+        What each arm trains on, by its name.
+
+    Raises:
+        InputError: all that is missing, in one message.
+    """
+    look = _Look(recipe, load, ledger)
+    for name, section in recipe.tickets.items():
+        look.at_set(name, section, f"[tickets.{name}]")
+    for arm in recipe.arms:
+        look.at_arm(arm, f"[[arm]] {arm.name!r}")
+    for where, public in look.public.items():  # all have one ledger
+        shared = next(((name, one) for name, one in look.private.items() if public.overlaps(one)), None)
+        if shared is not None:
+            look.problems.append(
+                f"{where} `dataset`: {public} is declared public and shares records with {shared[1]}, which [[arm]]"
+                f" {shared[0]!r} trains on; give them different `subset` or `dataset`, or make two recipes of it"
+            )
+    check_no_problems(recipe.path, look.problems)
+    return look.private
+
+
+class _Look:
+    """One look at a recipe's records: all that is wrong, what arms train on, and what each table declares public."""
+
+    def __init__(self, recipe: Recipe, load: Load, ledger: Ledger) -> None:
+        self.recipe, self.load, self.ledger = recipe, load, ledger
+        self.problems, self.private, self.public = list[str](), dict[str, Part](), dict[str, Part]()
+        self.loaded: dict[str, Dataset | None] = {}
+        self.absent, self.units = set[str](), dict[str, None]()
+
+    def at_set(self, name: str, section: Section, where: str) -> None:
+        """The records of a ticket set, against its network and its schedule."""
+        made = "from" not in section
+        section = {"dataset": "digits", **section} if made else section
+        dataset = self._read(section, where, public=made and provenance(self.recipe.tickets, name) == "public")
+        if made:
+            self._check_fit(section, dataset, where, resolve(GenerateRequest, {}, section, str(self.recipe.path)))
+
+    def at_arm(self, arm: Arm, where: str) -> None:
+        """The records of an arm, against its options and its network."""
+        if arm.latent is not None:
+            self._read(arm.latent["encode"], f"{where} latent.encode", front=False)
+            return
+        dataset = self._read(arm.train, f"{where} train", front=arm.tickets is None)
+        if dataset is not None:
+            self._check_suitable(arm, dataset, f"{where} train")
+        if arm.tickets is None:
+            self._check_fit(arm.train, dataset, f"{where} train")
+        if arm.tune is not None:
+            self._read(arm.tune, f"{where} tune", public=True, front=False)
+
+    def _read(self, section: Section, where: str, *, public: bool = False, front: bool = True) -> Dataset | None:
+        """The dataset that a section names; none, noted once, where it cannot be had.
+
+        With ``front``, also that of its features.
+        """
+        if front and section.get("public") is not None:
+            self._read({"dataset": section["public"]}, f"{where} public:", public=True)
+        options = data_options(section)
+        name, source = repr(sorted(options.items())), str(section.get("dataset"))
+        if name not in self.loaded:
+            self.loaded[name] = None
+            if source in self.absent:  # noted before
+                return None
+            try:
+                self.loaded[name] = self.load(resolve(DataOptions, {}, options, str(self.recipe.path)))
+            except DpltmError as error:
+                self.problems.append(f"{where} {error}")
+                if not (isinstance(error, InputError) and error.field):  # it is not the options: nothing can be had
+                    self.absent.add(source)
+        dataset = self.loaded[name]
+        if dataset is not None and public and not dataset.synthetic:
+            self.public[where] = self.ledger.part(dataset)
+        return dataset
+
+    def _check_suitable(self, arm: Arm, dataset: Dataset, where: str) -> None:
+        """Whether an arm can train on these records, and be measured by them."""
+        try:
+            request = resolve(TrainRequest, {"dense": True}, arm.train, str(self.recipe.path))
+            dataset = train.protected_units(dataset, request)
+            train.sampling_of(request, dataset)
+        except DpltmError as error:
+            self.problems.append(f"{where} {error}")
+        self.private[arm.name] = self.ledger.part(dataset)
+        self.units[dataset.unit] = None
+        wrong = {
+            f"`unit`: one ledger protects one {' or one '.join(sorted(self.units))}; make two recipes": len(self.units) > 1,
+            f"`dataset`: {dataset.name} has no test records, by which its row is measured": dataset.test is None,
+            f"`dataset`: {dataset.name} holds no ratings, so it has no rmse, [recipe] measure":
+                self.recipe.measure == "rmse" and not dataset.rated,
+        }  # fmt: skip
+        self.problems += [f"{where} {problem}" for problem, holds in wrong.items() if holds]
+
+    def _check_fit(
+        self, section: Section, dataset: Dataset | None, where: str, request: GenerateRequest | None = None
+    ) -> None:
+        """Whether a section's network takes these records."""
+        if dataset is None or section.get("features") not in (None, "none"):
+            return
+        try:
+            spec = model_spec(section.get("model", "mlp:300,100"), dataset)
+            if request is not None:
+                generate.check_schedule(request, spec)
+        except DpltmError as error:
+            self.problems.append(f"{where} {error}")

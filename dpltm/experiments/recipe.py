@@ -17,10 +17,9 @@ records; if these have another shape, with another set (``tickets`` in that tabl
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +34,9 @@ MAX_SEEDS, MAX_ARMS = 1000, 1000
 MEASURES = ("accuracy", "rmse")
 
 LATENT_STAGES = ("scheme", "encode", "train")
+
+REMEMBERED = ("model", "features", "public", "components")
+"""What ticket sets remember: where a table that all arms share says it, it is for arms without a set."""
 
 SEARCHED = ("lr", "clip-norm", "epochs", "batch-size", "lineage")
 """What a search decides of a training."""
@@ -59,28 +61,29 @@ class Arm:
 
     Attributes:
         name: of the row.
+        train: options of ``dpltm train``.
         group: the name before what varies was put behind it; rows of a group are one line of the figure.
         varied: the value that varies, of its first key, if any.
         paper: what the paper reports, in percent (or as RMSE); None if nothing.
         tickets: name of the set it trains from; None for the whole network.
         round: of the ticket, ``random`` for one of all, ``tuned`` for the one that a search chose, None where it is drawn.
         against: name of the arm that it is compared with, seed by seed.
-        train, select, tune: options; the last two None where nothing is drawn or searched.
+        select, tune: options; None where nothing is drawn or searched.
         latent: options of the three commands of ``dpltm latent``, where these make up the arm.
         note: a sentence for the table.
     """
 
     name: str
-    group: str
-    varied: float | str | None
-    paper: float | None
-    tickets: str | None
-    round: int | str | None
-    against: str | None
     train: Section
-    select: Section | None
-    tune: Section | None
-    latent: Mapping[str, Section] | None
+    group: str = ""
+    varied: float | str | None = None
+    paper: float | None = None
+    tickets: str | None = None
+    round: int | str | None = None
+    against: str | None = None
+    select: Section | None = None
+    tune: Section | None = None
+    latent: Mapping[str, Section] | None = None
     note: str | None = None
 
 
@@ -91,24 +94,24 @@ class Recipe:
     Attributes:
         path: of its file.
         title, source, notes: for people.
+        arms: rows.
+        tickets: sets by name, as options of ``dpltm generate``, or with ``from`` of ``dpltm tickets transfer``.
         seeds: 0 to this, less one.
         measure: what rows are compared by: ``accuracy`` or ``rmse``.
-        tickets: sets by name, as options of ``dpltm generate``, or with ``from`` of ``dpltm tickets transfer``.
-        arms: rows.
         figure: ``over`` steps or values, ``x``: the label along it, ``log``: whether that is logarithmic; or None.
         quick: whether it is the quick version.
     """
 
     path: Path
     title: str
-    source: str
-    notes: tuple[str, ...]
-    seeds: int
-    measure: str
-    tickets: Mapping[str, Section]
-    arms: tuple[Arm, ...]
-    figure: Section | None
-    quick: bool
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    arms: tuple[Arm, ...] = ()
+    tickets: Mapping[str, Section] = field(default_factory=dict)
+    seeds: int = 1
+    measure: str = "accuracy"
+    figure: Section | None = None
+    quick: bool = False
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
@@ -125,14 +128,9 @@ class Trial:
     seed: int
 
     @property
-    def label(self) -> str:
-        """Name of its folder."""
-        return f"{slug(self.arm.name)}-s{self.seed}-{self.digest[:8]}"
-
-    @property
     def name(self) -> str:
-        """What a sweep calls it."""
-        return self.label
+        """What a sweep calls it, and its folder."""
+        return f"{slug(self.arm.name)}-s{self.seed}-{self.digest[:8]}"
 
     @cached_property
     def digest(self) -> str:
@@ -143,12 +141,12 @@ class Trial:
         return digest([*parts, *(None if name is None else chain(self.recipe.tickets, name) for name in sets)])
 
     @property
-    def tickets(self) -> SharedSet | None:
+    def tickets(self) -> Shared | None:
         """The set that it trains from; None for the whole network."""
-        return None if self.arm.tickets is None else shared_set(self.recipe, self.arm.tickets, self.seed)
+        return shared_set(self.recipe, self.arm.tickets, self.seed)
 
     @property
-    def search(self) -> Search | None:
+    def search(self) -> Shared | None:
         """The search for its settings, if its arm asks for one."""
         arm = self.arm
         if arm.tune is None:
@@ -157,81 +155,41 @@ class Trial:
         title, seed = asked.pop("tickets", arm.tickets), asked.pop("seed", 0)
         if title is not None and title == arm.tickets and provenance(self.recipe.tickets, title) in ("dp", "private"):
             seed = self.seed  # so that it depends on one release, rather than two
-        tickets = None if title is None else shared_set(self.recipe, title, seed)
-        if tickets is not None and isinstance(arm.round, int):
+        if title is not None and isinstance(arm.round, int):
             asked["rounds"] = str(arm.round)
-        return Search(self.recipe, asked, seed, tickets)
+        return Shared("tune", str(asked.get("dataset", "records")), asked, seed, shared_set(self.recipe, title, seed))
 
     @property
-    def needs(self) -> tuple[Task, ...]:
+    def needs(self) -> tuple[Shared, ...]:
         """What must be there before it is made."""
         return tuple(need for need in (self.search, self.tickets) if need is not None)
 
 
 @dataclass(frozen=True)
-class SharedSet:
-    """A ticket set that trials share: generated, or carried over from another one.
+class Shared:
+    """What trials share: a ticket set that is generated, or carried over from another one; or a search for settings.
 
     Attributes:
-        recipe: that it is of.
-        title: its name there.
+        command: ``generate``, ``transfer`` or ``tune``.
+        title: of the set in the recipe; of a search the dataset.
+        options: of the command, but for its seed and the set that it is made from.
         seed: that it is made with.
+        tickets: the set that it is made from, if any.
     """
 
-    recipe: Recipe = field(repr=False)
+    command: str
     title: str
-    seed: int
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Its options, but for its seed and the set that it is made from."""
-        section = self.recipe.tickets[self.title]
-        return {key: value for key, value in section.items() if key not in ("from", "seed")}
-
-    @property
-    def origin(self) -> SharedSet | None:
-        """The set that it is carried over from."""
-        source = self.recipe.tickets[self.title].get("from")
-        return None if source is None else shared_set(self.recipe, source, self.seed)
-
-    @cached_property
-    def place(self) -> str:
-        """Its folder in that of the sweep; another of its options makes another one."""
-        key = digest([self.options, self.seed, None if self.origin is None else self.origin.place])
-        return f"tickets/{slug(self.title)}-s{self.seed}-{key[:8]}"
-
-    @property
-    def name(self) -> str:
-        """What a sweep calls it."""
-        return self.place.replace("/", "-")
-
-    @property
-    def needs(self) -> tuple[Task, ...]:
-        """What must be there before it is made."""
-        return () if self.origin is None else (self.origin,)
-
-
-@dataclass(frozen=True)
-class Search:
-    """A search for settings of a training, of all trials that ask the same.
-
-    Attributes:
-        recipe: that it is of.
-        options: of ``dpltm tune``.
-        seed: that it is made with.
-        tickets: the set that it is made with; None for the whole network.
-    """
-
-    recipe: Recipe = field(repr=False)
     options: Section
     seed: int
-    tickets: SharedSet | None
+    tickets: Shared | None
 
     @cached_property
     def place(self) -> str:
-        """The file of its answer in the folder of the sweep."""
-        key = digest([self.options, self.seed, None if self.tickets is None else self.tickets.place])
-        return f"tune/{slug(str(self.options.get('dataset', 'records')))}-{key[:8]}.toml"
+        """Where it lies in the folder of the sweep; another of its options makes another one."""
+        key = digest([self.options, self.seed, None if self.tickets is None else self.tickets.place])[:8]
+        if self.command == "tune":
+            return f"tune/{slug(self.title)}-{key}.toml"
+        return f"tickets/{slug(self.title)}-s{self.seed}-{key}"
 
     @property
     def name(self) -> str:
@@ -239,24 +197,29 @@ class Search:
         return self.place.replace("/", "-").removesuffix(".toml")
 
     @property
-    def needs(self) -> tuple[Task, ...]:
+    def needs(self) -> tuple[Shared, ...]:
         """What must be there before it is made."""
         return () if self.tickets is None else (self.tickets,)
 
 
-Task = Trial | SharedSet | Search
+Task = Trial | Shared
 """What can be made by itself, once what it needs is there."""
 
 
-def shared_set(recipe: Recipe, title: str, seed: int) -> SharedSet:
-    """Return the set of that name and seed, unless it has one seed for all.
+def shared_set(recipe: Recipe, title: str | None, seed: int) -> Shared | None:
+    """Return the set of that name; None for no name.
 
     Args:
         recipe: has the set under ``tickets``.
         title: name of the set in the recipe.
         seed: of the trial that asks for it; a seed that the set has itself comes first.
     """
-    return SharedSet(recipe, title, recipe.tickets[title].get("seed", seed))
+    if title is None:
+        return None
+    section = recipe.tickets[title]
+    source, seed = section.get("from"), section.get("seed", seed)
+    options = {key: value for key, value in section.items() if key not in ("from", "seed")}
+    return Shared("transfer" if source else "generate", title, options, seed, shared_set(recipe, source, seed))
 
 
 def tasks(trials: Iterable[Trial]) -> dict[str, Task]:
@@ -312,15 +275,10 @@ def reads_no_records(select: Section) -> bool:
 
 def override(under: Section, over: Section) -> dict[str, Any]:
     """``under`` with the options of ``over`` in place; of options that exclude each other, the one in ``over`` stays."""
-    options = {key.replace("_", "-"): value for key, value in under.items()}
     given = {key.replace("_", "-"): value for key, value in over.items()}
-    for name in given:
-        for pair in EXCLUSIVE:
-            if name in pair:
-                other = pair[1 - pair.index(name)]
-                if other not in given:
-                    options.pop(other, None)
-    return options | given
+    gone = {one for pair in EXCLUSIVE for one in pair if any(other in given for other in pair)}
+    kept = {name: value for key, value in under.items() if (name := key.replace("_", "-")) not in gone}
+    return kept | given
 
 
 def digest(body: Any) -> str:
@@ -336,8 +294,3 @@ def slug(name: str) -> str:
 def is_recipe(document: Section) -> bool:
     """Whether a configuration file is a recipe rather than options of a run."""
     return "recipe" in document or "arm" in document
-
-
-def grouped(arms: Sequence[Arm]) -> list[tuple[str, list[Arm]]]:
-    """Arms by group, in order."""
-    return [(name, list(group)) for name, group in itertools.groupby(arms, lambda arm: arm.group)]

@@ -10,51 +10,92 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpltm.experiments.recipe import Arm, Recipe, Trial, provenance
-from dpltm.experiments.replicates import Summary, paired, summary
-from dpltm.local import BIT_PROTOCOLS, CODEBOOK
+from dpltm.experiments.recipe import Arm, Recipe, provenance
 from dpltm.privacy.figures import figure
 
 MAX_NAMES = 2
 """Rows that a note is about beyond which they are only counted."""
 
-CORES = 2
-"""Cores that minutes are counted on."""
+
+CONFIDENCE = 0.95
+"""Of the intervals."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of one trial.
+class Summary:
+    """Several measurements of one figure, each with its own seed.
 
     Attributes:
-        trial: which.
-        result: the answers of its stages; None while it is not finished.
-        failure: why it failed in this session, if it did.
-        work: seconds of one thread that it took, if that is known.
+        count: how many, n.
+        mean: of them; nan of none.
+        sd: sample standard deviation (n - 1); nan of fewer than two.
+        half: half width of the 95 % confidence interval of the mean, t sd / sqrt(n) with Student's t of n - 1 degrees of
+            freedom; nan of fewer than two.
     """
 
-    trial: Trial
-    result: Mapping[str, Any] | None
-    failure: str | None = None
-    work: float | None = None
+    count: int
+    mean: float
+    sd: float
+    half: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON, which has no nan."""
+        parts = {"count": self.count, "mean": self.mean, "sd": self.sd, "interval": self.half}
+        return {name: None if math.isnan(part) else part for name, part in parts.items()}
+
+
+def summary(values: Sequence[float]) -> Summary:
+    """Return mean, standard deviation and 95 % interval of finite ``values``."""
+    from scipy import stats
+
+    count = len(values)
+    mean = math.fsum(values) / count if count else math.nan
+    if count < 2:
+        return Summary(count, mean, math.nan, math.nan)
+    sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    return Summary(count, mean, sd, float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * sd / math.sqrt(count))
+
+
+def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Summary:
+    """Return the differences ``one - other`` over the seeds that both have: what they share by a seed cancels."""
+    return summary([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
 
 
 def table(
-    recipe: Recipe, outcomes: Sequence[Outcome], privacy: Mapping[str, Any], *, shared: bool = False
+    recipe: Recipe, results: Mapping[str, Any], failures: Mapping[str, str], privacy: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the answer of a sweep, but for where it lies.
 
     Args:
         recipe: the experiment.
-        outcomes: of all its trials.
+        results: answers of the stages of the trials that are finished, by name.
+        failures: why others failed, by name.
         privacy: of all of them together: of the account that they were paid by.
-        shared: whether it is to be handed on: then without minutes, and without what trials said when they failed. Both may
-            tell of a private record.
     """
-    values = {arm.name: _values(recipe, arm, outcomes) for arm in recipe.arms}
-    rows = [_row(arm, outcomes, values, shared) for arm in recipe.arms]
+    trained = {
+        arm.name: {
+            trial.seed: results[trial.name]["train"]
+            for trial in recipe.trials if trial.arm is arm and trial.name in results
+        }
+        for arm in recipe.arms
+    }  # fmt: skip
+    values = {
+        name: {
+            seed: float(body[recipe.measure]) for seed, body in each.items() if body.get(recipe.measure) is not None
+        }
+        for name, each in trained.items()
+    }
+    rows = []
+    for arm in recipe.arms:
+        own, bodies = values[arm.name], trained[arm.name]
+        missing = [trial for trial in recipe.trials if trial.arm is arm and trial.seed not in own]
+        unmeasured = "finished, without what the recipe measures"
+        why = [failures.get(one.name, unmeasured if one.name in results else "not run") for one in missing]
+        holes = [{"seed": trial.seed, "why": reason} for trial, reason in zip(missing, why, strict=True)]
+        against = None if arm.against is None else paired(own, values[arm.against])
+        difference = None if against is None else {"to": arm.against, **against.to_json()}
+        rows.append({**_row(arm, own, bodies), "difference": difference, "missing": holes})
     stated = _all_terms(rows)  # where rows agree on it, it is said once; else in each
-    minutes = f"min: minutes of {CORES} cores for all seeds of a row, without what rows share (tickets, searches)"
     return {
         "recipe": recipe.title,
         "source": recipe.source,
@@ -62,16 +103,33 @@ def table(
         "privacy": dict(privacy),
         "measure": recipe.measure,
         "seeds": list(range(recipe.seeds)),
-        "finished": sum(outcome.result is not None for outcome in outcomes),
-        "members": len(outcomes),
+        "finished": sum(trial.name in results for trial in recipe.trials),
+        "members": len(recipe.trials),
         "arms": rows,
         "notes": [
             *recipe.notes,
             *_notes(recipe),
-            *(() if shared else (minutes,)),
             *((f"certified epsilon: {stated[0]}",) if len(stated) == 1 else ()),
             *_caveats(rows, privacy["notes"]),
         ],
+    }
+
+
+def _row(arm: Arm, values: Mapping[int, float], trained: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """A row, from what its arm is measured by and what its trainings answered, by seed."""
+    known = {key: [one[key] for one in trained.values() if one.get(key) is not None] for key in ("live", "density")}
+    live, density = known["live"], known["density"]
+    first: Mapping[str, Any] = next(iter(trained.values()), {})
+    privacy = [body["privacy"] for body in trained.values()]
+    return {
+        **{key: getattr(arm, key) for key in ("name", "group", "varied", "note", "paper")},
+        "values": {str(seed): value for seed, value in values.items()},
+        **summary(list(values.values())).to_json(),
+        "rounds": {str(seed): body.get("round") for seed, body in trained.items()},
+        "live": [min(live), max(live)] if live else None,
+        "density": sum(density) / len(density) if density else None,
+        **{key: first.get(key) for key in ("steps", "noise_multiplier", "lr")},
+        "privacy": max(privacy, key=lambda one: float(one["certified"]["epsilon"]), default=None),
     }
 
 
@@ -116,75 +174,7 @@ def _at_most(recipe: Recipe, arm: Arm) -> str:
     if arm.tickets is not None and provenance(recipe.tickets, arm.tickets) == "private":
         return "inf"
     epsilon = arm.train.get("epsilon")
-    if arm.latent is not None:
-        exact = arm.latent["scheme"].get("protocol", CODEBOOK.name) not in BIT_PROTOCOLS
-        return f"at most {arm.latent['scheme']['epsilon']:g}" if exact else "more than asked for"
-    certain = epsilon is not None and arm.train.get("noise") != "nominal"
-    return f"at most {epsilon:g}" if certain else "-"
-
-
-def _values(recipe: Recipe, arm: Arm, outcomes: Sequence[Outcome]) -> dict[int, float]:
-    """What the arm is measured by, by seed."""
-    measured = {
-        outcome.trial.seed: outcome.result["train"].get(recipe.measure)
-        for outcome in outcomes
-        if outcome.trial.arm is arm and outcome.result is not None
-    }
-    return {seed: float(value) for seed, value in measured.items() if value is not None}
-
-
-def _row(
-    arm: Arm, outcomes: Sequence[Outcome], values: Mapping[str, Mapping[int, float]], shared: bool
-) -> dict[str, Any]:
-    mine = [outcome for outcome in outcomes if outcome.trial.arm is arm]
-    trained = {outcome.trial.seed: outcome.result["train"] for outcome in mine if outcome.result is not None}
-    first: Mapping[str, Any] = next(iter(trained.values()), {})
-    own = values[arm.name]
-    missing = [
-        {"seed": outcome.trial.seed, "why": _why(outcome, shared)} for outcome in mine if outcome.trial.seed not in own
-    ]
-    live, density = (
-        [body[key] for body in trained.values() if body.get(key) is not None] for key in ("live", "density")
-    )
-    work = [outcome.work for outcome in mine if outcome.result is not None and outcome.work is not None]
-    return {
-        "name": arm.name,
-        "group": arm.group,
-        "varied": arm.varied,
-        "note": arm.note,
-        "paper": arm.paper,
-        "values": {str(seed): value for seed, value in own.items()},
-        **_numbers(summary(list(own.values()))),
-        "difference": None
-        if arm.against is None
-        else {"to": arm.against, **_numbers(paired(own, values[arm.against]))},
-        "missing": missing,
-        "rounds": {str(seed): body.get("round") for seed, body in trained.items()},
-        "live": [min(live), max(live)] if live else None,
-        "density": sum(density) / len(density) if density else None,
-        "steps": first.get("steps"),
-        "noise_multiplier": first.get("noise_multiplier"),
-        "lr": first.get("lr"),
-        "privacy": max((body["privacy"] for body in trained.values()), key=_certified, default=None),
-        **({} if shared else {"minutes": round(sum(work) / 60 / CORES) if work else None}),
-    }
-
-
-def _certified(privacy: Mapping[str, Any]) -> float:
-    return float(privacy["certified"]["epsilon"])
-
-
-def _why(outcome: Outcome, shared: bool) -> str:
-    """Why there is no value."""
-    if outcome.failure is not None:
-        return f"it failed; failed/{outcome.trial.label}.json says why" if shared else outcome.failure
-    return "not run" if outcome.result is None else "finished, without what the recipe measures"
-
-
-def _numbers(figures: Summary) -> dict[str, Any]:
-    """A summary as JSON, which has no nan."""
-    parts = {"count": figures.count, "mean": figures.mean, "sd": figures.sd, "interval": figures.half}
-    return {name: None if isinstance(part, float) and math.isnan(part) else part for name, part in parts.items()}
+    return f"at most {epsilon:g}" if epsilon is not None and arm.train.get("noise") != "nominal" else "-"
 
 
 def _notes(recipe: Recipe) -> list[str]:
@@ -198,7 +188,7 @@ def _notes(recipe: Recipe) -> list[str]:
 
 
 def terms(privacy: Mapping[str, Any]) -> str:
-    """What a certified epsilon is to be read with (docs/privacy-model.md section 1.1)."""
+    """Return what a certified epsilon is to be read with (docs/privacy-model.md section 1.1)."""
     return "delta {delta:g}, {adjacency}, unit {unit}".format(**privacy["certified"])
 
 
@@ -213,15 +203,12 @@ def _caveats(rows: Sequence[Mapping[str, Any]], of_all: Sequence[str]) -> list[s
     for row in rows:
         for note in () if row["privacy"] is None else dict.fromkeys(row["privacy"]["notes"]):
             if note not in of_all:
-                said.setdefault(note, []).append(row["name"])
-    return [_about(names, len(rows)) + note for note, names in said.items()]
-
-
-def _about(names: list[str], rows: int) -> str:
-    """Which rows a note is about; nothing where it is all of them."""
-    if len(names) == rows:
-        return ""
-    return f"{len(names)} of {rows} rows: " if len(names) > MAX_NAMES else f"{' and '.join(map(repr, names))}: "
+                said.setdefault(note, []).append(repr(row["name"]))
+    notes = []
+    for note, names in said.items():
+        few = " and ".join(names) if len(names) <= MAX_NAMES else f"{len(names)} of {len(rows)} rows"
+        notes.append(note if len(names) == len(rows) else f"{few}: {note}")
+    return notes
 
 
 def markdown(body: Mapping[str, Any]) -> str:
@@ -241,8 +228,7 @@ def markdown(body: Mapping[str, Any]) -> str:
 def columns(body: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the columns."""
     measure = "accuracy, %" if body["measure"] == "accuracy" else "RMSE"
-    timed = ("min",) if any("minutes" in row for row in body["arms"]) else ()
-    return ("arm", "paper", measure, "sd", "less control", "seeds", "certified epsilon", "nominal", "live", *timed)
+    return ("arm", "paper", measure, "sd", "less control", "seeds", "certified epsilon", "nominal", "live")
 
 
 def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -258,7 +244,7 @@ def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
     live = "-" if row["live"] is None else " to ".join(dict.fromkeys(f"{count:,}" for count in row["live"]))
     return (
         row["name"], paper, _with_interval(row, measure), _percent(row["sd"], measure), change, count, certified, nominal,
-        live, *(() if "minutes" not in row else ("-" if row["minutes"] is None else f"{row['minutes'] or '<1'}",)),
+        live,
     )  # fmt: skip
 
 

@@ -7,19 +7,20 @@ whoever has it can compute it again (``dpltm.reports.checking``), without the re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, get_args
+
+import numpy as np
 
 from dpltm.errors import ArtifactError, InputError, in_flags
 from dpltm.privacy import statement as privacy
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import ACCOUNTANTS
-from dpltm.privacy.entry import entry_from_json, to_json
-from dpltm.privacy.mechanisms import Adjacency, Sampling
+from dpltm.privacy.entry import Entry, entry_from_json, to_json
+from dpltm.privacy.mechanisms import Adjacency, NoisySgd, PrivateSearch, Sampling
 from dpltm.privacy.trade_off import Curves, curves_of_profiles
-from dpltm.reports.attacker import odds
 
 FORMAT, SCHEMA = "dpltm-statement", 2
 
@@ -29,16 +30,19 @@ LIBRARIES = ("dpltm", "numpy", "scipy", "dp-accounting")
 MAX_ENTRIES = 2000
 """Of a statement; more are too many to read."""
 
+PRIORS = (0.5, 0.1)
+"""Chances, before anything is seen, that a record was used."""
+
+FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
+"""Of the table of records that an attacker finds."""
+
+QUANTILE = 1.959963984540054
+"""Standard normal quantile at (1 + 0.95) / 2."""
+
 
 @dataclass(frozen=True)
 class Terms:
-    """What a guarantee is stated at.
-
-    Attributes:
-        delta: in (0, 1).
-        accountant: that was asked for.
-        adjacency: where no entry fixes one.
-    """
+    """What a guarantee is stated at: delta in (0, 1), the accountant asked for, the relation where no entry fixes one."""
 
     delta: float = 1e-5
     accountant: str = "pld"
@@ -69,7 +73,7 @@ class Subject:
 
 
 def statement(subject: Subject, account: Account, terms: Terms) -> dict[str, Any]:
-    """Return the statement on everything in an account.
+    """Return the statement on everything in an account; what follows from its entries is taken from them.
 
     Args:
         subject: what it is about.
@@ -83,6 +87,8 @@ def statement(subject: Subject, account: Account, terms: Terms) -> dict[str, Any
         raise InputError(
             f"{subject.name}: {len(account.entries):,} entries, more than the {MAX_ENTRIES:,} of a statement"
         )
+    outcome = {name: one for name, one in subject.outcome.items() if name not in ("low", "high")}
+    outcome |= interval(outcome.get("accuracy"), outcome.get("test_records"))
     said = privacy.statement(account, terms.delta, terms.accountant, terms.adjacency, subject.notes)
     return {
         "format": FORMAT,
@@ -93,13 +99,39 @@ def statement(subject: Subject, account: Account, terms: Terms) -> dict[str, Any
         **said.to_json(),
         "notes": list(dict.fromkeys(in_flags(note) for note in said.notes)),  # of a training they are in flags already
         "accountant": terms.accountant,
-        "odds": odds_of(curves_of(account)),
+        "odds": odds(curves_of(account)),
         "entries": [to_json(entry) for entry in account.entries],
-        "settings": dict(subject.settings),
-        "outcome": dict(subject.outcome),
+        "settings": {**subject.settings, **(_settings(subject.settings, account) if subject.kind == "run" else {})},
+        "outcome": outcome,
         "computed_with": {name: version(name) for name in LIBRARIES},
         "versions": dict(subject.versions),
     }
+
+
+def _settings(settings: Mapping[str, Any], account: Account) -> dict[str, Any]:
+    """Settings of a run that follow from the entry of its training: of several, or of a search's, the one that fits best."""
+    same = ("sampling_rate", "steps", "noise_multiplier", "sensitivity", "nominal_sensitivity", "noise_std")
+    rows = [
+        {**{name: getattr(sgd, name) for name in same}, "noise_bits": sgd.bits, "dataset": entry.part.name,
+         "records": str(entry.part)}
+        for entry in account.paid for sgd in dict.fromkeys([*entry.of(NoisySgd), *_tried(entry)])
+    ]  # fmt: skip
+    if not rows:
+        return {}
+    row = min(rows, key=lambda row: sum(settings.get(name) != value for name, value in row.items()))
+    batch, groups = settings.get("expected_batch"), settings.get("groups")
+    known = isinstance(batch, (int, float))
+    row["public_records"] = round(batch / row["sampling_rate"]) if known else None  # type: ignore[operator]
+    return {**row, "divisor": batch if groups is None else groups}
+
+
+def _tried(entry: Entry) -> Iterator[NoisySgd]:
+    return (sgd for search in entry.of(PrivateSearch) for sgd in search.trainings)
+
+
+# --- what an attacker can do ------------------------------------------------------------------------------------------
+# The attacker knows everything but whether one record (or one user) was among those used, and sees all that was released. H0
+# says that it was not, H1 that it was (Dong, Roth, Su 2022; Kairouz et al. 2015).
 
 
 def curves_of(account: Account) -> Curves | None:
@@ -110,9 +142,63 @@ def curves_of(account: Account) -> Curves | None:
         return None
 
 
-def odds_of(curves: Curves | None) -> dict[str, Any] | None:
-    """Return the best attacker against certified curves, as JSON; None where there are none."""
-    return None if curves is None else odds(curves).to_json()
+def odds(curves: Curves | None) -> dict[str, Any] | None:
+    """Return upper bounds on the best attacker against certified curves, as JSON; None where there are none.
+
+    ``right``: by prior, the largest share of cases in which any guess is right; guessing alone gives max(p, 1 - p).
+    ``found``: by share of false alarms, the largest share of the records used that are found.
+
+    Guarantees:
+        With prior p <= 1/2 the best guess is right with chance (1 - p) + p delta(ln((1 - p) / p)), since
+        p P(S) + (1 - p)(1 - Q(S)) is largest where P - e^epsilon Q is, at epsilon = ln((1 - p) / p). delta is an upper
+        bound and taken at the next smaller point of its curve, where it is not smaller.
+    """
+    if curves is None:
+        return None
+    right = []
+    for prior in PRIORS:
+        place = int(np.searchsorted(curves.epsilons, math.log((1 - prior) / prior), side="right")) - 1
+        right.append({"prior": prior, "at_most": min((1 - prior) + prior * float(curves.deltas[place]), 1.0)})
+    found = [{"false_alarms": alarms, "at_most": 1 - curves.misses_at(alarms)} for alarms in FALSE_ALARMS]
+    return {"right": right, "found": found}
+
+
+def precision(found: float, false_alarms: float, prior: float) -> float:
+    """Return how often an attacker who says "it was used" is right, by Bayes.
+
+    Args:
+        found: share of the records used that he finds.
+        false_alarms: share of the others that he takes for used.
+        prior: chance that one was used, before he looks.
+    """
+    said = prior * found + (1 - prior) * false_alarms
+    return prior * found / said if said else prior
+
+
+def interval(share: object, records: object) -> dict[str, float]:
+    """Return Wilson's 95 % interval (1927) of a share of test records, as ``low`` and ``high``.
+
+    It speaks of this one network on other records of the same kind. What another training would have given, with other
+    noise, it does not cover: several seeds do (``dpltm.experiments.table``).
+
+    Args:
+        share: of the test records, such as accuracy.
+        records: how many there are, a public number.
+
+    Returns:
+        Nothing where either is not known.
+    """
+    if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share <= 1:
+        return {}
+    if not isinstance(records, int) or isinstance(records, bool) or records < 1:
+        return {}
+    square = QUANTILE**2 / records
+    middle = (share + square / 2) / (1 + square)
+    half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
+    return {"low": max(0.0, middle - half), "high": min(1.0, middle + half)}
+
+
+# --- read again -------------------------------------------------------------------------------------------------------
 
 
 def account_of(body: Mapping[str, Any]) -> Account:
@@ -133,65 +219,48 @@ def account_of(body: Mapping[str, Any]) -> Account:
         raise ArtifactError(f"entries: {error}") from None
 
 
-_SCALAR = (str, int, float, bool, type(None))
-_CERTIFIED = {"epsilon": (int, float, str), "delta": (int, float), "accountant": str, "adjacency": str, "unit": str,
-              "sampling": str}  # fmt: skip
-_NOMINAL = {"epsilon": (int, float, str), "delta": (int, float), "source": str}
+_NUMBER, _EPSILON, _SCALAR = (int, float), (int, float, str), (str, int, float, bool, type(None))
+_CLAIM: dict[str, Any] = {"epsilon": _EPSILON, "delta": _NUMBER}
 _SHAPE: dict[str, Any] = {
-    "format": str, "schema": int, "kind": str, "name": str, "state": str, "certified": dict,
-    "nominal": (dict, type(None)), "notes": list,
-    "accountant": str, "odds": (dict, type(None)), "entries": list, "settings": dict, "outcome": dict,
-    "computed_with": dict, "versions": dict,
+    "format": str, "schema": int, "kind": ("run", "tickets", "sweep"), "name": str,
+    "state": ("finished", "unfinished", "damaged"),
+    "certified": {**_CLAIM, "accountant": str, "adjacency": get_args(Adjacency), "unit": str,
+                  "sampling": get_args(Sampling)},
+    "nominal": [None, {**_CLAIM, "source": str}], "notes": [str], "accountant": tuple(ACCOUNTANTS),
+    "odds": [None, {name: [{key: _NUMBER, "at_most": _NUMBER}]
+                    for name, key in (("right", "prior"), ("found", "false_alarms"))}],
+    "entries": [dict], "settings": {"": _SCALAR}, "outcome": {"": _SCALAR}, "computed_with": {"": _SCALAR},
+    "versions": {"": _SCALAR},
 }  # fmt: skip
-_CHOICES = {name: get_args(kind) for name, kind in (("adjacency", Adjacency), ("sampling", Sampling))}
+"""Types, or choices, by key. A list has values of one kind, or is None and a kind; the key "" stands for any."""
 
 
 def check_shape(body: Mapping[str, Any]) -> None:
-    """Raises ArtifactError unless ``body`` has the keys of a statement, each with values of its type."""
-    _keys("the statement", body, _SHAPE)
-    _keys("certified", body["certified"], _CERTIFIED)
-    if body["nominal"] is not None:
-        _keys("nominal", body["nominal"], _NOMINAL)
-    for name, known in _CHOICES.items():
-        if body["certified"][name] not in known:
-            raise ArtifactError(f"certified.{name}: {body['certified'][name]!r:.40} is not one of {', '.join(known)}")
-    if body["accountant"] not in ACCOUNTANTS:
-        raise ArtifactError(f"accountant: {body['accountant']!r:.40} is not one of {', '.join(ACCOUNTANTS)}")
+    """Raise ArtifactError unless ``body`` has the keys of a statement, each with values of its type."""
+    _check("the statement", body, _SHAPE)
     for claim in filter(None, (body["certified"], body["nominal"])):
-        epsilon, delta = claim["epsilon"], claim["delta"]
-        if (isinstance(epsilon, str) and epsilon != "inf") or (
-            not isinstance(epsilon, str) and not 0 <= epsilon < math.inf
-        ):
-            raise ArtifactError(f"epsilon: {epsilon!r:.40} is no epsilon")
-        if not 0 < delta < 1:
-            raise ArtifactError(f"delta: {delta!r:.40} is not between 0 and 1")
-    if body["kind"] not in ("run", "tickets", "sweep"):
-        raise ArtifactError(f"kind: {body['kind']!r:.40} is not one of run, tickets, sweep")
-    if body["state"] not in ("finished", "unfinished", "damaged"):
-        raise ArtifactError(f"state: {body['state']!r:.40} is not one of finished, unfinished, damaged")
+        if claim["epsilon"] != "inf" and (isinstance(claim["epsilon"], str) or not 0 <= claim["epsilon"] < math.inf):
+            raise ArtifactError(f"epsilon: {claim['epsilon']!r:.40} is no epsilon")
+        if not 0 < claim["delta"] < 1:
+            raise ArtifactError(f"delta: {claim['delta']!r:.40} is not between 0 and 1")
     if len(body["entries"]) > MAX_ENTRIES:
         raise ArtifactError(f"entries: {len(body['entries']):,}, more than the {MAX_ENTRIES:,} of a statement")
-    if not all(isinstance(note, str) for note in body["notes"]):
-        raise ArtifactError("notes: one is no text")
-    if body["odds"] is not None:
-        _keys("odds", body["odds"], {"right": list, "found": list})
-        for name, key in (("right", "prior"), ("found", "false_alarms")):
-            for row in body["odds"][name]:
-                _keys(f"odds.{name}", row, {key: (int, float), "at_most": (int, float)})
-    for name in ("settings", "outcome", "versions", "computed_with"):
-        if wrong := [key for key, value in body[name].items() if not isinstance(value, _SCALAR)]:
-            raise ArtifactError(f"{name}.{wrong[0]!s:.40}: neither a text nor a number")
 
 
-def _keys(name: str, body: Any, known: Mapping[str, Any]) -> None:
-    if not isinstance(body, Mapping):
-        raise ArtifactError(f"{name}: expected an object")
-    if wrong := sorted(set(body) ^ set(known)):
-        raise ArtifactError(f"{name}: unknown or missing field {wrong[0]!r:.40}")
-    for key, types in known.items():
-        if not isinstance(body[key], types) or (isinstance(body[key], bool) and bool not in _as_tuple(types)):
-            raise ArtifactError(f"{name}: field {key}: bad value {body[key]!r:.60}")
-
-
-def _as_tuple(types: Any) -> tuple[type, ...]:
-    return types if isinstance(types, tuple) else (types,)
+def _check(name: str, value: Any, shape: Any) -> None:
+    if isinstance(shape, list) and shape[0] is None:
+        if value is not None:
+            _check(name, value, shape[1])
+    elif isinstance(shape, (list, dict)):
+        if not isinstance(value, type(shape)):
+            raise ArtifactError(f"{name}: bad value {value!r:.60}")
+        if isinstance(shape, dict) and "" not in shape and (wrong := sorted(set(value) ^ set(shape))):
+            raise ArtifactError(f"{name}: unknown or missing field {wrong[0]!r:.40}")
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value, start=1):
+            kind = shape[0] if isinstance(shape, list) else shape[key] if key in shape else shape[""]
+            _check(f"{name}.{key!s:.40}".removeprefix("the statement."), one, kind)
+    elif isinstance(shape, tuple) and isinstance(shape[0], str):
+        if value not in shape:
+            raise ArtifactError(f"{name}: {value!r:.40} is not one of {', '.join(shape)}")
+    elif not isinstance(value, shape) or (isinstance(value, bool) and shape is not _SCALAR):
+        raise ArtifactError(f"{name}: bad value {value!r:.60}")

@@ -5,16 +5,14 @@ The folder may be somebody else's, or damaged: whatever is not of the type it sh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpltm.options.train import PER_UNIT
-from dpltm.privacy.entry import Entry
 from dpltm.privacy.mechanisms import Adjacency, Selection
-from dpltm.reports.fields import PROVENANCE
-from dpltm.reports.intervals import interval
 from dpltm.reports.statement import Subject, Terms
-from dpltm.reports.trainings import clip_norm_in, rows_of
+from dpltm.reports.wording import PROVENANCE
 
 if TYPE_CHECKING:
     from dpltm.pruning.ticket_set import TicketSet
@@ -68,7 +66,6 @@ def run_subject(
     name: str,
     config: Mapping[str, Any],
     result: Mapping[str, Any],
-    entry: Entry | None,
     *,
     parameters: int | None = None,
     versions: Mapping[str, Any] | None = None,
@@ -78,13 +75,11 @@ def run_subject(
     Args:
         name: of its folder.
         config, result: what these files hold; empty where they are missing.
-        entry: that paid for it; None where that is not known.
         parameters: of its network, if that could be read.
         versions: what ``environment.json`` holds.
     """
     options, facts = section(config, "options"), section(config, "resolved")
-    rate, batch = number(facts.get("sampling_rate")), number(config.get("expected_batch"))
-    groups = count(facts.get("groups"))
+    clipped = re.search(r"\bC=([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)", text(facts.get("filter")) or "")
     bounds = config.get("bounds")
     low, high = map(number, bounds) if isinstance(bounds, list) and len(bounds) == 2 else (None, None)
     settings: dict[str, Any] = {
@@ -98,28 +93,22 @@ def run_subject(
         "low": low,
         "high": high,
         "bounds_origin": text(config.get("bounds_origin")),
-        "expected_batch": batch,
-        "groups": groups,
-        "divisor": number(config.get("divisor")),
+        "expected_batch": number(config.get("expected_batch")),
+        "groups": count(facts.get("groups")),
         "per_unit": (count(options.get("per_unit")) or PER_UNIT) if config.get("of_persons") else None,
-        "public_records": None if not rate or batch is None else round(batch / rate),
         **{key: number(facts.get(key)) for key in _FACTS},
         **{key: text(facts.get(key)) for key in _WORDS},
         "precision": text(options.get("precision")),
         "budget": number(options.get("epsilon")),
-        "clip_norm": clip_norm_in(text(facts.get("filter"))),
+        "clip_norm": float(clipped[1]) if clipped else None,
         "sums": _sums(options, facts, text(config.get("model"))) if facts else None,
         "tries": number(facts.get("mean_tries")),
         "tried": count(facts.get("settings")),
-        **next(iter([] if entry is None else _fitting(entry, facts)), {}),
-        **_of_tickets(config),
     }
+    if (ticket_set := text(config.get("ticket_set_id"))) is not None:
+        written = config.get("provenance")
+        settings |= {"ticket_set": ticket_set, "provenance": written if written in PROVENANCE else None}
     return Subject("run", name, settings, outcome_of(config, result), _notes(result), _texts(versions or {}))
-
-
-def _fitting(entry: Entry, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The trainings of an entry, the one that a run took first."""
-    return sorted(rows_of(entry), key=lambda row: row["noise_multiplier"] != facts.get("noise_multiplier"))
 
 
 def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,7 +121,7 @@ def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str
             "Of the training records, with noise that is paid for." if private else "Of the test split."
         )
     if accuracy is not None and records is not None and not private:
-        shown |= {"test_records": records, **(interval(accuracy, records) or {})}
+        shown |= {"test_records": records}
     if (rmse := number(result.get("rmse"))) is not None:
         shown["rmse"] = rmse
     return shown
@@ -158,14 +147,6 @@ def set_subject(tickets: TicketSet) -> Subject:
         **{key: number(config.get(key)) for key in ("iterations", "batch_size", "lr", "rewind")},
     }
     return Subject("tickets", tickets.path.name if tickets.path else tickets.name, settings)
-
-
-def _of_tickets(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The ticket set that a run started from, and where its masks come from; None where that is not on record."""
-    ticket_set, written = text(config.get("ticket_set_id")), config.get("provenance")
-    if ticket_set is None:
-        return {}
-    return {"ticket_set": ticket_set, "provenance": written if written in PROVENANCE else None}
 
 
 def _sums(options: Mapping[str, Any], facts: Mapping[str, Any], model: str | None) -> str:

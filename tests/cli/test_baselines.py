@@ -19,7 +19,7 @@ from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection
 from dpltm.tickets import checkpoint_files
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.run import find_run
-from dpltm.tickets.workbench.trial import STAGES
+from dpltm.tickets.workbench.sweep import STAGES
 from dpltm.training.descent import NoisyGradients
 
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")

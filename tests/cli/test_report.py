@@ -42,7 +42,7 @@ fc1.weight
 """What reviewers of published models miss, and what a report is read for."""
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
-SHAPES = {"path", "circle"}
+SHAPES = {"g", "path", "use", "rect"}
 
 
 class Page(HTMLParser):
@@ -86,12 +86,12 @@ def page_of(path: str) -> Page:
         assert tag not in ("iframe", "object", "embed", "base", "form")
         assert not any(name.startswith("on") for name in attributes)
         assert tag != "img" or attributes["alt"]
-        assert tag != "svg" or attributes.get("aria-label") or attributes.get("aria-hidden") == "true"
+        assert tag != "svg" or attributes.get("aria-label")
         assert tag != "th" or attributes["scope"] in ("row", "col")
     assert [attributes for tag, attributes in page.tags if tag == "script"] == [
         {"type": "application/json", "id": "dpltm-statement"}
     ]
-    assert not re.search(r"url\(|@import|https?:", re.sub(r'xmlns="[^"]*"', "", data.decode("utf-8")))
+    assert not re.search(r"url\((?!#)|@import|https?:", data.decode("utf-8"))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert {f"#{one}" for one in ids} >= {one["href"] for tag, one in page.tags if tag == "a"}
@@ -213,7 +213,7 @@ def test_a_sweep(cli: Any) -> None:
     body = cli("report", "s.sweep", "-o", "t.html", "--json").json
     assert body["state"] == "unfinished"
     assert [problem.split(": ")[-1] for problem in body["problems"]] == [
-        "is not finished", "the table shows each training that has ended",
+        "is not finished", "is missing or damaged; the command of the sweep writes it again",
     ]  # fmt: skip
     assert "3 of 4 trainings" in page_of("t.html").text
 
@@ -379,7 +379,7 @@ def test_a_filter_that_clips_nothing_and_a_large_epsilon(cli: Any) -> None:
     assert cli("report", "t", "--card", "-o", "t.md", "--quiet").code == 0
     card = Path("t.md").read_text()
     assert "| clip norm | none | This filter clips nothing;" in card
-    assert "- An epsilon of 12 is hardly a guarantee." in card or "- An epsilon of 11.9" in card
+    assert re.search(r"^An epsilon of (12|11\.9\d*) is hardly a guarantee", card, re.MULTILINE)
     assert "| rounding of sums | float64 | Norms are rounded outward. Sums are taken in float64. (" in card
 
 

@@ -14,7 +14,7 @@ from commands import LEDGER, certified
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, Selection
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.trial import STAGES
+from dpltm.tickets.workbench.sweep import STAGES
 from interruptions import Killed, ctrl_c, die, interrupt, often, signals
 from recipes import DENSE, DRAWN, HEAD, RUN, SETS
 

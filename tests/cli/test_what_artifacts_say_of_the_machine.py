@@ -21,7 +21,6 @@ from dpltm.cli.main import run
 from dpltm.options import _PATHS, latent, recorded
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
-from dpltm.tickets.workbench import trial
 from dpltm.training import release as training_release
 from dpltm.verbs import latent as latent_verb
 
@@ -91,7 +90,7 @@ def home_in(folder: Path, made: Path) -> Path:
 def stop_the_clock(patch: pytest.MonkeyPatch) -> None:
     """Every reading is ``TOOK`` after the one before."""
     ticks = (number * TOOK for number in itertools.count())
-    for module in (training_release, trial, latent_verb):
+    for module in (training_release, latent_verb):
         patch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
 
 
@@ -137,7 +136,7 @@ def artifacts(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def files(out: Path) -> Iterator[tuple[Path, bytes]]:
     """What may be handed on: all but what a sweep keeps to itself."""
     for path in sorted(out.rglob("*")):
-        local = {"times", "failed", "locks"} & set(path.relative_to(out).parts)
+        local = {"attempts", "locks"} & set(path.relative_to(out).parts)
         if path.is_file() and not local:
             yield path, path.read_bytes()
 
@@ -172,8 +171,8 @@ def test_what_is_stored_still_says_which_files_they_were(artifacts: Path) -> Non
     learned, body = stored("latent.run/result.json"), stored("r.sweep/results.json")
     assert (learned["messages"], learned["run"]) == ("o.msg", "latent.run")
     assert (body["config"], body["out"]) == ("r.toml", "r.sweep")
-    label = next(path.stem for path in (artifacts / "r.sweep/failed").iterdir() if path.stem.startswith("broken"))
-    assert body["arms"][-1]["missing"] == [{"seed": 0, "why": f"it failed; failed/{label}.json says why"}]
+    label = next(path.stem for path in (artifacts / "r.sweep/attempts").iterdir() if path.stem.startswith("broken"))
+    assert body["arms"][-1]["missing"] == [{"seed": 0, "why": f"it failed; attempts/{label}.json says why"}]
 
 
 def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli, cwd, made, monkeypatch) -> None:

@@ -20,7 +20,7 @@ LAYERS = {"dpltm": 0, "dpltm.tickets": 1, "dpltm.cli": 2}
 
 PICKLERS = {"_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 # of a pickler, what hands calls to processes of one's own
-PROCESSES = {"joblib.Parallel", "joblib.delayed", "joblib.parallel_config"}
+PROCESSES = {"joblib.Parallel", "joblib.cpu_count", "joblib.delayed", "joblib.parallel_config"}
 NEVER = {"eval", "exec", "builtins.eval", "builtins.exec", "torch.load", "torch.save", "torch.serialization"}
 IMPORTERS = {"importlib.import_module", "__import__", "builtins.__import__"}
 DEFERRED = "dpltm.registry.Deferred"  # names a function of a module to import, and is looked at as an import

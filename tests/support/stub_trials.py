@@ -19,8 +19,7 @@ from dpltm.progress import Progress
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.records import DatasetCache
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.sweep import Workers, new_session, sweep
-from dpltm.tickets.workbench.trial import TrialRunner
+from dpltm.tickets.workbench.sweep import TrialRunner, Workers, new_session, sweep
 from sets import store_set
 
 FAILS, BREAKS, DIES = 0.125, 0.25, 0.5

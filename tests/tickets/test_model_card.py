@@ -81,7 +81,7 @@ def test_figures_that_are_changed_with_a_new_digest_are_found() -> None:
     ("old", "new", "said"),
     [
         ("**Certified: (", "**Certified: (0.", "line 20: '**Certified: (0."),
-        ("## What this means", "", "line 24: '', where the statement gives '## What this means'"),
+        ("## In plain words", "", "line 22: '', where the statement gives '## In plain words'"),
         (f"\n{END}", f"\nepsilon 0.1\n{END}", "'epsilon 0.1', where the statement gives '(no line)'"),
         (BEGIN, "", "the marks around what dpltm wrote are not there once each, in their order"),
         (END, f"{END}\n{BEGIN}\n{END}", "the marks around what dpltm wrote are not there once each, in their order"),
@@ -89,9 +89,8 @@ def test_figures_that_are_changed_with_a_new_digest_are_found() -> None:
         ('  unit: "record"\n', "", "metadata: 'unit: \"record\"' is not, or not only, what the statement gives"),
         ("library_name", "dpltm_privacy: {delta: 0.1}\nlibrary_name", "metadata: 'dpltm_privacy: {delta"),
         ('  unit: "record"', '  unit: "record"\n  unit: "record"', "metadata: 'unit: \"record\"' is not, or not only, what"),
-        ("library_name", '"dpltm\\u005fprivacy": {delta: 0.1}\nlibrary_name', "metadata: '\"dpltm_privacy\": {delta"),
-        ("library_name", '? "dpltm\\\n  \\x5fprivacy"\n: {delta: 0.1}\nlibrary_name',
-         "metadata: 'dpltm_privacy:' is there again, over several lines"),
+        ("library_name", '"dpltm\\u005fprivacy": {delta: 0.1}\nlibrary_name', "metadata: '\"dpltm\\\\u005fprivacy"),
+        ("library_name", '? "dpltm\\\n  \\x5fprivacy"\n: {delta: 0.1}\nlibrary_name', "metadata: '? \"dpltm"),
         ("---\nlibrary", "library", "metadata: is gone; a card begins with a line ---"),
     ],
 )  # fmt: skip

@@ -111,7 +111,8 @@ def test_a_head_that_is_a_link(folder: SweepFolder, other: Path) -> None:
 def test_text_is_not_written_through_a_name_that_can_be_guessed(folder: SweepFolder, other: Path) -> None:
     for name in ("results.md", f".results.md.{os.getpid()}"):
         (folder.root / name).symlink_to(other / "kept")
-    path = folder.write_text("results.md", "new")
+    path = folder.root / "results.md"
+    folder.write_text("results.md", "new")
     assert (other / "kept").read_text() == "kept"
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o644
@@ -170,17 +171,6 @@ def test_what_trials_share_is_begun_once_a_session(folder: SweepFolder) -> None:
     assert not folder.begin("tickets-a")  # the process that began it died
     assert folder.begin("tickets-a", again=True)
     assert SweepFolder(folder.root, "T", "later").begin("tickets-a")
-
-
-def test_how_long_a_member_took_is_its_makers_to_know(folder: SweepFolder) -> None:
-    assert folder.work(LABEL) is None
-    folder.took(LABEL, 1.5, 2)
-    assert folder.work(LABEL) == 3.0
-    path = folder.root / "times" / f"{LABEL}.json"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert not folder.trial(LABEL).exists()
-    path.write_text(path.read_text().replace("1.5", "-1"))
-    assert folder.work(LABEL) is None
 
 
 def test_a_folder_that_another_process_is_making(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Selection
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
 from dpltm.privacy.trade_off import Curves, curves, curves_of_account, sentence
 from dpltm.progress import Progress
-from dpltm.tickets.curve_files import check_plot, write_csv, write_plot
+from dpltm.tickets.charts import deltas, new_picture, trade_off, write_charts, write_csv
 from dpltm.tickets.files import check_free, check_writable
 from dpltm.tickets.workbench.ledgers import read_book
 
@@ -107,19 +107,17 @@ def curve_of(options: CurveRequest, progress: Progress) -> dict[str, Any]:
     """The JSON answer of ``dpltm privacy curve``; files that were asked for are written."""
     del progress
     asked = _asked_curve(options)
-    for option, name in (("csv", options.csv), ("plot", options.plot)):
-        if name is not None:
-            check_free(Path(name), option)
-            check_writable(Path(name))
-    if options.plot:
-        check_plot(Path(options.plot))
-        if options.plot == options.csv:
-            raise InputError("`csv`, `plot`: name two different files")
+    if options.csv is not None:
+        check_free(Path(options.csv), "csv")
+        check_writable(Path(options.csv))
+    picture = new_picture(options.plot)
+    if picture is not None and options.plot == options.csv:
+        raise InputError("`csv`, `plot`: name two different files")
     priced, at_delta = asked.price(options.delta)
     if options.csv:
         write_csv(Path(options.csv), priced)
-    if options.plot:
-        write_plot(Path(options.plot), priced, asked.title)
+    if picture is not None:
+        write_charts(picture, [trade_off(priced), deltas(priced)], asked.title)
     misses = priced.misses_at(0.05)
     nominal = None
     if priced.misses_gdp is not None:

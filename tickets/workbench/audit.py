@@ -14,8 +14,7 @@ from dpltm.options.evaluate import AuditRequest
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.randomness.noise import SecureSource
-from dpltm.tickets.audit_plot import write_audit_plot
-from dpltm.tickets.curve_files import new_picture
+from dpltm.tickets.charts import new_picture, write_audit_plot
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.scheme_files import load_scheme

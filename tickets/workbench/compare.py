@@ -1,31 +1,92 @@
-"""``dpltm compare``: runs in folders, beside each other."""
+"""``dpltm compare``: runs in folders, beside each other, and beside baselines that are trained where they are missing.
+
+A dense network is trained as the run was, with all weights live. A random mask has the density of the run's ticket. Trained
+without noise, the dense network shows what privacy costs; nothing is certified for it, so it is made only if it is named.
+Baselines are the trials of a sweep: what they cost is said before; the ledger of the records pays; the epsilon that each
+asks for is that of its own lineage.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from dpltm.errors import InputError, as_flags
-from dpltm.options.report import BaselineOptions, CompareRequest
-from dpltm.progress import Progress
-from dpltm.reports.comparison import compare
-from dpltm.tickets.comparison_files import markdown, table_csv
-from dpltm.tickets.curve_files import check_plot
+from dpltm.errors import DpltmError, InputError, as_flags
+from dpltm.experiments.recipe import REMEMBERED, Arm, Recipe, Section, Trial, data_options, digest
+from dpltm.features.feature_map import FeatureMap
+from dpltm.networks import ModelSpec
+from dpltm.networks.masks import Mask
+from dpltm.options import resolve, section_problems
+from dpltm.options.generate import GenerateRequest
+from dpltm.options.report import BASELINES, BaselineOptions, CompareRequest
+from dpltm.options.train import TrainRequest
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Selection
+from dpltm.privacy.statement import json_figure
+from dpltm.progress import SILENT, Progress
+from dpltm.pruning.generation import GenerationConfig, pruning_rates
+from dpltm.records import DatasetCache
+from dpltm.registry import listed
+from dpltm.reports.subjects import number, section, text
+from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
+from dpltm.tickets.checkpoint_files import progress_of
+from dpltm.tickets.comparison import compare, costs, markdown, table_csv, unlike
 from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.report_charts import against_epsilon, write_charts
-from dpltm.tickets.run import candidate_of, find_run
-from dpltm.tickets.sweep_report import is_sweep
-from dpltm.tickets.workbench.baselines import with_baselines
+from dpltm.tickets.run import FoundRun, find_run
+from dpltm.tickets.store import find_set, split_round
+from dpltm.tickets.sweep_files import SweepFolder, is_sweep
+from dpltm.tickets.workbench.generate import generate
+from dpltm.tickets.workbench.opening import services
+from dpltm.tickets.workbench.records import open_dataset
+from dpltm.tickets.workbench.sweep import (
+    STAGES,
+    Stage,
+    TrialRunner,
+    check_jobs,
+    finish,
+    local_workers,
+    new_session,
+    sweep,
+    total,
+)
+from dpltm.tickets.workbench.train import check_request, open_start, opened_ledger
+from dpltm.verbs import train as training
+
+OUT = "baselines.sweep"
+
+TITLE = "Baselines"
+"""Of the recipe: one folder holds those of any runs."""
+
+NAMES = {"dense": "dense", "random": "random mask", "non-private": "dense without noise"}
+"""What the table calls each kind."""
+
+UNPROTECTED = "it was trained without noise, so nothing is certified for it, nor for all of these together"
+CHANGED = "its records, or what is measured on them, are not what RUN was trained on: {}; put them back"
+
+OF_A_TRAINING = {"ticket", "dense", "seed", *(name.replace("_", "-") for name in TrainRequest.__annotations__)}
+"""Options that say which training it is, and not how it is done."""
+
+DIGITS = 6
+"""Of a digest of settings, in the name of an arm: names stay the same whatever is compared."""
 
 
 def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
-    """The JSON answer of ``dpltm compare``; the files that were asked for are written.
+    """Return the JSON answer of ``dpltm compare``; baselines and files that were asked for are made.
 
     Raises:
-        InputError: fewer than two runs, or none that can be compared; or as ``with_baselines``, like BudgetError.
+        InputError: fewer than two runs, or none that can be compared; or, of baselines, no run can have any, or what it was
+            trained on is not there as it was; nothing is spent then.
+        BudgetError: a budget in the ledger does not allow all baselines; nothing is spent.
         ArtifactError: a file is there already, or cannot be written.
+
+    Guarantees:
+        What options, records, the ledger and its budget refuse is refused, for all baselines, before the first is paid for.
     """
     for item in fields(BaselineOptions) if not request.baselines else ():
         if getattr(request, item.name) != item.default:
@@ -35,39 +96,39 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     paths = _folders(request.runs or ())  # with what the table calls each
     if len(paths) < 2 and not request.baselines:
         raise InputError("RUN: name at least two runs, or a sweep with several; or train some beside it (`baselines`)")
-    given = {"csv": request.csv, "md": request.md, "plot": request.plot}
-    targets = {name: Path(path) for name, path in given.items() if path is not None}
-    if len(set(targets.values())) < len(targets):
-        raise InputError("`csv`, `md`, `plot`: name different files")
+    targets = {name: Path(path) for name in ("csv", "md") if (path := getattr(request, name)) is not None}
     for name, path in targets.items():
         check_free(path, name)
         check_writable(path)
-    if request.plot is not None:
-        check_plot(Path(request.plot))
+    picture = new_picture(request.plot)
+    named = [*targets.values(), *(() if picture is None else (picture,))]
+    if len(set(named)) < len(named):
+        raise InputError("`csv`, `md`, `plot`: name different files")
+    runs: list[FoundRun] = []
     with progress.progress("reading runs", len(paths)) as step:
-        runs = []
         for path, label in paths.items():
-            found = find_run(path)
-            runs.append((found, candidate_of(found, label)))
+            runs.append(find_run(path, label))
             step(len(runs))
-    beside = with_baselines(request, runs, progress) if request.baselines else None
-    candidates = [*(candidate for _, candidate in runs), *(() if beside is None else beside.rows)]
-    body = compare(candidates)
-    if beside is not None:
-        body |= {"notes": [*beside.notes, *body["notes"]], **beside.body}
+    more: dict[str, Any] = {}
+    if request.baselines:
+        beside, notes, more = _Baselines(request, runs).made(progress)
+        there = {one.path.resolve() for one in runs}  # which were named
+        runs += [one for one in beside if one.path.resolve() not in there]
+    body = compare(runs)
+    if request.baselines:
+        body |= {"notes": [*notes, *body["notes"]], **more}
     body = as_flags(body)
     if request.dry_run:
         return {"dry_run": True, **body}
-    drawn = _charts(body["rows"]) if request.plot is not None else []
-    if request.plot is not None and not drawn:
+    drawn = [] if picture is None else _charts(body["rows"])
+    if picture is not None and not drawn:
         raise InputError("`plot`: no run has both an accuracy and a finite epsilon")
-    for name, text in (("csv", table_csv(body["rows"])), ("md", markdown(body))):
-        if name in targets:
-            with new_file(targets[name]) as staging:
-                staging.write_text(text, encoding="utf-8")
-    if request.plot is not None:
-        write_charts(Path(request.plot), drawn, "Runs")
-    return {**body, **given}
+    for name, path in targets.items():
+        with new_file(path) as staging:
+            staging.write_text(table_csv(body["rows"]) if name == "csv" else markdown(body), encoding="utf-8")
+    if picture is not None:
+        write_charts(picture, drawn, "Runs")
+    return {**body, "csv": request.csv, "md": request.md, "plot": request.plot}
 
 
 def _folders(names: Sequence[str]) -> dict[Path, str]:
@@ -83,10 +144,378 @@ def _folders(names: Sequence[str]) -> dict[Path, str]:
     return labels
 
 
-def _charts(rows: Sequence[dict[str, Any]]) -> list[Any]:
+def _charts(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     measure = "rmse" if any(row["rmse"] is not None for row in rows) else "accuracy"
     points = [
         {"label": row["run"], "value": row[measure], "epsilon": row["certified"], "low": row["low"], "high": row["high"]}
         for row in rows if row["compared"]
     ]  # fmt: skip
     return against_epsilon(points, measure)
+
+
+# --- which baselines there are ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Base:
+    """A run that baselines are trained beside.
+
+    Attributes:
+        found: the run.
+        train: its options of ``dpltm train``, as those of a dense network.
+        rate: fraction of each layer that one round would drop to leave a mask as dense as its ticket; 0 for a whole network.
+        draws: that its ticket, and so the density, may depend on.
+    """
+
+    found: FoundRun
+    train: Section
+    rate: float
+    draws: Lineage = NO_LINEAGE
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One training that is to be compared with runs.
+
+    Attributes:
+        kind: of ``BASELINES``.
+        beside: the runs with these settings; the first of them says how it is trained.
+        trial: of the recipe.
+        label: what the table calls it: by its kind, and where there are several of that, by the runs that it is for.
+    """
+
+    kind: str
+    beside: tuple[Base, ...]
+    trial: Trial
+    label: str
+
+    @property
+    def run(self) -> Path:
+        """Where it is, or will be."""
+        return self.trial.recipe.path / "members" / self.trial.name / "run"
+
+
+def kinds_of(given: str | None) -> tuple[str, ...]:
+    """Return the kinds that an option names; dense and random where it names none.
+
+    Raises:
+        InputError: there is no such kind, or one is named twice.
+    """
+    kinds = ("dense", "random") if given is None else tuple(part.strip() for part in given.split(","))
+    wrong = next((kind for kind in kinds if kind not in BASELINES), None)
+    if wrong is not None:
+        raise InputError(
+            f"`kinds`: {wrong!r:.80} is not one of {listed(BASELINES, 'and')}; name some of them, with commas"
+        )
+    if len(set(kinds)) < len(kinds):
+        raise InputError("`kinds`: one is named twice; name each once")
+    return kinds
+
+
+def base_of(found: FoundRun) -> Base:
+    """Return what baselines of a run are trained with.
+
+    Raises:
+        InputError: it does not hold how it was trained, or baselines of it would be of no use, or tell of records.
+    """
+    if found.state != "finished" or found.run is None or found.config is None:
+        raise InputError(found.problems[0])
+    config, run = found.config, found.run
+    options, resolved = config.get("options"), section(config, "resolved")
+    if not isinstance(options, Mapping):
+        raise InputError("it holds no options of dpltm train; it was trained in Python, or by an older version")
+    defaults = {item.name: item.default for item in fields(TrainRequest)}
+    given = {name.replace("_", "-"): one for name, one in options.items() if one not in (None, defaults.get(name))}
+    train = {name: value for name, value in given.items() if name not in OF_A_TRAINING}
+    if problems := section_problems(TrainRequest, train):
+        raise InputError(f"its options are not those of dpltm train: {problems[0]}")
+    if "dataset" not in train:
+        raise InputError("it names no dataset; its records were given in Python")
+    if number(resolved.get("noise_multiplier")) == 0:
+        raise InputError("it was trained without noise")
+    _check_density(found)
+    drawn = any(entry.of(Selection) for entry in found.lineage.entries)
+    before = tuple(entry for entry in found.lineage.entries if entry != found.entry)  # which the draw may depend on
+    train = {name: value for name, value in train.items() if name not in REMEMBERED}
+    train |= {"model": run.spec.text, **_in_front(run.feature_map, given)}
+    whole = resolved.get("round") in (None, 0)
+    rate = 0.0 if whole else random_rate(run.spec, run.mask, by_user=bool(config.get("of_persons")))
+    return Base(found, train, rate, replace(found.lineage, entries=before) if drawn else NO_LINEAGE)
+
+
+def _in_front(feature_map: FeatureMap | None, given: Section) -> dict[str, Any]:
+    """The options that make the map of a run again."""
+    if feature_map is None:
+        return {}
+    if feature_map.network is not None:
+        if (named := text(given.get("features"))) is None:
+            raise InputError(
+                "its features come from another run, whose folder it does not name; train a dense run by hand"
+            )
+        return {"features": named}
+    options: dict[str, Any] = {"features": feature_map.text}
+    if feature_map.statistics is not None or feature_map.projection is not None:
+        declared = (entry.part.name for entry in feature_map.lineage.entries if entry.kind == "public")
+        options["public"] = next(declared, "")
+    if feature_map.projection is not None:
+        options["components"] = len(feature_map.projection.components)
+    return options
+
+
+def _check_density(found: FoundRun) -> None:
+    """Raises InputError where the network's size or the ticket's density may tell of private records.
+
+    The schedule of a set fixes both but for the draw of a round, which a random mask carries as well. A set that was
+    compacted, carried over or imported has no schedule, and nor has a compacted run: its size may tell of records.
+    """
+    config = found.config or {}
+    if config.get("compacted_from") is not None:
+        raise InputError(
+            "it was compacted, so the size of its network tells of its ticket; name the run that it was made from"
+        )
+    own = config.get("ticket_set_id")
+    if own is None or config.get("provenance") in ("public", "data-free"):
+        return
+    name = split_round(str(section(config, "options").get("ticket")))[0]
+    for path in (Path(name), found.path.parent / name):
+        if path.is_dir():
+            tickets = find_set(str(path))
+            if tickets.id == own and tickets.parent is None and tickets.criterion != "imported":
+                return
+    raise InputError(
+        f"its ticket may come from private records, or a draw from them, and without its set, {name}, as dpltm generate made"
+        " it, nobody can tell whether its density tells of them; put that set beside the run"
+    )
+
+
+def random_rate(spec: ModelSpec, mask: Mask, *, by_user: bool = False) -> float:
+    """Return the fraction of each layer that one round drops to leave as many weights as a mask has in all.
+
+    Args:
+        spec: the network; layers that are never pruned count.
+        mask: by parameter.
+        by_user: whether users are protected: held-out ones are pruned anyway, so tables of users do not count.
+    """
+    apart = spec.kind.user_parameters if by_user else ()
+    weights = {name: live for name, live in mask.items() if live.ndim >= 2 and name not in apart}
+    dropped = sum(live.numel() - int(live.sum()) for live in weights.values())
+    return dropped / sum(weights[name].numel() for name in pruning_rates(spec, GenerationConfig()) if name in weights)
+
+
+def baselines(bases: Sequence[Base], kinds: Sequence[str], path: Path) -> tuple[Recipe, list[Baseline]]:
+    """Return the baselines that are missing beside runs: one of each kind for all runs that share their settings.
+
+    A run of a whole network is a dense baseline by itself, and has no random mask beside it.
+
+    Args:
+        bases: the runs.
+        kinds: what to train.
+        path: folder of their sweep, which stands for the file of the recipe.
+
+    Returns:
+        The recipe, and what its arms are.
+    """
+    arms: dict[str, tuple[str, Arm, list[Base]]] = {}
+    sets: dict[str, Section] = {}
+    there = {digest(base.train) for base in bases if not base.rate}
+    for kind in kinds:
+        for base in bases:
+            if (kind == "dense" and digest(base.train) in there) or (kind == "random" and not base.rate):
+                continue
+            train, tickets = trained_as(base, kind), None
+            if kind == "random":
+                if "unit-column" in train:
+                    raise InputError(
+                        f"RUN: {base.found.label}: no baseline random: a ticket set knows no `unit_column`; take `kinds`"
+                        " dense"
+                    )
+                front = {name: train.pop(name) for name in REMEMBERED if name in train}
+                made = {"criterion": "random", "rounds": 1, "prune": f"{base.rate:.12g}"}
+                made = {**data_options(base.train), **front, **made}
+                tickets = f"random {digest(made)[:DIGITS]}"
+                sets[tickets] = made
+            name = f"{kind} {digest([train, tickets])[:DIGITS]}"
+            arm = Arm(name, train, tickets=tickets, round=None if tickets is None else 1)
+            arms.setdefault(name, (kind, arm, []))[2].append(base)
+    rows, measure = tuple(arm for _, arm, _ in arms.values()), bases[0].found.measure
+    recipe = Recipe(path, TITLE, arms=rows, tickets=sets, measure=measure)
+    baselines = []
+    for (kind, _, beside), trial in zip(arms.values(), recipe.trials, strict=True):
+        several = sum(other == kind for other, _, _ in arms.values()) > 1
+        of = f" of {', '.join(base.found.label for base in beside)}" if several else ""
+        baselines.append(Baseline(kind, tuple(beside), trial, f"{NAMES[kind]} (baseline{of})"))
+    return recipe, baselines
+
+
+def trained_as(base: Base, kind: str) -> dict[str, Any]:
+    """Return the options of a dense training as that of a run; without noise if it is to have none."""
+    if kind != "non-private":
+        return dict(base.train)
+    kept = {key: one for key, one in base.train.items() if key not in ("epsilon", "budget-stop", "audit")}
+    return {**kept, "noise-multiplier": 0.0}
+
+
+# --- what they cost, and their rows -----------------------------------------------------------------------------------
+
+
+class _Baselines:
+    """Baselines that are wanted, in the folder of their sweep, which may not be there yet.
+
+    Args:
+        request: with `baselines`.
+        runs: that were named.
+
+    Raises:
+        InputError: no run can have any.
+    """
+
+    def __init__(self, request: CompareRequest, runs: Sequence[FoundRun]) -> None:
+        check_jobs(request.jobs)
+        self.request, self.root, self.cache = request, Path(request.out or OUT), DatasetCache()
+        kinds, bases, why = kinds_of(request.kinds), list[Base](), dict[str, str]()
+        for found in runs:
+            try:
+                base = base_of(found)
+                if bases and (reason := unlike(bases[0].found, found)) is not None:
+                    raise InputError(reason)
+                bases.append(base)
+            except DpltmError as error:
+                why[found.label] = str(error)
+        self.notes = [f"{label}: has no baselines: {reason}" for label, reason in why.items()]
+        if not bases:
+            raise InputError(f"RUN: {self.notes[0]}")
+        self.first, self.runs = bases[0], runs
+        self.recipe, self.wanted = baselines(bases, kinds, self.root)
+
+    def made(self, progress: Progress) -> tuple[list[FoundRun], list[str], dict[str, Any]]:
+        """Say what the baselines cost that are missing, and train them; in a dry run only say so.
+
+        Returns:
+            Them, notes, and what the answer has beside the table.
+        """
+        session = new_session()
+        folder = SweepFolder(self.root, TITLE, session) if os.path.lexists(self.root) else None
+        shown, new = list[FoundRun](), list[Entry]()
+        with progress.progress("what baselines would cost", len(self.wanted)) as step:
+            for baseline in self.wanted:
+                shown.append(self._before(baseline, folder, new))
+                step(len(shown))
+        self.ledger.account().check_budget(new)
+        privacy = total(self.recipe, folder, self.ledger, new)
+        delta = privacy["certified"]["delta"]
+        cost = {"epsilon": json_figure((Account(unit=self.ledger.unit) + new).epsilon(delta)), "delta": delta}
+        body = {"out": str(self.root), "to_train": len(new), "cost": cost, "trainings": self._answers(shown)}
+        for line in costs({"baselines": body, "together": compare([*self.runs, *shown])["together"]}):
+            progress.say(line)
+        if self.wanted and not self.request.dry_run:
+            folder = SweepFolder(self.root, TITLE, session)
+            stages: dict[str, Stage] = {**STAGES, "generate": self._generate}
+            runner = TrialRunner(folder, self.cache, stages, self.request.ledger, self.request.population)
+            sweep(self.recipe, runner, local_workers(self.recipe, folder, self.request.jobs), progress)
+            privacy = finish(self.recipe, folder, self.ledger)["privacy"]
+            shown = [self._after(baseline, folder) for baseline in self.wanted]
+            body["trainings"] = self._answers(shown)
+        bare = [f"{one.label}: {UNPROTECTED}" for one in self.wanted if one.kind == "non-private"]
+        return shown, [*self.notes, *bare], {"privacy": privacy, "baselines": body}
+
+    @property
+    def _generate(self) -> Stage:
+        """As ``dpltm generate``; the set carries the draws that its density depends on."""
+        draws = {
+            one.trial.arm.tickets: one.beside[0].draws for one in self.wanted if one.trial.arm.tickets is not None
+        }
+        return partial(_generate, draws)
+
+    def _answers(self, shown: Sequence[FoundRun]) -> list[dict[str, Any]]:
+        """What the answer says of each."""
+        return [
+            {
+                "kind": baseline.kind,
+                "beside": [base.found.label for base in baseline.beside],
+                "run": str(baseline.run),
+                "state": one.state,
+                "why": next(iter(one.problems), None),
+                "certified": section(one.privacy or {}, "certified").get("epsilon") if one.entry is not None else None,
+            }
+            for baseline, one in zip(self.wanted, shown, strict=True)
+        ]
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """That of the records, or the one that is named."""
+        asked = self._request(self.first.train)
+        return opened_ledger(asked, open_dataset(asked, dataset_cache=self.cache))
+
+    def _request(self, section: Section, **given: Any) -> TrainRequest:
+        account = {"ledger": self.request.ledger, "population": self.request.population}
+        return resolve(TrainRequest, {**account, "dense": True, "dry_run": True, **given}, section)
+
+    def _before(self, baseline: Baseline, folder: SweepFolder | None, new: list[Entry]) -> FoundRun:
+        """A baseline before it is trained; what it would enter is added to ``new``, unless it was begun before.
+
+        Raises:
+            DpltmError: it cannot be trained.
+        """
+        found, path = baseline.beside[0].found, baseline.run
+        if folder is not None and folder.result(baseline.trial.name) is not None:
+            shown = self._after(baseline, folder)
+            if shown.state == "finished" and (why := unlike(found, shown)) is not None:
+                raise InputError(f"`out`: {path} was trained on {why}; take another `out`")
+            return shown
+        if path.exists() or progress_of(path) is not None:
+            return FoundRun(path, "unfinished", ("was interrupted; it goes on, and is paid for once",), baseline.label)
+        try:
+            return self._planned(baseline, found, new)
+        except DpltmError as error:
+            elsewhere = "; a run keeps no folders: start the command where its files lie"
+            said = str(error).replace("; correct the path", elsewhere)
+            raise type(error)(f"RUN: {found.label}: no baseline {baseline.kind}: {said}") from None
+
+    def _planned(self, baseline: Baseline, found: FoundRun, new: list[Entry]) -> FoundRun:
+        """A baseline as its trial will plan it; nothing is entered or written.
+
+        A random mask has as many live coordinates as that of the run, which is all that its price depends on.
+        """
+        base, run = baseline.beside[0], found.run
+        assert run is not None  # else nothing stands beside it
+        request = self._request(trained_as(base, baseline.kind), seed=baseline.trial.seed)
+        check_request(request)
+        _, start, dataset = open_start(request, SILENT, self.cache)
+        assert dataset is not None  # without a set, it decides the network's shape
+        if baseline.kind == "random":
+            start = replace(start, mask=run.mask, round=1, lineage=base.draws)
+        given = services(SILENT)
+        plan = training.plan(start, dataset, request, self.ledger, self.ledger.book, given, own=True)
+        (entry,) = self.ledger.book.adding([plan.entry], [digest(baseline.label)]).entries[-1:]
+        planned = FoundRun(
+            baseline.run, "planned", (), baseline.label, training.config_of(plan, {}),
+            {"rmse" if plan.dataset.rated else "accuracy": None}, lineage=plan.lineage | Lineage((entry,)), entry=entry,
+        )  # fmt: skip
+        why, part = unlike(found, planned), entry.part
+        if found.entry is not None and found.entry.home == entry.home and found.entry.part.snapshot != part.snapshot:
+            why = why or f"other data: {part.name} was changed"
+        if why is not None:
+            raise InputError(CHANGED.format(why))
+        if _front(plan.dataset.feature_map) != _front(run.feature_map):
+            raise InputError("the features that its options make are not those that RUN was trained on")
+        new.append(plan.entry)
+        return planned
+
+    def _after(self, baseline: Baseline, folder: SweepFolder) -> FoundRun:
+        """A baseline after the sweep: finished, or why not."""
+        name = baseline.trial.name
+        if folder.result(name) is None:
+            why = folder.failure(name) or "another process is at it"
+            return FoundRun(baseline.run, "failed", (why,), baseline.label)
+        return find_run(baseline.run, baseline.label)
+
+
+def _generate(
+    draws: Mapping[str | None, Lineage], request: GenerateRequest, progress: Progress, **more: Any
+) -> dict[str, Any]:
+    return generate(request, progress, own=True, lineage=draws[request.name], **more)
+
+
+def _front(feature_map: FeatureMap | None) -> str | None:
+    """What stands in front of a network, but for where features are centred: each run releases that anew."""
+    return None if feature_map is None else feature_map.uncentred.id

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,13 +61,8 @@ DEMO: Section = {
 """The three stages of ``dpltm demo``."""
 
 
-@dataclass(frozen=True)
-class Pipeline:
-    """What each of the three stages is asked for."""
-
-    generate: GenerateRequest
-    select: SelectRequest
-    train: TrainRequest
+Pipeline = Mapping[str, Any]
+"""What each of the three stages is asked for, by its name."""
 
 
 def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
@@ -81,122 +76,90 @@ def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
     torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a machine that is busy
     progress.say("digits: half of the records are the public source of tickets, the other half are the private data")
     asked = RunRequest(options.epsilon, options.delta, seed=options.seed, out=str(out), ledger=str(out / BESIDE))
-    return run(asked, read_pipeline(DEMO, out, asked), progress)
+    with begun_again_by(f"move {out} away to begin again"):
+        return _run(asked, _read_pipeline(DEMO, out, asked), progress)
 
 
 def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
-    """Run the three stages that a TOML file describes.
+    """Run the three stages that a TOML file describes; return their answers, and the guarantee of all.
 
     Args:
         path: of the file.
-        options: what the run decides for all stages.
-        progress: told how far it is.
-
-    Raises:
-        InputError, ArtifactError, BudgetError: as :func:`run`.
-    """
-    return run(options, read_pipeline(read_toml(path), path, options), progress)
-
-
-def read_pipeline(document: Section, path: Path, options: RunRequest) -> Pipeline:
-    """Return the three stages of a parsed TOML document, with what they share filled in.
-
-    Args:
-        document: the tables of the file.
-        path: of the file, for messages.
         options: what the run decides for all stages: budget, delta, seed, folder and ledger.
-
-    Raises:
-        InputError: an unknown table or key, or a key that the run decides.
-    """
-    unknown = set(document) - {*REQUESTS, "run"}
-    if unknown:
-        raise InputError(
-            f"`config` {path}: unknown table or key {min(unknown)!r}; known: [run], [generate], [select], [train]"
-        )
-    public = reads_no_records(table(path, document, "select"))
-    decided = _decided(options, public)
-    records = data_options(table(path, document, "train"))
-    requests: dict[str, Any] = {}
-    for name, cls in REQUESTS.items():
-        section = table(path, document, name)
-        clash = sorted(key for key in section if decided[name].get(key.replace("-", "_")) is not None)
-        if clash:
-            otherwise = "" if "run" in document else f", or take dpltm {name} `config` {path}"
-            raise InputError(f"`config` {path}: [{name}] {clash[0]}: decided by [run] here; set it there{otherwise}")
-        if name == "select" and not public:
-            section = {**records, **section}
-        requests[name] = resolve(cls, decided[name], section, str(path))
-    return Pipeline(**requests)
-
-
-def _decided(options: RunRequest, public: bool) -> dict[str, dict[str, Any]]:
-    """What the run itself decides of each stage; ``public``: whether the draw reads no records, and enters nothing."""
-    out = Path(options.out or "")
-    tickets = str(out / "tickets")
-    account = {"ledger": options.ledger, "population": options.population}
-    shared = {"delta": options.delta, "dry_run": False}
-    eps1 = None if public else round(options.epsilon * (1 - options.split), 12)
-    return {
-        "generate": {"out": tickets, "seed": options.seed, **account, **shared},
-        "select": {"set": tickets, "eps1": eps1, **({} if public else account), **shared},
-        "train": {"ticket": tickets, "epsilon": options.epsilon, "out": str(out / "run"), **account, **shared},
-    }
-
-
-def run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[str, Any]:
-    """Run the three stages, those that an interrupted attempt did not end; return their answers, and the guarantee of all.
-
-    Args:
-        options: budget, delta, and folder to write.
-        pipeline: the requests of the three stages.
         progress: who watches.
 
     Raises:
         DpltmError: bad input anywhere, or too small a budget, before the first stage starts.
     """
     with begun_again_by(f"move {options.out} away to begin again"):
-        return _run(options, pipeline, progress)
+        return _run(options, _read_pipeline(read_toml(path), path, options), progress)
+
+
+def _read_pipeline(document: Section, path: Path, options: RunRequest) -> Pipeline:
+    """The three stages of a parsed TOML document, with what they share filled in; unknown and decided keys are refused."""
+    unknown = set(document) - {*REQUESTS, "run"}
+    if unknown:
+        raise InputError(
+            f"`config` {path}: unknown table or key {min(unknown)!r}; known: [run], [generate], [select], [train]"
+        )
+    public = reads_no_records(table(path, document, "select"))  # then the draw enters nothing
+    out = Path(options.out or "")
+    tickets, account = str(out / "tickets"), {"ledger": options.ledger, "population": options.population}
+    eps1 = None if public else round(options.epsilon * (1 - options.split), 12)
+    decided: dict[str, dict[str, Any]] = {
+        "generate": {"out": tickets, "seed": options.seed, **account},
+        "select": {"set": tickets, "eps1": eps1, **({} if public else account)},
+        "train": {"ticket": tickets, "epsilon": options.epsilon, "out": str(out / "run"), **account},
+    }
+    stages: dict[str, Any] = {}
+    for name, cls in REQUESTS.items():
+        section, given = table(path, document, name), {**decided[name], "delta": options.delta, "dry_run": False}
+        clash = sorted(key for key in section if given.get(key.replace("-", "_")) is not None)
+        if clash:
+            otherwise = "" if "run" in document else f", or take dpltm {name} `config` {path}"
+            raise InputError(f"`config` {path}: [{name}] {clash[0]}: decided by [run] here; set it there{otherwise}")
+        if name == "select" and not public:
+            section = {**data_options(table(path, document, "train")), **section}
+        stages[name] = resolve(cls, given, section, str(path))
+    return stages
 
 
 def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[str, Any]:
-    unfinished, asked = Path(options.out or "") / UNFINISHED, _asked(options, pipeline)
+    """Runs the stages that an interrupted attempt did not end; what can be refused is, before the first begins."""
+    parts = {"run": replace(options, dry_run=False), **pipeline}
+    asked = {f"[{part}] {name}": one for part, each in parts.items() for name, one in asdict(each).items()}
+    unfinished, dataset_cache = Path(options.out or "") / UNFINISHED, DatasetCache()
     answers = _answers(unfinished, asked)
-    dataset_cache = DatasetCache()
     if answers is None or options.dry_run:
-        privacy = plan(options, pipeline, partial(open_dataset, dataset_cache=dataset_cache))
+        privacy = _plan(options, pipeline, partial(open_dataset, dataset_cache=dataset_cache))
     if options.dry_run:
-        return as_flags(
-            {
-                "dry_run": True,
-                "out": options.out,
-                "tickets_from": pipeline.generate.dataset,
-                "private_records": pipeline.train.dataset,
-                "rounds": pipeline.generate.rounds,
-                "eps1": pipeline.select.eps1,
-                "privacy": privacy.to_json(),
-            }
-        )
-    if answers is None:
-        answers = {}
-        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        body = {
+            "dry_run": True,
+            "out": options.out,
+            "tickets_from": pipeline["generate"].dataset,
+            "private_records": pipeline["train"].dataset,
+            "rounds": pipeline["generate"].rounds,
+            "eps1": pipeline["select"].eps1,
+            "privacy": privacy.to_json(),
+        }
+        return as_flags(body)
+    ended = answers or {}
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
 
     def keep(name: str | None = None, answer: dict[str, Any] | None = None) -> None:
         """Writes down the answers, with that of a stage whose result comes to its place next."""
-        ended = answers if name is None else {**answers, name: answer}
-        body = {"format": FORMAT, "schema": SCHEMA, "of": asked, "answers": ended}
-        write_json(unfinished, body, mode=0o600)
+        known = ended if name is None else {**ended, name: answer}
+        write_json(unfinished, {"format": FORMAT, "schema": SCHEMA, "of": asked, "answers": known}, mode=0o600)
 
     stages: dict[str, Callable[..., dict[str, Any]]] = {"generate": generate, "select": select, "train": train}
     keep()
     for name, stage in stages.items():
-        if name not in answers:
-            request = getattr(pipeline, name)
-            answers[name] = stage(request, progress, dataset_cache=dataset_cache, ending=partial(keep, name))
-    for request in (pipeline.generate, pipeline.train):
-        remove_ended(Path(request.out or ""))
+        if name not in ended:
+            ended[name] = stage(pipeline[name], progress, dataset_cache=dataset_cache, ending=partial(keep, name))
+    for name in ("generate", "train"):
+        remove_ended(Path(pipeline[name].out))
     unfinished.unlink()
-    return {"out": options.out, **answers, "privacy": answers["train"]["privacy"]}
+    return {"out": options.out, **ended, "privacy": ended["train"]["privacy"]}
 
 
 def _answers(unfinished: Path, asked: dict[str, Any]) -> dict[str, Any] | None:
@@ -207,62 +170,49 @@ def _answers(unfinished: Path, asked: dict[str, Any]) -> dict[str, Any] | None:
         return None
     body = read_json(unfinished, FORMAT, SCHEMA)
     check_same(body.get("of", {}), asked)
-    ended: dict[str, Any] = body.get("answers", {})
+    answers: dict[str, Any] = body.get("answers", {})
     return {
-        name: ended[name] for name, made in RESULTS.items() if name in ended and (unfinished.parent / made).exists()
+        name: answers[name]
+        for name, made in RESULTS.items()
+        if name in answers and (unfinished.parent / made).exists()
     }
-
-
-def _asked(options: RunRequest, pipeline: Pipeline) -> dict[str, Any]:
-    """What the run is, by table and key."""
-    parts: dict[str, Any] = {
-        "run": replace(options, dry_run=False),
-        "generate": pipeline.generate,
-        "select": pipeline.select,
-        "train": pipeline.train,
-    }
-    return {f"[{part}] {name}": value for part, each in parts.items() for name, value in asdict(each).items()}
 
 
 # --- what would be spent --------------------------------------------------------------------------------------------
 
 
-def plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions], Dataset]) -> PrivacyReport:
-    """Refuse all that can be refused before hours of generation: options, data, overlap, shapes, calibration.
-
-    Args:
-        options: budget, delta and split of the run.
-        pipeline: the requests of the three stages.
-        load: reads records.
-
-    Returns:
-        What everything in the ledger would come to then. Nothing is entered.
-
-    Raises:
-        DpltmError: bad input, or too small a budget.
-    """
+def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions], Dataset]) -> PrivacyReport:
+    """What everything in the ledger would come to; refuses all that can be refused before hours of generation."""
+    making, drawing, learning = pipeline["generate"], pipeline["select"], pipeline["train"]
     check_epsilon("epsilon", options.epsilon)
     if not 0 < options.split < 1:
         raise InputError(f"`split`: {options.split:g} is not between 0 and 1; 0.9 leaves a tenth for the selection")
-    if pipeline.train.dense:
+    if learning.dense:
         raise InputError("[train] dense: a run trains the winner; use dpltm train `dense` for the whole network")
-    check_request(pipeline.train)
-    provenance = generation.check_options(pipeline.generate)
-    if pipeline.select.rule != "mechanism" and provenance != "public":
+    check_request(learning)
+    provenance, drawn = generation.check_options(making), drawing.rule == "mechanism"
+    if not drawn and provenance != "public":
         raise InputError(
             f"[select] rule: smallest-within needs public accuracies, and [generate] has provenance {provenance}"
         )
-    private = load(pipeline.train)
-    ledger = opened_ledger(pipeline.train, private)
-    made = _plan_generation(pipeline.generate, load, ledger)
+    private = load(learning)
+    ledger = opened_ledger(learning, private)
+    made = generation.plan(open_features(load(making), making, SILENT), making, ledger, services(SILENT))
+    if made.provenance == "data-free":
+        raise InputError(
+            "[generate] provenance: data-free tickets have no predictors to select by; say public or private, or train one"
+            " by its round with dpltm train SET@ROUND"
+        )
+    if making.no_predictors:
+        raise InputError("[generate] no-predictors: the selection needs them; leave it out")
     book = _with(ledger.book, *made.entries)
-    if pipeline.select.rule == "mechanism":
-        book = _plan_draw(options, pipeline.select, load(pipeline.select), made, ledger, book)
+    if drawn:
+        book = _with(book, _planned_draw(options, drawing, load(drawing), made, ledger, book))
     private = _behind_map(options, private, "train", made)
-    take_over_map(private, made.dataset.feature_map, pipeline.train, "[generate]")  # which decides, so [train] may not
+    take_over_map(private, made.dataset.feature_map, learning, "[generate]")  # which decides, so [train] may not
     try:  # as of the whole network: what is trained does not depend on which ticket wins
-        start, asked = fresh(made.spec, 0), pipeline.train
-        planned = training.plan(training.settle(start, private, asked, ledger, services(SILENT)), book)
+        start = fresh(made.spec, 0)
+        planned = training.plan(training.settle(start, private, learning, ledger, services(SILENT)), book)
         check_private(planned.account, planned.entry.part)
     except (BudgetError, CalibrationError) as error:
         if isinstance(error, BudgetError) and (made.under_dp or ledger.account().paid):
@@ -281,30 +231,15 @@ def _with(book: Book, *drafts: Entry) -> Book:
     return book.adding(drafts, [secrets.token_hex(32) for _ in drafts])
 
 
-def _plan_generation(
-    request: GenerateRequest, load: Callable[[DataOptions], Dataset], ledger: Ledger
-) -> generation.Generation:
-    source = open_features(load(request), request, SILENT)
-    made = generation.plan(source, request, ledger, services(SILENT))
-    if made.provenance == "data-free":
-        raise InputError(
-            "[generate] provenance: data-free tickets have no predictors to select by; say public or private, or train one"
-            " by its round with dpltm train SET@ROUND"
-        )
-    if request.no_predictors:
-        raise InputError("[generate] no-predictors: the selection needs them; leave it out")
-    return made
-
-
-def _plan_draw(
+def _planned_draw(
     options: RunRequest,
     request: SelectRequest,
     scored: Dataset,
     made: generation.Generation,
     ledger: Ledger,
     book: Book,
-) -> Book:
-    """What the ledger would hold with the draw."""
+) -> Entry:
+    """The draft of the draw."""
     scored = _behind_map(options, scored, "select", made)
     part = ledger.part(scored)
     try:
@@ -315,7 +250,7 @@ def _plan_draw(
     fixed = made.provenance != "private" or not ledger.part(made.dataset).overlaps(part)
     draw = selection.settle(request, scored.records, densities, fixed)
     mechanism = Selection(draw.eps1, draw.certified_epsilon, draw=draw.mechanism, adjacency=draw.adjacency)
-    return _with(book, Entry("release", part, (mechanism,), f"winner of {len(densities)} tickets", unit=scored.unit))
+    return Entry("release", part, (mechanism,), f"winner of {len(densities)} tickets", unit=scored.unit)
 
 
 def _behind_map(options: RunRequest, private: Dataset, stage: str, made: generation.Generation) -> Dataset:

@@ -1,4 +1,4 @@
-"""A recipe, run: every trial that is not finished is made, by whatever processes there are; and what came of them.
+"""A recipe, run: ticket sets, searches and trials are made by whatever processes there are, all paid by one ledger.
 
 What is finished is known by its digest, and left alone; what several processes want, the first of them makes
 (``tickets.sweep_files`` has the locks). So a sweep goes on where it was, and two in the same folder share its trials.
@@ -10,41 +10,72 @@ import contextlib
 import json
 import math
 import os
+import random
 import secrets
+import shutil
 import signal
+import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from joblib import Parallel, delayed, parallel_config
+from joblib import Parallel, cpu_count, delayed, parallel_config
 
-from dpltm.errors import InputError, as_flags, first_line, in_flags
-from dpltm.experiments.reader import read_recipe
-from dpltm.experiments.ready import check_ready
-from dpltm.experiments.recipe import Arm, Recipe, Task, Trial, grouped
-from dpltm.experiments.table import Outcome, markdown, planned, table, trains_at_once
+from dpltm.errors import DpltmError, InputError, as_flags, first_line, in_flags
+from dpltm.experiments.reader import COMMANDS, check_ready, read_recipe
+from dpltm.experiments.recipe import (
+    SEARCHED,
+    Recipe,
+    Section,
+    Shared,
+    Task,
+    Trial,
+    draw_options,
+    override,
+    provenance,
+    reads_no_records,
+    tasks,
+)
+from dpltm.experiments.table import markdown, planned, table, trains_at_once
 from dpltm.options import resolve
 from dpltm.options.run import RunRequest
 from dpltm.options.train import TrainRequest
-from dpltm.privacy.account import Account
-from dpltm.privacy.entry import Entry, Part, lineage_from_json, lineage_of, part_from_json
+from dpltm.privacy.entry import Entry, Part, lineage_from_json, lineage_of, part_from_json, to_json
 from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.records import DatasetCache
-from dpltm.tickets.files import published, read_toml
+from dpltm.tickets.charts import Chart, Series, name_of, seeds_over_steps, write_charts
+from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
+from dpltm.tickets.files import (
+    MAX_JSON,
+    parse_json,
+    published,
+    read_bytes,
+    read_json,
+    read_section,
+    read_toml,
+    write_json,
+)
 from dpltm.tickets.ledger_file import BESIDE, open_ledger
-from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.sweep_plot import Line, draw, over_steps
+from dpltm.tickets.run import load_run
+from dpltm.tickets.scheme_files import load_scheme, read_messages
+from dpltm.tickets.store import find_set, split_round
+from dpltm.tickets.sweep_files import RESULT_FORMAT, RESULT_SCHEMA, SweepFolder
+from dpltm.tickets.workbench import latent
+from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.tickets.workbench.select import select
+from dpltm.tickets.workbench.tickets import transfer
 from dpltm.tickets.workbench.train import train
-from dpltm.tickets.workbench.trial import DIED, TrialRunner
+from dpltm.tickets.workbench.tune import tune
+from dpltm.training.checkpoint import begun_again_by
 
 MAX_JOBS = 1024
 
@@ -53,6 +84,251 @@ CONNECT_SECONDS = 10
 
 IDLE_SECONDS = 10
 """Time after which a process with nothing to do ends: none outlives its sweep by more."""
+
+Stage = Callable[..., dict[str, Any]]
+"""A stage on files: takes a request and who watches, and datasets that were read already; gives the answer."""
+
+STAGES: Mapping[str, Stage] = {
+    "train": partial(train, own=True),
+    "select": select,
+    "tune": partial(tune, portable=True),
+    "generate": partial(generate, own=True),
+    "transfer": transfer,
+    "latent scheme": latent.agree,
+    "latent encode": partial(latent.send, own=True),
+    "latent train": latent.receive,
+}
+"""By the name of their command. The epsilon that a trial asks for is that of its own lineage; the ledger has the total."""
+
+DIED = "its process died; of too little memory, perhaps: take fewer `jobs`"
+"""Of what was begun in this session, by a process that is no more."""
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Torch's random state and number of threads are the process's, and a Dask worker may have several threads."""
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrialRunner:
+    """Makes trials, and what they share, in the folder of a sweep.
+
+    Attributes:
+        folder: of the sweep.
+        dataset_cache: of whichever process makes them.
+        stages: what makes them.
+        ledger: that pays for all of it; None for those of the datasets.
+        population: whose account that is.
+    """
+
+    folder: SweepFolder
+    dataset_cache: DatasetCache = field(default_factory=DatasetCache)
+    stages: Mapping[str, Stage] = field(default_factory=lambda: STAGES)
+    ledger: str | None = None
+    population: str | None = None
+
+    def unsettled(self, recipe: Recipe) -> dict[str, Task]:
+        """Return what is still to be made, by name, each behind what it needs."""
+        trials = [trial for trial in recipe.trials if not self.is_settled(trial)]
+        return {name: task for name, task in tasks(trials).items() if not self.is_settled(task)}
+
+    def ready(self, recipe: Recipe) -> dict[str, Task]:
+        """Return what is still to be made and needs nothing that is."""
+        unsettled = self.unsettled(recipe)
+        return {
+            name: task for name, task in unsettled.items() if not any(need.name in unsettled for need in task.needs)
+        }
+
+    def is_settled(self, task: Task) -> bool:
+        """Return whether something is there, or has failed in this session."""
+        made = self.folder.result(task.name) is not None if isinstance(task, Trial) else self.path(task).exists()
+        return made or self.folder.failure(task.name) is not None
+
+    def path(self, shared: Shared) -> Path:
+        """Return where something that trials share has its place."""
+        return self.folder.root / shared.place
+
+    def attempt(self, task: Task, *, wait: bool = False, again: bool = False) -> None:
+        """Make something, or note why it cannot be made.
+
+        Nothing is done where it is settled, or where another process is at it.
+
+        Args:
+            task: what to make.
+            wait: until another process is done with it, rather than leave it.
+            again: make it although a process died over it in this session.
+        """
+        with _ONE_AT_A_TIME, self.folder.lock(task.name, wait=wait) as mine:
+            if not mine or self.is_settled(task):
+                return
+            title = "" if isinstance(task, Trial) else f"{task.place}: "  # it is read where a trial has its row
+            try:
+                if not self.folder.begin(task.name, again=again):
+                    raise InputError(DIED)
+                self._make(task)
+            except DpltmError as error:
+                self.folder.fail(task.name, in_flags(f"{title}{error}"))
+            except Exception as error:  # one trial's fault is not the others'
+                if os.environ.get("DPLTM_DEBUG"):
+                    raise
+                # what it says may tell of a record
+                why = f"internal error: {type(error).__name__}; set DPLTM_DEBUG=1 and run it again"
+                self.folder.fail(task.name, f"{title}{why}")
+
+    def _make(self, task: Task) -> None:
+        if isinstance(task, Trial):
+            self._make_trial(task)
+            return
+        source = None if task.tickets is None else str(self._made_set(task.tickets))
+        name = None if task.command == "tune" else task.title
+        given = {"out": str(self.path(task)), "seed": task.seed, "set": source, "name": name}
+        self._run(task.command, given, task.options)
+
+    # trials
+
+    def _make_trial(self, trial: Trial) -> None:
+        settings = self._settings(trial)
+        home = self.folder.make(trial.name)
+        body = self._learned(trial, home) if trial.arm.latent is not None else self._trained(trial, home, settings)
+        if trial.arm.tune is not None:
+            body["settings"] = _decided(settings)
+        self.folder.finish(trial.name, {"arm": trial.arm.name, "seed": trial.seed, "digest": trial.digest, **body})
+        for name in ("tickets", "owners.msg", "draw.json", "encode.json"):  # which who dies before this goes on with
+            _remove(home / name)
+
+    def _trained(self, trial: Trial, home: Path, settings: Section) -> dict[str, Any]:
+        arm, out = trial.arm, home / "run"
+        source = None if trial.tickets is None else self._made_set(trial.tickets)
+        given: dict[str, Any] = {"out": str(out), "seed": trial.seed}
+        body: dict[str, Any] = {}
+        if source is None:
+            given["dense"] = True
+        elif arm.select is not None:
+            copy = home / "tickets"  # a draw is remembered with the set, and others draw from it as well
+            body["select"] = self._once(home / "draw.json", partial(self._draw, trial, source, copy))
+            given["ticket"] = str(copy)
+        else:
+            given["ticket"] = f"{source}@{_round(trial, source, settings)}"
+        if out.exists():  # a process died when all was done
+            remove_ended(out)
+            answer: Any = parse_json(out / "result.json", read_bytes(out / "result.json", MAX_JSON))
+        else:
+            options = override(arm.train, {key: value for key, value in settings.items() if key in SEARCHED})
+            answer = self._run("train", given, options)
+        if (out / "config.json").exists():
+            run = load_run(out)
+            body |= {"records": run.config.get("part"), "lineage": to_json(run.lineage)}
+        return {**body, "train": published(answer)}
+
+    def _draw(self, trial: Trial, source: Path, copy: Path) -> dict[str, Any]:
+        _remove(copy)
+        shutil.copytree(source, copy)
+        return self._run("select", {"set": str(copy)}, draw_options(trial.arm))
+
+    def _learned(self, trial: Trial, home: Path) -> dict[str, Any]:
+        stages = trial.arm.latent or {}
+        scheme, messages, out = home / "scheme", home / "owners.msg", home / "run"
+
+        def encode() -> dict[str, Any]:
+            _remove(scheme)
+            _remove(messages)
+            self._run("latent scheme", {"out": str(scheme)}, stages["scheme"])
+            return self._run("latent encode", {"scheme": str(scheme), "out": str(messages)}, stages["encode"])
+
+        encoded = self._once(home / "encode.json", encode)
+        _remove(out)
+        given = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": trial.seed}
+        learned = published(self._run("latent train", given, stages["train"]))
+        lineage = read_messages(messages, load_scheme(scheme)).lineage
+        return {"lineage": to_json(lineage), "train": {**learned, "privacy": encoded["privacy"]}}
+
+    def _once(self, path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The answer of a stage that is made once: an interrupted trial goes on with it."""
+        head = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
+        if not path.exists():
+            write_json(path, {**head, "answer": published(make())})
+        answer: dict[str, Any] = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)["answer"]
+        return answer
+
+    def _run(self, name: str, given: Mapping[str, Any], section: Section) -> dict[str, Any]:
+        """The answer of a stage to the options of a section, and to what the recipe decides."""
+        command = COMMANDS[name]
+        if "ledger" in command.decided and not (name == "select" and reads_no_records(section)):
+            given = {**given, "ledger": self.ledger, "population": self.population}
+        request: Any = resolve(command.request, given, section)
+        with begun_again_by(f"remove {checkpoint_path(Path(given.get('out', '')))} to begin again"):
+            return self.stages[name](request, SILENT, dataset_cache=self.dataset_cache)
+
+    # what trials share
+
+    def _made_set(self, shared: Shared) -> Path:
+        """The folder of a set; refused where it is not what the recipe asks for: that decides what is certified."""
+        path, there = self._made(shared), find_set(str(self.path(shared))).provenance
+        root = shared
+        while root.tickets is not None:
+            root = root.tickets
+        if there != (asked := provenance({shared.title: root.options}, shared.title)):
+            raise InputError(
+                f"{path}: its provenance is {there}, and that of [tickets.{shared.title}] is {asked}; remove it, and it is"
+                " made"
+            )
+        return path
+
+    def _made(self, shared: Shared) -> Path:
+        """The place of something that trials share; refused where it is not there, with the reason."""
+        path = self.path(shared)
+        if not path.exists():
+            raise InputError(self.folder.failure(shared.name) or f"{path}: is gone; run the same command again")
+        return path
+
+    def _settings(self, trial: Trial) -> Section:
+        """What a search for the arm decided, as options of ``dpltm train``; all trials of a row are of one search."""
+        search = trial.search
+        if search is None:
+            return {}
+        settings = read_section(self._made(search), "train")
+        decided = _decided(settings)
+        for other in (other for other in trial.recipe.trials if other.arm is trial.arm):
+            if other.search is None or other.search.place != search.place:
+                continue
+            had = (self.folder.result(other.name) or {}).get("settings", decided)
+            if had != decided:
+                raise InputError(
+                    f"{other.name} was trained with what another search found, {had}, and that is gone from tune/; put it"
+                    " back, or take another `out`"
+                )
+        return settings
+
+
+def _decided(settings: Section) -> dict[str, Any]:
+    """What a search decided, without where its tickets are."""
+    number = split_round(str(settings["ticket"]))[1] if "ticket" in settings else None
+    return {key: settings[key] for key in SEARCHED if key in settings and key != "lineage"} | {"round": number}
+
+
+def _round(trial: Trial, source: Path, settings: Section) -> int:
+    """Which ticket a trial trains, where none is drawn."""
+    asked = trial.arm.round
+    if isinstance(asked, int):
+        return asked
+    if asked == "tuned":
+        number = split_round(str(settings["ticket"]))[1]
+        assert number is not None  # dpltm tune names one
+        return number
+    rounds = [ticket.round for ticket in find_set(str(source)).body.tickets if ticket.round]
+    return random.Random(f"{trial.seed} {trial.arm.tickets}").choice(rounds)
+
+
+def _remove(path: Path) -> None:
+    """Take away what an attempt before left."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# --- who makes them ---------------------------------------------------------------------------------------------------
 
 
 def new_session() -> str:
@@ -64,11 +340,6 @@ def check_jobs(jobs: int | None) -> None:
     """Raises InputError for a number of processes that cannot be meant."""
     if jobs is not None and not 1 <= jobs <= MAX_JOBS:
         raise InputError(f"`jobs`: {jobs} is not from 1 to {MAX_JOBS}")
-
-
-def processors() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -88,20 +359,18 @@ class Workers:
     session: str
     client: Any = None
 
-    def run(self, attempt: Callable[[Task], None], ordered: Mapping[str, Task]) -> Iterator[None]:
-        """Calls ``attempt`` for every task, each after what it needs; yields when one has come back.
+    def run(self, attempt: Callable[[Task], None], tasks: Iterable[Task]) -> Iterator[None]:
+        """Call ``attempt`` for every task; yield when one has come back.
 
         Raises:
             BrokenExecutor: a process died over one of them; the others may not have come back.
         """
-        for wave in [list(ordered.values())] if self.jobs == 1 else _waves(ordered):
-            with warnings.catch_warnings(), self._backend():
-                # joblib warns of processes that it replaces, and of work that an interrupt takes from it
-                warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
-                parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", batch_size=1)
-                with contextlib.closing(parallel(delayed(attempt)(task) for task in wave)) as finished:
-                    for _ in finished:
-                        yield
+        with warnings.catch_warnings(), self._backend():
+            # joblib warns of processes that it replaces, and of work that an interrupt takes from it
+            warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
+            parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", batch_size=1)
+            with contextlib.closing(parallel(delayed(attempt)(task) for task in tasks)) as finished:
+                yield from finished
 
     def _backend(self) -> parallel_config:
         if self.client is not None:
@@ -118,8 +387,8 @@ def local_workers(recipe: Recipe, folder: SweepFolder, jobs: int | None) -> Work
         folder: of the sweep, with those that are finished.
         jobs: how many processes; None for one a processor.
     """
-    wanted = sum(folder.result(trial.label) is None for trial in recipe.trials)
-    return Workers(min(jobs or processors(), max(1, wanted)), folder.session)
+    wanted = sum(folder.result(trial.name) is None for trial in recipe.trials)
+    return Workers(min(jobs or cpu_count(), max(1, wanted)), folder.session)
 
 
 @contextlib.contextmanager
@@ -143,28 +412,15 @@ def dask_workers(address: str, session: str) -> Iterator[Workers]:
     with client:
         try:
             client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-        except TimeoutError:
-            raise InputError(f"`scheduler`: {address}: has no worker; start one with dask worker {address}") from None
-        try:
             client.run(check_jobs, 1)  # joblib would wait for ever for a call that a worker cannot unpickle
         except Exception as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+        if why:
             raise InputError(
-                f"`scheduler`: {address}: a worker cannot run what it is sent ({type(error).__name__}: {first_line(error)});"
-                " start it with this version of dpltm, where this folder is"
-            ) from None
+                f"`scheduler`: {address}: no worker can run what it is sent ({why}); start one of this version, where this"
+                f" folder is, with dask worker {address}"
+            )
         yield Workers(-1, session, client)
-
-
-def _waves(ordered: Mapping[str, Task]) -> list[list[Task]]:
-    """Tasks by how many others come before them, one after the other: those of a wave need nothing of each other."""
-    depth: dict[str, int] = {}
-    waves: list[list[Task]] = []
-    for name, task in ordered.items():
-        needed = (need.name for need in task.needs)
-        depth[name] = max((depth[need] + 1 for need in needed if need in depth), default=0)
-        waves += [[]] * (depth[name] == len(waves))
-        waves[depth[name]] = [*waves[depth[name]], task]
-    return waves
 
 
 def _leave_interrupts(session: str) -> None:
@@ -174,7 +430,7 @@ def _leave_interrupts(session: str) -> None:
 
 
 def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progress = SILENT) -> None:
-    """Makes every trial that is not finished. Those that fail are noted in the folder; the others go on.
+    """Make every trial that is not finished. Those that fail are noted in the folder; the others go on.
 
     Args:
         recipe: the experiment.
@@ -182,13 +438,16 @@ def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progr
         workers: where it makes them.
         progress: told of trials that are finished.
     """
-    folder, total = runner.folder, len(recipe.trials)
-    with progress.progress(recipe.title, total) as step:
+    folder = runner.folder
+    with progress.progress(recipe.title, len(recipe.trials)) as step:
 
         def look() -> None:
-            left = [trial.label for trial in recipe.trials if folder.result(trial.label) is None]
-            failed = sum(folder.failure(label) is not None for label in left)
-            step(total - len(left), ", ".join(([f"{failed} failed"] if failed else []) + _under_way(recipe, runner)))
+            left = [trial.name for trial in recipe.trials if folder.result(trial.name) is None]
+            failed, unsettled = sum(folder.failure(name) is not None for name in left), list(runner.unsettled(recipe))
+            begun = [name for name in unsettled if name in left and folder.has_begun(name)] or unsettled[:1]
+            more = f" and {len(begun) - 2} more" if len(begun) > 2 else ""
+            said = [f"{failed} failed"] * bool(failed) + [f"at {', '.join(begun[:2])}{more}"] * bool(begun)
+            step(len(recipe.trials) - len(left), ", ".join(said))
 
         look()
         for wait in (False, True):  # first what nobody is at; then what somebody else has not finished either
@@ -200,52 +459,36 @@ def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progr
 
 
 def _make_all(recipe: Recipe, runner: TrialRunner, workers: Workers, look: Callable[[], None], wait: bool) -> None:
-    """Attempts all that is not settled.
+    """Attempts all that is not settled, each once what it needs is; what others hold stays, unless it is waited for.
 
     Where a process dies, the others are ended: nobody knows over which task it was. So each that may have been is made
     again, alone: one that takes its process along once more has failed.
     """
-    while left := runner.unsettled(recipe):
+    before: list[str] = []
+    while (ready := runner.ready(recipe)) and list(ready) != before:
+        before = list(ready)
         try:
-            for _ in workers.run(partial(runner.attempt, wait=wait), left):
+            for _ in workers.run(partial(runner.attempt, wait=wait), ready.values()):
                 look()
-            return
+            continue
         except BrokenExecutor:
-            suspects = {name: task for name, task in left.items() if _may_have_died_over(runner, task)}
-        for name, task in suspects.items() or left.items():
+            left = runner.ready(recipe)
+        begun = {name: task for name, task in left.items() if runner.folder.has_begun(name)}
+        for name, task in (begun or left).items():
             try:
-                for _ in workers.run(partial(runner.attempt, wait=True, again=True), {name: task}):
+                for _ in workers.run(partial(runner.attempt, wait=True, again=True), [task]):
                     look()
             except BrokenExecutor:
                 runner.folder.fail(name, in_flags(DIED))
 
 
-def _under_way(recipe: Recipe, runner: TrialRunner) -> list[str]:
-    """What is being made, as far as it can be told: trials that were begun here, or else what comes first."""
-    tasks = runner.unsettled(recipe)
-    begun = [name for name, task in tasks.items() if isinstance(task, Trial) and runner.folder.has_begun(name)]
-    names = begun or list(tasks)[:1]
-    return [f"at {', '.join(names[:2])}" + (f" and {len(names) - 2} more" if len(names) > 2 else "")] if names else []
-
-
-def _may_have_died_over(runner: TrialRunner, task: Task) -> bool:
-    """Whether a process of this session may have died over a task."""
-    return not runner.is_settled(task) and runner.folder.has_begun(task.name)
-
-
-def check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, Part]) -> None:
-    """Raises InputError where a finished trial was trained on other records than those at hand: rows would mix them.
-
-    Args:
-        recipe: with its trials.
-        folder: of the sweep, with those that are finished.
-        records: at hand, by arm.
-    """
+def _check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, Part]) -> None:
+    """Refuses where a finished trial was trained on other records than those at hand, by arm: rows would mix them."""
     for trial in recipe.trials:
-        had, now = (folder.result(trial.label) or {}).get("records"), records.get(trial.arm.name)
+        had, now = (folder.result(trial.name) or {}).get("records"), records.get(trial.arm.name)
         if had is not None and now is not None and part_from_json(had).snapshot != now.snapshot:
             raise InputError(
-                f"`out`: {folder.trial(trial.label)} was trained on other records than those of {now.name} at hand; take"
+                f"`out`: {folder.trial(trial.name)} was trained on other records than those of {now.name} at hand; take"
                 " another `out`, or remove its result.json, to have it run again"
             )
 
@@ -274,30 +517,20 @@ def run_recipe(path: Path, options: RunRequest, progress: Progress) -> dict[str,
     ledger = open_ledger(place, population=options.population)
     records = check_ready(recipe, partial(open_dataset, dataset_cache=dataset_cache), ledger)
     if options.dry_run:
-        return plan(recipe, root, place, dataset_cache, progress)
+        return _plan(recipe, root, place, dataset_cache, progress)
     session = new_session()
     with contextlib.ExitStack() as opened:
         cluster = None if options.scheduler is None else opened.enter_context(dask_workers(options.scheduler, session))
         folder = SweepFolder(root, recipe.title, session)
-        check_same_records(recipe, folder, records)
+        _check_same_records(recipe, folder, records)
         total(recipe, folder, ledger)  # a ledger that is behind is noticed before anything is spent
         runner = TrialRunner(folder, dataset_cache, ledger=place, population=options.population)
         sweep(recipe, runner, cluster or local_workers(recipe, folder, options.jobs), progress)
     return {"ledger": place, **finish(recipe, folder, ledger)}
 
 
-def plan(
-    recipe: Recipe, root: Path, ledger: str, dataset_cache: DatasetCache, progress: Progress = SILENT
-) -> dict[str, Any]:
-    """Return what would be done: every arm, with the epsilon of a trial, as far as that does not wait for its tickets.
-
-    Args:
-        recipe: what would be done.
-        root: folder of the sweep.
-        ledger: file of its ledger.
-        dataset_cache: datasets that were read already.
-        progress: who watches.
-    """
+def _plan(recipe: Recipe, root: Path, ledger: str, dataset_cache: DatasetCache, progress: Progress) -> dict[str, Any]:
+    """What would be done: every arm, with the epsilon of a trial, as far as that does not wait for its tickets."""
     spent: list[dict[str, Any] | None] = []
     with progress.progress("what it would spend", len(recipe.arms)) as step:
         for arm in recipe.arms:
@@ -328,95 +561,83 @@ def total(recipe: Recipe, folder: SweepFolder | None, ledger: Ledger, new: Seque
     Raises:
         ArtifactError: the ledger holds less than what a finished trial knows of it.
     """
-    results = [] if folder is None else [folder.result(trial.label) or {} for trial in recipe.trials]
+    results = [] if folder is None else [folder.result(trial.name) or {} for trial in recipe.trials]
     behind = lineage_of(*(lineage_from_json(one["lineage"]) for one in results if "lineage" in one))
     account = ledger.account(behind) + new
     delta = min((float(arm.train.get("delta", 1e-5)) for arm in recipe.arms), default=1e-5)
-    kinds = {str(arm.train.get("adjacency", "add-remove")) for arm in recipe.arms}
-    adjacency: Adjacency = "replace-one" if "replace-one" in kinds else "add-remove"
+    replaced = any(arm.train.get("adjacency") == "replace-one" for arm in recipe.arms)
     notes, finite = ["of all trials together: of everything that their ledger holds"], None
     if math.isinf(account.epsilon(delta, "rdp")) and math.isinf(account.epsilon(delta)):
-        rest = finite_part(account, delta)
+        alone = ((entry, replace(account, entries=(entry,))) for entry in account.entries)
+        certified = (entry for entry, one in alone if not entry.paid or math.isfinite(one.epsilon(delta, "rdp")))
+        rest, paid = replace(account, entries=tuple(certified)), len(account.paid)
         finite = {"epsilon": rest.epsilon(delta), "releases": len(rest.paid)}
         notes.append(
-            f"{len(account.paid) - len(rest.paid)} of {len(account.paid)} releases certify nothing: all together neither;"
-            f" the others together would be epsilon {figure(finite['epsilon'])}"
+            f"{paid - len(rest.paid)} of {paid} releases certify nothing: all together neither; the others together would be"
+            f" epsilon {figure(finite['epsilon'])}"
         )
-    body = statement(account, delta, adjacency=adjacency, notes=notes).to_json()
+    relation: Adjacency = "replace-one" if replaced else "add-remove"
+    body = statement(account, delta, adjacency=relation, notes=notes).to_json()
     return as_flags({**body, "nominal": None, "finite": finite})
-
-
-def finite_part(account: Account, delta: float) -> Account:
-    """Return an account without releases for which, each by itself, nothing is certified.
-
-    Args:
-        account: of everything.
-        delta: in (0, 1).
-    """
-    alone = ((entry, replace(account, entries=(entry,))) for entry in account.entries)
-    kept = (entry for entry, one in alone if not entry.paid or math.isfinite(one.epsilon(delta, "rdp")))
-    return replace(account, entries=tuple(kept))
 
 
 def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any]:
     """Return the table, written as ``results.json``, ``results.md`` and, where the recipe asks for one, ``figure.png``.
 
-    The files hold no minutes, no folders, and nothing that trials said when they failed.
+    The files hold no folders, and nothing that trials said when they failed.
 
     Args:
         recipe: the experiment.
         folder: of the sweep.
         ledger: that paid.
     """
-    outcomes = [
-        Outcome(trial, folder.result(trial.label), folder.failure(trial.label), folder.work(trial.label))
-        for trial in recipe.trials
-    ]
+    names = [trial.name for trial in recipe.trials]
+    results = {name: result for name in names if (result := folder.result(name)) is not None}
+    failures = {name: why for name in names if (why := folder.failure(name)) is not None}
     privacy = total(recipe, folder, ledger)
-    body = table(recipe, outcomes, privacy)
+    body = table(recipe, results, failures, privacy)
     place = {"config": str(recipe.path), "out": str(folder.root)}
-    lines = _lines(recipe, body, folder)
-    place["figure"] = str(folder.root / "figure.png") if lines else None  # type: ignore[assignment]
-    shared = {**published(place), **table(recipe, outcomes, privacy, shared=True)}
+    charts = _charts(recipe, body, folder)
+    place["figure"] = str(folder.root / "figure.png") if charts else None  # type: ignore[assignment]
+    elsewhere = {name: f"it failed; attempts/{name}.json says why" for name in failures}  # which may tell of a record
+    shared = {**published(place), **table(recipe, results, elsewhere, privacy)}
     folder.write_text("results.json", json.dumps(shared, indent=1, allow_nan=False) + "\n")
     folder.write_text("results.md", markdown(shared))
-    if lines and recipe.figure is not None:
-        steps = recipe.figure["over"] == "steps"
-        draw(
-            folder.root / "figure.png", lines, title=recipe.title, x=recipe.figure.get("x", "steps" if steps else "value"),
-            measure=recipe.measure, steps=steps, log=recipe.figure.get("log", False),
-        )  # fmt: skip
+    if charts:
+        write_charts(folder.root / "figure.png", charts, recipe.title)
     return {**{key: body[key] for key in ("recipe", "source")}, **place, **body}
 
 
-def _lines(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> list[Line]:
-    """The lines of the recipe's figure, from what is finished."""
+def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> list[Chart]:
+    """The recipe's figure, from what is finished."""
     if recipe.figure is None:
         return []
-    rows = {row["name"]: row for row in body["arms"]}
-    if recipe.figure["over"] == "values":
-        lines = [_over_values(name, arms, rows) for name, arms in grouped(recipe.arms)]
-    else:
-        lines = []
-        for arm in recipe.arms:
-            labels = [trial.label for trial in recipe.trials if trial.arm is arm]
-            runs = [folder.trial(label) / "run" for label in labels if folder.result(label) is not None]
-            if runs:
-                spent = figure(rows[arm.name]["privacy"]["certified"]["epsilon"])
-                lines.append(over_steps(arm.name, runs, recipe.measure, spent))
-    return [line for line in lines if line is not None]
+    arms = [(arm, row) for arm, row in zip(recipe.arms, body["arms"], strict=True) if row["mean"] is not None]
+    if recipe.figure["over"] == "steps":
+        runs = {
+            _with_epsilon(arm.name, [row]): [
+                folder.trial(trial.name) / "run"
+                for trial in recipe.trials if trial.arm is arm and folder.result(trial.name) is not None
+            ]
+            for arm, row in arms
+        }  # fmt: skip
+        return seeds_over_steps(runs, recipe.measure)
+    groups: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
+    for arm, row in arms:
+        if isinstance(arm.varied, (int, float)):
+            groups.setdefault(arm.group, []).append((float(arm.varied), row))
+    lines = []
+    for name, points in groups.items():
+        spread = [(row["mean"] - half, row["mean"] + half) for _, row in points for half in (row["interval"] or 0.0,)]
+        title = _with_epsilon(name, [row for _, row in points])
+        lines.append(Series(title, [(x, row["mean"]) for x, row in points], "o-", spread))
+    x, y = recipe.figure.get("x", "value"), name_of(recipe.measure)
+    title, log = f"{y}, with 95 % intervals over seeds", recipe.figure.get("log", False)
+    return [Chart(title, x, y, lines, recipe.measure == "accuracy", log=log)] if lines else []
 
 
-def _over_values(name: str, arms: list[Arm], rows: Mapping[str, Any]) -> Line | None:
-    """The line of a group of arms over what varies between them; None where none is finished."""
-    points = [(arm.varied, rows[arm.name]) for arm in arms if isinstance(arm.varied, (int, float))]
-    points = [(x, row) for x, row in points if row["mean"] is not None]
-    if not points:
-        return None
-    half = [row["interval"] or 0.0 for _, row in points]
-    mean = [row["mean"] for _, row in points]
-    low, high = ([m + sign * h for m, h in zip(mean, half, strict=True)] for sign in (-1, 1))
-    epsilon = [float(row["privacy"]["certified"]["epsilon"]) for _, row in points]
+def _with_epsilon(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """A name in a legend, with the certified epsilons that it stands for."""
+    epsilon = [float(row["privacy"]["certified"]["epsilon"]) for row in rows]
     ends = dict.fromkeys(figure(pick(epsilon)) for pick in (min, max))
-    title = f"{name} (certified epsilon {' to '.join(ends)})"
-    return Line(title, [float(x) for x, _ in points], mean, low, high, epsilon)
+    return f"{name} (certified epsilon {' to '.join(ends)})"

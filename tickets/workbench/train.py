@@ -17,11 +17,10 @@ from dpltm.progress import SILENT, Progress
 from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
 from dpltm.records.at_unit import check_per_unit
+from dpltm.tickets.charts import new_picture, over_steps, write_charts
 from dpltm.tickets.checkpoint_files import CheckpointFolder
-from dpltm.tickets.curve_files import new_picture
 from dpltm.tickets.files import new_folder
 from dpltm.tickets.ledger_file import ledger_of
-from dpltm.tickets.report_charts import over_steps, write_charts
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.ticket_set import load_winner

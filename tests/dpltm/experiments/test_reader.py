@@ -99,7 +99,7 @@ def test_a_set_that_cannot_be_public_and_a_rule_that_needs_it() -> None:
         ('latent = { scheme = {} }\ntrain = { lr = 1 }', "not of both"),
         ('train = { filter = "clipp" }', "'clipp'"),
         ('tickets = "a"\nround = 1\ntrain = { model = "mlp:8" }', "`model`"),
-        ('tune = { tickets = ["a"] }', "['a'] is not the name of a set"),
+        ('tune = { tickets = ["a"] }', "no set ['a']"),
         ("latent = { scheme = 3 }", "latent.scheme: must be a table"),
         ('latent = { scheme = 3 }\nvary = { "latent.scheme.epsilon" = [1] }', "latent.scheme: must be a table"),
         ('against = "x"', "no arm 'x'"),
@@ -156,7 +156,7 @@ def test_tables_go_over_one_another() -> None:
     assert "model" in dense.train
     assert "model" not in ticket.train  # the set remembers its own
     assert len(recipe.trials) == 10
-    assert len({trial.label for trial in recipe.trials}) == 10
+    assert len({trial.name for trial in recipe.trials}) == 10
 
     quick = read_recipe(text, quick=True)
     assert [arm.name for arm in quick.arms] == ["dense, epsilon 3", "ticket, epsilon 3", "plain"]
@@ -165,7 +165,7 @@ def test_tables_go_over_one_another() -> None:
     assert quick.arms[1].round == 1
     assert quick.tickets["a"]["iterations"] == 1
     assert read_recipe(text, seeds=7, quick=True).seeds == 7
-    assert {trial.label for trial in quick.trials}.isdisjoint(trial.label for trial in recipe.trials)
+    assert {trial.name for trial in quick.trials}.isdisjoint(trial.name for trial in recipe.trials)
 
 
 def test_a_trial_is_known_by_all_that_makes_it() -> None:
@@ -174,8 +174,8 @@ def test_a_trial_is_known_by_all_that_makes_it() -> None:
     one = read_recipe(HEAD + SETS + arms)
     other = read_recipe(HEAD.replace('"T"', '"U"') + SETS.replace("iterations = 3", "iterations = 4") + arms)
     ticket, dense = (read.trials[:2] for read in (one, other))
-    assert ticket[0].label != dense[0].label
-    assert ticket[1].label == dense[1].label
+    assert ticket[0].name != dense[0].name
+    assert ticket[1].name == dense[1].name
 
 
 def test_an_option_takes_the_place_of_what_excludes_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import refusals
-from dpltm.experiments.ready import check_ready
+from dpltm.experiments.reader import check_ready
 from dpltm.options.data import DataOptions
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger

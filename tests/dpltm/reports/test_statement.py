@@ -24,9 +24,8 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.reports import statement as module
 from dpltm.reports.checking import differences, kept_apart
-from dpltm.reports.fields import PROVENANCE, guarantee_fields, meaning, mechanism_fields, record_fields
 from dpltm.reports.statement import Subject, Terms, check_shape, statement
-from dpltm.reports.words import in_plain_words
+from dpltm.reports.wording import PROVENANCE, Field, sections
 
 WHOLE = Part("d", "1" * 64)
 LEFT, RIGHT = (Part("d", "1" * 64, (), "record", *ends) for ends in ((0, 5 * 10**8), (5 * 10**8, 10**9)))
@@ -68,9 +67,10 @@ SETTINGS = {
     "groups": None,
     "divisor": 10.0,
 }
+SET = {"rounds": 1, "model": "mlp:2", "criterion": "random"}
 INTERVAL = binomtest(90, 100).proportion_ci(0.95, method="wilson")
 OUTCOME = {"accuracy": 0.9, "test_records": 100, "low": INTERVAL.low, "high": INTERVAL.high}
-RUN, PLAIN = Subject("run", "r", SETTINGS, OUTCOME), Subject("tickets", "r")
+RUN, PLAIN = Subject("run", "r", SETTINGS, OUTCOME), Subject("tickets", "r", SET)
 CASES = {
     "a draw and a training": (DRAW, TRAINING),
     "nothing": (),
@@ -115,6 +115,16 @@ def test_terms_are_taken_over(terms: dict[str, Any]) -> None:
     assert differences(made(DRAW, TRAINING, **terms)) == []
 
 
+def shown(body: dict[str, Any]) -> dict[str, Field]:
+    """The fields of a statement, by name."""
+    return {field.name: field for part in sections(body) for field in part.fields}
+
+
+def words(body: dict[str, Any]) -> str:
+    """Its sentences."""
+    return "\n".join(line for part in sections(body) for line in part.words)
+
+
 def changed(body: dict[str, Any], *path: Any, to: Any) -> dict[str, Any]:
     other = copy.deepcopy(body)
     place = other
@@ -141,9 +151,9 @@ def changed(body: dict[str, Any], *path: Any, to: Any) -> dict[str, Any]:
         (("entries", 1, "mechanisms", 0, "noise_multiplier"), 4.0, "certified.epsilon: "),
         (("entries", 1, "mechanisms", 0, "steps"), 10, "certified.epsilon: "),
         (("entries", 1, "mechanisms", 0, "sampling_rate"), 0.05, "certified.epsilon: "),
-        (("entries", 1, "mechanisms", 0, "sensitivity"), 0.25, "settings.sensitivity: 0.5, but its entry says 0.25"),
-        (("settings", "noise_std"), 9.0, "settings.noise_std: 9, but its entry says 1"),
-        (("settings", "nominal_sensitivity"), 1.0, "settings.nominal_sensitivity: 1, but its entry says nothing"),
+        (("entries", 1, "mechanisms", 0, "sensitivity"), 0.25, "settings.sensitivity: 0.5, but its entries give 0.25"),
+        (("settings", "noise_std"), 9.0, "settings.noise_std: 9, but its entries give 1"),
+        (("settings", "nominal_sensitivity"), 1.0, "settings.nominal_sensitivity: 1, but its entries give nothing"),
         (("outcome", "low"), 0.89, "outcome.low: 0.89, but its entries give 0.825634"),
     ],
 )
@@ -161,21 +171,21 @@ def without(body: dict[str, Any], key: str) -> dict[str, Any]:
                                  "nominal_sensitivity", "noise_bits", "dataset", "records"])  # fmt: skip
 def test_no_setting_of_the_event_may_be_missing(key: str) -> None:
     found = differences(without(made(DRAW, TRAINING, subject=RUN), key))
-    assert [line.partition(", but its entry says ")[0] for line in found] == [f"settings.{key}: missing"]
+    assert [line.partition(", but its entries give ")[0] for line in found] == [f"settings.{key}: missing"]
 
 
 @pytest.mark.parametrize(
     ("path", "to", "said"),
     [
-        (("settings", "records"), "e", "settings.records: e, but its entry says d"),
-        (("settings", "dataset"), "e", "settings.dataset: e, but its entry says d"),
-        (("settings", "noise_bits"), "fast", "settings.noise_bits: fast, but its entry says secure"),
-        (("settings", "expected_batch"), 90.0, "settings.expected_batch: 90, but the rate 0.1 of 100 records gives 10"),
-        (("settings", "public_records"), 900, "settings.expected_batch: 10, but the rate 0.1 of 900 records gives 90"),
+        (("settings", "records"), "e", "settings.records: e, but its entries give d"),
+        (("settings", "dataset"), "e", "settings.dataset: e, but its entries give d"),
+        (("settings", "noise_bits"), "fast", "settings.noise_bits: fast, but its entries give secure"),
+        (("settings", "expected_batch"), 90.0, "settings.public_records: 100, but its entries give 900"),
+        (("settings", "public_records"), 900, "settings.public_records: 900, but its entries give 100"),
         (("settings", "public_records"), None,
-         "settings.expected_batch: 10, but the rate 0.1 of nothing records gives nothing"),
-        (("settings", "groups"), 5, "settings.divisor: 10, but groups and expected batch give 5"),
-        (("settings", "divisor"), None, "settings.divisor: nothing, but groups and expected batch give 10"),
+         "settings.public_records: nothing, but its entries give 100"),
+        (("settings", "groups"), 5, "settings.divisor: 10, but its entries give 5"),
+        (("settings", "divisor"), None, "settings.divisor: nothing, but its entries give 10"),
         (("kind",), "tickets", "kind: tickets, but its settings are those of a run"),
         (("notes",), [], f"notes: its entries call for one that is missing: {SEARCH_NOTE:.120}"),
         (("outcome", "test_records"), None, "outcome.low: 0.825634, but its entries give nothing"),
@@ -193,9 +203,9 @@ def test_a_run_without_its_training_is_named() -> None:
 
 
 def test_noise_that_is_not_on_record_is_not_called_secure() -> None:
-    shown = [field.meaning for field in mechanism_fields(without(made(TRAINING, subject=RUN), "noise_bits"))]
-    assert not any("cryptographic generator" in meaning for meaning in shown)
-    assert any("of a generator that is not on record" in meaning for meaning in shown)
+    noise = shown(without(made(TRAINING, subject=RUN), "noise_bits"))["noise"].meaning
+    assert "cryptographic generator" not in noise
+    assert "of a generator that is not on record" in noise
 
 
 @pytest.mark.parametrize(
@@ -209,8 +219,7 @@ def test_provenance_fits_the_entries(said: str, to: str) -> None:
     subject = replace(RUN, settings={**SETTINGS, "ticket_set": "t", "provenance": "public", "provenance_meaning": "."})
     body = made(TRAINING, subject=subject)
     assert differences(body) == []
-    shown = {field.name: field.meaning for field in record_fields(body)}
-    assert shown["provenance of tickets"] == PROVENANCE["public"]  # whatever the file says that it means
+    assert shown(body)["provenance of tickets"].meaning == PROVENANCE["public"]  # whatever the file says that it means
     assert differences(changed(body, "settings", "provenance", to=to)) == [said]
 
 
@@ -230,9 +239,9 @@ def test_a_search_is_compared_with_one_of_its_trainings() -> None:
     subject = replace(RUN, settings={**SETTINGS, "tries": 2.0, "tried": 4})
     body = made(entry, subject=subject)
     assert differences(body) == []
-    assert any("best of a secret number of trainings, 2 in the mean" in line for line in in_plain_words(body))
+    assert "best of a secret number of trainings, 2 in the mean" in words(body)
     found = differences(changed(body, "settings", "steps", to=30))
-    assert found == ["settings.steps: 30, but its entry says 10"]
+    assert found == ["settings.steps: 30, but its entries give 10"]
 
 
 def test_entries_that_cannot_be_read_are_refused() -> None:
@@ -251,11 +260,11 @@ def test_entries_that_cannot_be_read_are_refused() -> None:
         (("certified", "epsilon"), -1.0, "epsilon: -1.0 is no epsilon"),
         (("certified", "epsilon"), "1", "epsilon: '1' is no epsilon"),
         (("certified", "delta"), 1.0, "delta: 1.0 is not between 0 and 1"),
-        (("certified", "delta"), True, "certified: field delta: bad value True"),
-        (("entries",), {}, "the statement: field entries: bad value {}"),
-        (("notes",), [3], "notes: one is no text"),
-        (("odds", "right"), [{"prior": 1.0}], "odds.right: unknown or missing field 'at_most'"),
-        (("settings",), {"x": []}, "settings.x: neither a text nor a number"),
+        (("certified", "delta"), True, "certified.delta: bad value True"),
+        (("entries",), {}, "entries: bad value {}"),
+        (("notes",), [3], "notes.1: bad value 3"),
+        (("odds", "right"), [{"prior": 1.0}], "odds.right.1: unknown or missing field 'at_most'"),
+        (("settings",), {"x": []}, "settings.x: bad value []"),
     ],
 )
 def test_shapes_that_are_wrong(path: tuple[Any, ...], to: Any, said: str) -> None:
@@ -280,17 +289,15 @@ def test_too_many_entries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_attacker_of_two_hypotheses() -> None:
     body = made(TRAINING)
     body["certified"]["adjacency"] = "replace-one"
-    assert meaning(body)[0].startswith(
-        "An attacker who holds it 50 % likely beforehand that the one of two records was used, and not the other, and then"
-    )
+    assert "50 % likely beforehand that the one of two records was used, and not the other, and then" in words(body)
 
 
 def test_persons_are_called_persons() -> None:
     subject = replace(RUN, settings={**SETTINGS, "per_unit": 8})
     body = made(replace(TRAINING, unit="patient"), subject=subject, unit="patient")
-    assert any("took a random part of the persons" in line for line in in_plain_words(body))
-    assert any("8 of each person were used at most" in line for line in in_plain_words(body))
-    fields = {field.name: field for field in (*mechanism_fields(body), *record_fields(body), *guarantee_fields(body))}
+    assert "took a random part of the persons" in words(body)
+    assert "8 of each person were used at most" in words(body)
+    fields = shown(body)
     assert fields["records of a person"].value == "8 at most"
     assert fields["number of persons"].value == "100"
     assert fields["sampling"].meaning.startswith("Each person enters each step")
@@ -304,11 +311,9 @@ def test_steps_on_all_records_and_what_is_released_beside_them() -> None:
     body = made(release, whole, subject=replace(RUN, settings=settings))
     assert differences(body) == []
     assert body["certified"]["sampling"] == "none"
-    fields = {field.name: field.value for field in mechanism_fields(body)}
-    assert fields["sampling"] == "none: all records, each step"
-    words = " ".join(in_plain_words(body))
-    assert "Each step took all records," in words
-    assert "counted as well: mean of features." in words
+    assert shown(body)["sampling"].value == "none: all records, each step"
+    assert "Each step took all records," in words(body)
+    assert "counted as well: mean of features." in words(body)
 
 
 def test_the_sampling_of_a_card_is_compared() -> None:
@@ -322,16 +327,13 @@ def test_the_sampling_of_a_card_is_compared() -> None:
 
 def test_only_the_best_try_of_a_search_may_be_released() -> None:
     entry = entered(1, PrivateSearch((SGD, replace(SGD, steps=10)), 5.0, 0.3))
-    shown = {
-        kind: next(field for field in guarantee_fields(made(one)) if field.name == "what may be released")
-        for kind, one in (("search", entry), ("training", TRAINING))
-    }
-    assert shown["search"].value == "the best try alone"
-    assert "how many there were must stay secret" in shown["search"].meaning
-    assert "intermediate" in shown["training"].meaning
-    assert not any("intermediate" in line for line in meaning(made(entry)))
-    assert any("intermediate" in line for line in meaning(made(TRAINING)))
-    assert not [field for field in guarantee_fields(made(DRAW)) if field.name == "what may be released"]
+    search, training = (shown(made(one))["what may be released"] for one in (entry, TRAINING))
+    assert search.value == "the best try alone"
+    assert "how many there were must stay secret" in search.meaning
+    assert "intermediate" in training.meaning
+    assert "intermediate" not in words(made(entry))
+    assert "intermediate" in words(made(TRAINING))
+    assert "what may be released" not in shown(made(DRAW))
 
 
 @pytest.mark.parametrize(
@@ -347,23 +349,18 @@ def test_only_the_best_try_of_a_search_may_be_released() -> None:
 )
 def test_what_the_norm_does_is_said_of_each_filter(filter: str, said: str) -> None:
     body = made(TRAINING, subject=replace(RUN, settings={**SETTINGS, "filter": filter}))
-    (field,) = [field for field in mechanism_fields(body) if field.name == "clip norm"]
-    assert (field.value, field.meaning) == ("0.5", said)
+    assert shown(body)["clip norm"] == Field("clip norm", "0.5", said)
 
 
 @pytest.mark.parametrize(("budget", "said"), [(1000.0, "within it"), (0.001, "larger than it")])
 def test_a_budget_is_compared_with_what_was_spent(budget: float, said: str) -> None:
     """Noise may have been stated, or calibrated to a claim: that there is a budget does not say that it was kept."""
     body = made(TRAINING, subject=replace(RUN, settings={**SETTINGS, "budget": budget}))
-    (field,) = [field for field in guarantee_fields(body) if field.name == "budget asked for"]
-    assert field.meaning == f"The certified epsilon is {said}."
+    assert shown(body)["budget asked for"].meaning == f"The certified epsilon is {said}."
 
 
 def test_bounds_that_were_found_are_not_called_public() -> None:
     found = entered(1, GaussianRelease(9.0), words="histograms of 2 columns for a schema")
     settings = {**SETTINGS, "low": 0.0, "high": 1.0, "bounds_origin": "declared"}
-    shown = {
-        field.name: field.meaning
-        for field in record_fields(made(found, TRAINING, subject=replace(RUN, settings=settings)))
-    }
-    assert shown["bounds of features"].startswith("Of columns found under differential privacy (entry 1).")
+    bounds = shown(made(found, TRAINING, subject=replace(RUN, settings=settings)))["bounds of features"]
+    assert bounds.meaning.startswith("Of columns found under differential privacy (entry 1).")

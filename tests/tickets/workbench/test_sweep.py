@@ -14,8 +14,7 @@ import stub_trials
 from dpltm.errors import InputError
 from dpltm.experiments.recipe import Recipe, Trial, tasks
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.sweep import Workers, dask_workers, sweep
-from dpltm.tickets.workbench.trial import TrialRunner
+from dpltm.tickets.workbench.sweep import TrialRunner, Workers, dask_workers, sweep
 from recipes import read_recipe
 from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
 
@@ -23,24 +22,22 @@ FINE = arm("one") + arm("two", lr=1.0) + arm("three", lr=2.0)
 
 
 def finished(recipe: Recipe, folder: SweepFolder) -> set[str]:
-    return {trial.arm.name for trial in recipe.trials if folder.result(trial.label) is not None}
+    return {trial.arm.name for trial in recipe.trials if folder.result(trial.name) is not None}
 
 
 def failures(recipe: Recipe, folder: SweepFolder) -> dict[str, str | None]:
-    return {
-        trial.arm.name: folder.failure(trial.label) for trial in recipe.trials if folder.result(trial.label) is None
-    }
+    return {trial.arm.name: folder.failure(trial.name) for trial in recipe.trials if folder.result(trial.name) is None}
 
 
 def test_what_is_finished_is_left_alone(tmp_path: Path) -> None:
     recipe = read_recipe(HEAD + FINE)
     folder = made(recipe, tmp_path / "s")
-    assert calls(folder.root) == [trial.label for trial in recipe.trials]
+    assert calls(folder.root) == [trial.name for trial in recipe.trials]
     made(recipe, tmp_path / "s")
     assert len(calls(folder.root)) == 6
     more = read_recipe(HEAD + FINE, seeds=3)
     made(more, tmp_path / "s")
-    assert calls(folder.root)[6:] == [trial.label for trial in more.trials if trial.seed == 2]
+    assert calls(folder.root)[6:] == [trial.name for trial in more.trials if trial.seed == 2]
 
 
 def test_what_trials_share_is_made_once_and_first(tmp_path: Path) -> None:
@@ -53,7 +50,7 @@ def test_what_trials_share_is_made_once_and_first(tmp_path: Path) -> None:
 
     for trial in recipe.trials:
         if trial.arm.tickets is not None:
-            assert place(trial.arm.tickets, trial) < order.index(trial.label)
+            assert place(trial.arm.tickets, trial) < order.index(trial.name)
         if trial.arm.tickets == "b":
             assert place("a", trial) < place("b", trial)
 
@@ -73,7 +70,7 @@ def test_says_what_it_is_at_before_anything_is_finished(tmp_path: Path) -> None:
     recipe = read_recipe(HEAD + FINE + arm("refused", lr=FAILS), seeds=1)
     folder = SweepFolder(tmp_path / "s", recipe.title, "session")
     sweep(recipe, TrialRunner(folder, stages=stub_trials.STAGES), Workers(1, "session"), Watcher())
-    labels = [trial.label for trial in recipe.trials]
+    labels = [trial.name for trial in recipe.trials]
     assert told[0] == (0, f"at {labels[0]}")
     assert told[1] == (1, f"at {labels[1]}")
     assert told[-1] == (3, "1 failed")
@@ -107,7 +104,7 @@ def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
     """It makes everything else meanwhile; and what the other one has left after all."""
     recipe = read_recipe(HEAD + FINE, seeds=1)
     folder, first = SweepFolder(tmp_path / "s", recipe.title, "other"), recipe.trials[0]
-    held = folder.lock(first.label)
+    held = folder.lock(first.name)
     seen: list[int] = []
 
     class Watching(Workers):
@@ -120,7 +117,7 @@ def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
     assert held.__enter__()
     made(recipe, tmp_path / "s", Watching(1, "s"))
     assert seen == [0, 2]
-    assert calls(folder.root)[-1] == first.label
+    assert calls(folder.root)[-1] == first.name
 
 
 def test_a_process_that_dies_takes_one_trial_along_and_joblib_is_left_as_it_was(tmp_path: Path) -> None:
@@ -168,7 +165,7 @@ def test_a_worker_that_dies_takes_one_trial_along(tmp_path: Path, scheduler: str
     with dask_workers(scheduler, "s") as cluster:
         folder = made(recipe, tmp_path / "s", cluster)
     assert "its process died" in str(failures(recipe, folder)["dies"])
-    assert calls(folder.root).count(recipe.trials[-1].label) == 1  # Dask asks again; it is not begun again
+    assert calls(folder.root).count(recipe.trials[-1].name) == 1  # Dask asks again; it is not begun again
     with dask_workers(scheduler, "s") as cluster:
         folder = made(read_recipe(HEAD + FINE, seeds=1), tmp_path / "s", cluster)
     assert finished(recipe, folder) == {"one", "two", "three"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,8 @@ from dpltm.errors import InputError
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.privacy.statement import statement
-from dpltm.reports.comparison import Candidate, compare, unlike
-from dpltm.tickets.comparison_files import cells
+from dpltm.tickets.comparison import cells, compare, unlike
+from dpltm.tickets.run import FoundRun
 
 PART = Part("d", "1" * 64, (), "record", 0, 5 * 10**8)
 CONFIG: dict[str, Any] = {
@@ -25,13 +25,13 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def run(label: str, part: Part = PART, *, steps: int = 5, accuracy: float = 0.9, **config: Any) -> Candidate:
-    id = label.encode().hex().zfill(64)
-    entry = Entry("release", part, (NoisySgd(0.1, steps, 2.0),), "a training", id=id, home="f" * 64, sequence=1)
-    privacy = statement(Account((entry,)), 1e-5).to_json()
-    return Candidate(
-        label, "finished", (), CONFIG | config, {"accuracy": accuracy}, 99, part, Lineage((entry,)), privacy
-    )
+def run(
+    label: str, part: Part = PART, *, steps: int = 5, accuracy: float = 0.9, unit: str = "record", **config: Any
+) -> FoundRun:
+    given = {"id": label.encode().hex().zfill(64), "home": "f" * 64, "sequence": 1}
+    entry = Entry("release", part, (NoisySgd(0.1, steps, 2.0),), "a training", unit=unit, **given)  # type: ignore[arg-type]
+    result, lineage = {"accuracy": accuracy}, Lineage((entry,))
+    return FoundRun(Path(label), "finished", (), label, CONFIG | config, result, lineage=lineage, entry=entry)
 
 
 def test_runs_on_the_same_records() -> None:
@@ -57,7 +57,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("why", "other"), OTHERS.items(), ids=list(OTHERS))
-def test_others_are_shown_with_the_reason(why: str, other: Candidate) -> None:
+def test_others_are_shown_with_the_reason(why: str, other: FoundRun) -> None:
     assert unlike(run("one"), other) == why
     body = compare([run("one"), run("two"), other])
     assert [row["compared"] for row in body["rows"]] == [True, True, False]
@@ -79,8 +79,8 @@ def test_where_records_cannot_be_told_apart_names_count() -> None:
 
 
 def test_runs_that_go_on_or_are_broken_are_rows() -> None:
-    going = Candidate("going", "unfinished", ("going is still going: another process is at work on it",))
-    broken = Candidate("broken", "damaged", ("broken/config.json: not valid JSON",))
+    going = FoundRun(Path("going"), "unfinished", ("going is still going: another process is at work on it",), "going")
+    broken = FoundRun(Path("broken"), "damaged", ("broken/config.json: not valid JSON",), "broken")
     body = compare([run("one"), going, broken])
     assert [(row["state"], row["compared"]) for row in body["rows"]] == [
         ("finished", True),
@@ -98,16 +98,14 @@ def test_runs_that_go_on_or_are_broken_are_rows() -> None:
 
 def test_terms_that_differ_are_said() -> None:
     one, two = run("one"), run("two")
-    other = replace(two, privacy=statement(Account(two.lineage.entries), 1e-6).to_json())
+    other = run("two", options={"delta": 1e-6})
     said = "certified epsilons are stated at different delta, relations or units: read each with its own"
     assert said in compare([one, other])["notes"]
     assert said not in compare([one, two])["notes"]
 
 
 def test_another_relation_or_unit_is_named_in_its_row() -> None:
-    one, two, three = run("one"), run("two"), run("three")
-    theirs = tuple(replace(entry, unit="user") for entry in three.lineage.entries)
-    body = compare([one, two, replace(three, privacy=statement(Account(theirs, unit="user"), 1e-5).to_json())])
+    body = compare([run("one"), run("two"), run("three", unit="user")])
     assert [row["other_terms"] for row in body["rows"]] == [None, None, "add-remove, unit user"]
     assert "three: its epsilons are for add-remove, unit user" in body["notes"]
     assert [" (add-remove, unit user)" in cells(row)[3] for row in body["rows"]] == [False, False, True]

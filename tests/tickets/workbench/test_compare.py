@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ import torch
 import refusals
 from dpltm.networks import ModelSpec
 from dpltm.networks.masks import Mask
-from dpltm.privacy.entry import NO_LINEAGE
 from dpltm.pruning.generation import GenerationConfig, without_data
-from dpltm.tickets.workbench.baselines import base_of, baselines, kinds_of, random_rate
+from dpltm.tickets.run import FoundRun
+from dpltm.tickets.workbench.compare import Base, base_of, baselines, kinds_of, random_rate
 
 OPTIONS: dict[str, Any] = {
     "dataset": "digits", "ticket": "set@3", "dense": False, "out": "r", "ledger": "l", "seed": 4, "fresh": False,
@@ -35,9 +36,15 @@ def mask(spec: ModelSpec, *rates: float, rounds: int = 1) -> Mask:
     return without_data(spec, asked).tickets[-1].mask
 
 
-def base(label: str = "r", rate: float = 0.5, **options: Any) -> Any:
-    masked = mask(ModelSpec("mlp:8", 64, 10), rate or 0.5)
-    return base_of(label, config(1 if rate else None, **options), masked, None, NO_LINEAGE, "accuracy")
+def found(label: str = "r", rate: float = 0.5, **config: Any) -> FoundRun:
+    """A run that has ended, with what it says of itself."""
+    spec = ModelSpec("mlp:8", 64, 10)
+    run: Any = SimpleNamespace(spec=spec, mask=mask(spec, rate or 0.5), feature_map=None)
+    return FoundRun(Path(label), "finished", (), label, config, run=run)
+
+
+def base(label: str = "r", rate: float = 0.5, **options: Any) -> Base:
+    return base_of(found(label, rate, **config(1 if rate else None, **options)))
 
 
 @pytest.mark.parametrize(
@@ -89,20 +96,20 @@ def test_settings_are_those_of_the_run() -> None:
 def test_each_is_made_once() -> None:
     runs = [base("a"), base("b", ticket="other@1"), base("c", rate=0.25), base("d", rate=0, epsilon=2.0)]
     _, made = baselines([*runs, base("e", epsilon=2.0)], kinds_of(None), Path("x"))
-    assert [(one.kind, one.beside) for one in made] == [
+    assert [(one.kind, tuple(base.found.label for base in one.beside)) for one in made] == [
         ("dense", ("a", "b", "c")),  # not of e: d is the whole network with its settings
         ("random", ("a", "b")),
         ("random", ("c",)),
         ("random", ("e",)),
     ]
-    labels = {one.trial.label for one in made}
+    labels = {one.trial.name for one in made}
     _, again = baselines([base("e", epsilon=2.0), *reversed(runs)], kinds_of(None), Path("y"))
-    assert {one.trial.label for one in again} == labels
+    assert {one.trial.name for one in again} == labels
 
 
 def test_runs_that_have_none() -> None:
     def said(change: dict[str, Any]) -> str:
-        return refusals.refused(base_of, "r", {**config(), **change}, {}, None, NO_LINEAGE, "accuracy")
+        return refusals.refused(base_of, found(**{**config(), **change}))
 
     assert said({"options": None}).startswith("it holds no options of dpltm train")
     assert said({"resolved": {"round": 1, "noise_multiplier": 0.0}}) == "it was trained without noise"

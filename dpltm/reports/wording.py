@@ -1,0 +1,402 @@
+"""What a statement says, section by section, in fields and sentences: after NIST SP 800-226 (Near et al. 2025).
+
+Everything here is a function of the statement alone, so a card can be written again from it, and compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpltm.privacy.accountants import ACCOUNTANTS
+from dpltm.privacy.describe import describe
+from dpltm.privacy.entry import RECORD, entry_from_json
+from dpltm.privacy.figures import figure
+from dpltm.reports.statement import precision
+
+
+@dataclass(frozen=True)
+class Field:
+    """One line: a field as the literature names it, its value, and a sentence on it; empty for none."""
+
+    name: str
+    value: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts; the first of a row names it. If ``stacked``, a narrow screen shows its cells below each other."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    stacked: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page or a card; what is empty is left out. Charts and pictures are of pages alone."""
+
+    title: str
+    words: Sequence[str] = ()
+    fields: Sequence[Field] = ()
+    tables: Sequence[Table] = ()
+    charts: Sequence[Any] = ()
+    pictures: Sequence[Any] = ()
+    notes: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything in it."""
+        return bool(self.words or self.fields or self.tables or self.charts or self.pictures or self.notes)
+
+
+PROVENANCE = {
+    "data-free": "They depend on no records: they cost nothing.",
+    "public": "They were made from records declared public: they cost nothing.",
+    "dp": "They were made by a private mechanism, which is among the entries.",
+    "private": "They were made from private records with no mechanism: nothing can be certified.",
+}
+
+HARDLY = 10.0
+"""From this epsilon up a guarantee says little: e^10 is about 22,000."""
+
+FOR_SCHEMA = " for a schema"
+"""What the words of a release end with that found the bounds or categories of columns."""
+
+_TICKETS = "A lottery ticket is a small part of a network, found by training, pruning and going back to the start."
+_CLIPS = "Norm that {} is clipped to."
+_LIMITS = {
+    "normalize": "Norm that {} is scaled to, the short ones as well.",
+    "auto": "Norm that {} is scaled to, the short ones as well, but for gamma.",
+    "radial-tanh": "Norm that {} stays below.",
+    "per-layer": "Of all layers together: each of L layers is clipped to C / sqrt(L).",
+}
+"""What C does in filters that do not clip to it, by name."""
+
+_BITS = {
+    "secure": "those of a cryptographic generator.",
+    "fast": "statistical, not cryptographic: predictable in principle.",
+}
+
+
+def sections(body: Mapping[str, Any], costs: Sequence[str] = ()) -> list[Section]:
+    """Return the sections of a statement that have anything in them.
+
+    Args:
+        body: the statement.
+        costs: of its entries, each by itself; none for no such column.
+    """
+    entries = [entry_from_json(entry) for entry in body["entries"]]
+    rows: list[tuple[str, ...]] = [(str(at), str(one.part), describe(one)) for at, one in enumerate(entries, start=1)]
+    head: tuple[str, ...] = ("entry", "records", "what was done")
+    if costs:
+        rows, head = [(*row, cost) for row, cost in zip(rows, costs, strict=True)], (*head, "epsilon alone")
+    ledger = Table("Entries behind this, in their order", head, rows, stacked=True)
+    found = ("false alarms", "records found, at most", "a yes is right, at most (prior 50 %)", "the same (prior 10 %)")
+    odds = Table("The best attacker", found, list(_odds(body)))
+    made = [Section("In plain words", _in_plain_words(body)),
+            Section("What an attacker can do", meaning(body), tables=[odds] if odds.rows else ()),
+            Section("The guarantee", fields=list(_guarantee(body))),
+            Section("How it was made private", fields=list(_mechanism(body))),
+            Section("The entries, line by line", () if rows else ["No entry on private records."],
+                    tables=[ledger] if rows else ()),
+            Section("The records", fields=list(_records(body))), Section("The network", fields=list(_network(body))),
+            Section("What came of it", fields=list(_outcome(body))),
+            Section("Made with", fields=[Field(name, str(number)) for name, number in body["versions"].items()]),
+            Section("Notes", notes=body["notes"])]  # fmt: skip
+    return [part for part in made if part]
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Return a share as people read it, such as 91.92 %."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def percent_up(share: float) -> str:
+    """Return a share in percent to one digit, rounded up: a bound that is shown is never below what was computed."""
+    return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"
+
+
+def _provenance(said: Mapping[str, Any]) -> str:
+    """Where tickets come from: from the kind alone, whatever else a file says."""
+    return PROVENANCE.get(said.get("provenance") or "", "Where they come from is not on record here.")
+
+
+def _people(body: Mapping[str, Any]) -> str:
+    return "records" if body["certified"]["unit"] == RECORD else "persons"
+
+
+def _mechanisms(body: Mapping[str, Any]) -> set[str]:
+    return {mechanism["mechanism"] for entry in body["entries"] for mechanism in entry["mechanisms"]}
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# --- sentences ----------------------------------------------------------------------------------------------------------
+
+
+def headline(body: Mapping[str, Any]) -> str:
+    """Return the guarantee in one sentence."""
+    certified = body["certified"]
+    if certified["epsilon"] == "inf":
+        return "Nothing is certified: the entries bound no epsilon."
+    if certified["epsilon"] == 0:
+        return "No privacy is spent: nothing here was computed from private records."
+    return (
+        f"Certified: ({figure(certified['epsilon'])}, {certified['delta']:g})-differential privacy for one"
+        f" {certified['unit']}, {certified['adjacency']}."
+    )
+
+
+def meaning(body: Mapping[str, Any]) -> list[str]:
+    """Return what the guarantee means for an attacker, in sentences."""
+    certified, unit = body["certified"], body["certified"]["unit"]
+    if certified["adjacency"] == "replace-one":
+        was = "was used" if unit == RECORD else "was among them"
+        asks, thinks = f"which of two {unit}s {was}", f"that the one of two {unit}s {was}, and not the other"
+    else:
+        whose = "one record was" if unit == RECORD else f"the records of one {unit} were"
+        asks, thinks = f"whether {whose} used", f"that {whose} used"
+    if body["odds"] is None:
+        return [f"No bound holds for an attacker who asks {asks}: he may always be right."]
+    sentences = [
+        f"An attacker who holds it {percent(row['prior'], 0)} likely beforehand {thinks}, and then sees everything that was"
+        f" released, is right in at most {percent_up(row['at_most'])} of cases. Guessing alone gives"
+        f" {percent(max(row['prior'], 1 - row['prior']), 0)}."
+        for row in body["odds"]["right"]
+    ]
+    if certified["epsilon"] != "inf" and certified["epsilon"] >= HARDLY:
+        sentences.append(f"An epsilon of {figure(certified['epsilon'])} is hardly a guarantee.")
+    seen = ", the code and every intermediate network" if "sgd" in _mechanisms(body) else " and the code"
+    return [*sentences, f"These are bounds for the strongest attacker, who knows all other records{seen}."]
+
+
+def _odds(body: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for row in () if body["odds"] is None else body["odds"]["found"]:
+        alarms, found = row["false_alarms"], row["at_most"]
+        right = (percent_up(precision(found, alarms, prior)) for prior in (0.5, 0.1))
+        yield f"{100 * alarms:g} %", percent_up(found), *right
+
+
+def _in_plain_words(body: Mapping[str, Any]) -> list[str]:
+    """A few sentences for somebody who knows neither tickets nor differential privacy."""
+    said, certified = body["settings"], body["certified"]
+    if body["kind"] == "sweep":
+        lines = [
+            f"An experiment: {said['finished']} of {said['members']} trainings in {said['arms']} rows have ended. Each has"
+            " its own guarantee, for the case that it alone is released. The figure here is for all of them together."
+        ]
+    elif body["kind"] == "tickets":
+        made = "no records at all" if said.get("records") is None else f"the records {said['records']}"
+        lines = [
+            f"A set of {said['rounds']} lottery tickets of a network ({said['model']}), made from {made} by"
+            f" {said['criterion']} pruning. {_TICKETS} {_provenance(said)}"
+        ]
+    elif said.get("steps") is None:
+        lines = ["A training under differential privacy, of which not everything is known here."]
+    else:
+        lines = list(_of_training(body))
+    if certified["epsilon"] == "inf":
+        cost = "Something was made from private records without protection, so nothing can be certified for them."
+    elif certified["epsilon"] == 0:
+        cost = "No private record was touched, so it may be released without a thought for privacy."
+    else:
+        little = " So large an epsilon is hardly a guarantee." if certified["epsilon"] >= HARDLY else ""
+        cost = (
+            f"Together this costs epsilon {figure(certified['epsilon'])} at delta {certified['delta']:g}. Whatever touched"
+            f" private records is among the entries, and the figure covers all of it.{little}"
+        )
+    return [*lines, cost]
+
+
+def _of_training(body: Mapping[str, Any]) -> Iterator[str]:
+    said, who = body["settings"], _people(body)
+    part = "" if said.get("density") in (None, 1.0) else f", of whose weights {percent(said['density'])} are live,"
+    network = f"A network ({said['model']}){part}" if said.get("model") else f"A network{part}"
+    took = f"all {who}" if said.get("sampling_rate") == 1 else f"a random part of the {who}"
+    each = "each group of them" if said.get("groups") is not None else "each of them"
+    yield (
+        f"{network} was trained on the records {said['records'] or said['dataset']} in {said['steps']:,} steps. Each step"
+        f" took {took}, limited what {each} could contribute, and added random noise to the sum."
+    )
+    if said.get("per_unit") is not None:
+        yield f"A person may have several records; {said['per_unit']:,} of each person were used at most."
+    if said.get("ticket_set") is not None:
+        yield f"It started from a ticket, round {said.get('round')} of a set. {_TICKETS} {_provenance(said)}"
+    kinds, released = _mechanisms(body), dict[str, None]()
+    if "search" in kinds and said.get("tries") is not None:
+        yield (
+            f"It is the best of a secret number of trainings, {said['tries']:.3g} in the mean, each at one of"
+            f" {said.get('tried')} settings drawn at random. The figure pays for all of them."
+        )
+    for entry in body["entries"]:
+        own = {mechanism["mechanism"] for mechanism in entry["mechanisms"]}
+        if own & {"gaussian", "laplace"} and "sgd" not in own:
+            released[str(entry["words"])] = None
+    if released:
+        yield f"Released with noise of their own, and counted as well: {', '.join(released)}."
+    if "selection" in kinds:
+        yield "Which ticket it was, was drawn at random, the better ones with a larger chance: that is private as well."
+
+
+# --- fields -------------------------------------------------------------------------------------------------------------
+
+
+def _guarantee(body: Mapping[str, Any]) -> Iterator[Field]:
+    """What is guaranteed, to whom, and how it was counted."""
+    certified, nominal, kinds, unit = body["certified"], body["nominal"], _mechanisms(body), body["certified"]["unit"]
+    yield Field("certified epsilon", figure(certified["epsilon"]), "Proven, and rounded up. A smaller one is better.")
+    if nominal is not None:
+        claim = f"Claimed by {nominal['source']} and not proven. Shown beside the certified one, never instead of it."
+        yield Field("nominal epsilon", figure(nominal["epsilon"]), claim)
+    yield Field(
+        "delta", f"{certified['delta']:g}",
+        "What is added beside e^epsilon in the bound on the chance of every set of outcomes. It should be far below 1/n,"
+        f" where n is the number of {_people(body)}.",
+    )  # fmt: skip
+    alone = "One record. Whoever has several records is protected for each of them alone."
+    yield Field("unit of privacy", unit, alone if unit == RECORD else f"All records of one {unit} together.")
+    differ = (
+        f"Neighbouring datasets differ by one {unit} more or less." if certified["adjacency"] == "add-remove" else
+        f"Neighbouring datasets differ by one {unit} replaced by another. Sensitivities are doubled for it."
+    )  # fmt: skip
+    yield Field("neighbouring relation", certified["adjacency"], differ)
+    with_versions = ", ".join(f"{name} {number}" for name, number in body["computed_with"].items())
+    method = ACCOUNTANTS[certified["accountant"]].help if certified["accountant"] in ACCOUNTANTS else ""
+    yield Field("accountant", f"{certified['accountant']} ({with_versions})", method)
+    trust = "Whoever trains sees the records. The guarantee is about what is released afterwards."
+    yield Field("model of trust", "central", trust)
+    if (
+        "search" in kinds
+    ):  # privacy-model.md 5.7: its price rests on nobody seeing the other tries, nor how many there were
+        secret = "The other tries, their scores and how many there were must stay secret."
+        yield Field("what may be released", "the best try alone", secret)
+    elif "sgd" in kinds:
+        covered = "The figure counts every step, so intermediate networks are covered as well as the last one."
+        yield Field("what may be released", "all noisy steps", covered)
+    paid = sum(entry["kind"] in ("release", "local") for entry in body["entries"])
+    yield Field("releases counted", str(paid), "Each stands in the list below.")
+    if body["kind"] == "run":
+        yield (
+            Field("cost of tuning", "paid for", "A private search is among the entries; the certified epsilon includes it.")
+            if "search" in kinds else
+            Field("cost of tuning", "not counted", "No search is on record. If settings, seeds or stopping were chosen by"
+                  " private scores, that is not covered.")
+        )  # fmt: skip
+    if (budget := body["settings"].get("budget")) is not None:
+        within = certified["epsilon"] != "inf" and certified["epsilon"] <= budget
+        stands = "within it" if within else "larger than it"
+        yield Field("budget asked for", f"{budget:g}", f"The certified epsilon is {stands}.")
+
+
+def _mechanism(body: Mapping[str, Any]) -> Iterator[Field]:
+    """How a training was made private."""
+    said, taken = body["settings"], body["outcome"].get("steps_taken")
+    if said.get("sampling_rate") is None:
+        return
+    one = "record" if body["certified"]["unit"] == RECORD else "person"
+    if said["sampling_rate"] == 1:
+        everybody = "Nothing is gained by sampling: every step sees everybody."
+        yield Field("sampling", f"none: all {one}s, each step", everybody)
+    else:
+        coin = f"Each {one} enters each step by a coin of its own. The size of a batch is private."
+        yield Field("sampling", f"Poisson, rate {said['sampling_rate']:.6g}", coin)
+    if said.get("per_unit") is not None:
+        yield Field(
+            "records of a person", f"{said['per_unit']:,} at most", "Of each person; further ones are left out."
+        )
+    early = f"{taken:,} were taken, all are paid for." if isinstance(taken, int) and taken != said["steps"] else ""
+    yield Field("noisy steps", f"{said['steps']:,}", early)
+    grouped = said.get("groups") is not None
+    what = "the mean gradient of each group of records" if grouped else "each gradient"
+    yield Field("gradient filter", str(said["filter"]), f"What {what} goes through before the sum.")
+    if (norm := said.get("clip_norm")) is not None:
+        does = _LIMITS.get(str(said["filter"]).partition("(")[0], _CLIPS)
+        yield Field("clip norm", f"{norm:g}", does.format(what))
+    else:
+        yield Field("clip norm", "none", "This filter clips nothing; the sensitivity below is that of its range.")
+    claimed = said.get("nominal_sensitivity")
+    source = "" if claimed is None else f" The filter's source claims {claimed:.4g}."
+    bound = f"Certified L2 bound of what a neighbour changes, over {said['live']:,} live coordinates.{source}"
+    yield Field("sensitivity of the sum", f"{said['sensitivity']:.6g}", bound)
+    yield Field(
+        "noise multiplier", f"{said['noise_multiplier']:.6g}", "Standard deviation of the noise over sensitivity."
+    )
+    yield Field(
+        "noise", f"Gaussian, standard deviation {said['noise_std']:.6g}",
+        "Added to the sum on every live coordinate, rounded to a grid after it was added. Its bits are "
+        + _BITS.get(said.get("noise_bits") or "", "of a generator that is not on record."),
+    )  # fmt: skip
+    if (divisor := said.get("divisor")) is not None:
+        by = "number of groups of a step" if grouped else "expected batch size"
+        public = f"The noisy sum is divided by the {by}, a public number, and never by the size that was drawn."
+        yield Field("normalisation", f"by {divisor:g}", public)
+    rounded = "" if said.get("sums") == "float64" else ", or in float32 chunks whose rounding is part of the bound"
+    outward = f"Norms are rounded outward. Sums are taken in float64{rounded}. (Privacy model, section 4.4.)"
+    yield Field("rounding of sums", str(said.get("sums") or "not on record"), outward)
+
+
+def _records(body: Mapping[str, Any]) -> Iterator[Field]:
+    """Which records, and what was taken as public about them."""
+    said, tested = body["settings"], body["outcome"].get("test_records")
+    if said.get("records") is not None:
+        yield Field("records", str(said["records"]))
+    if said.get("public_records") is not None:
+        public = "The public number that rates are computed from."
+        yield Field(f"number of {_people(body)}", f"{said['public_records']:,}", public)
+    if said.get("low") is not None:
+        found = [
+            str(number) for number, entry in enumerate(body["entries"], start=1)
+            if str(entry.get("words", "")).endswith(FOR_SCHEMA)
+        ]  # fmt: skip
+        origin = f" Where they come from: {said['bounds_origin']}." if said.get("bounds_origin") else ""
+        whence = f"Public; values outside saturate.{origin}"
+        if found:
+            entries = f"{'entries' if len(found) > 1 else 'entry'} {', '.join(found)}"
+            whence = f"Of columns found under differential privacy ({entries}). Values outside saturate."
+        yield Field("bounds of features", f"{said['low']:g} to {said['high']:g}", whence)
+    if said.get("ticket_set") is not None or said.get("provenance") is not None:
+        yield Field("provenance of tickets", str(said.get("provenance") or "not on record"), _provenance(said))
+    if said.get("feature_map") is not None:
+        yield Field("features", str(said["feature_map"]), "Stand in front of the network.")
+    if tested is not None:
+        apart = "Declared separate from the private records. Nothing is promised for them."
+        yield Field("test records", f"{tested:,}", apart)
+
+
+def _network(body: Mapping[str, Any]) -> Iterator[Field]:
+    """The network, and what was made of the noisy sums: post-processing, at no cost."""
+    said = body["settings"]
+    for name, key in (("network", "model"), ("classes", "classes"), ("criterion", "criterion"), ("round", "round"),
+                      ("optimizer", "optimizer"), ("step size", "lr"), ("schedule", "schedule"), ("average", "average"),
+                      ("augmentation", "augment"), ("precision", "precision")):  # fmt: skip
+        if said.get(key) not in (None, "none"):
+            yield Field(name, _plain(said[key]))
+    for name, key in (("parameters", "parameters"), ("live coordinates", "live")):
+        if said.get(key) is not None:
+            yield Field(name, f"{said[key]:,}")
+    if said.get("density") is not None:
+        yield Field("density", percent(said["density"]), "Share of the weights that are live; biases do not count.")
+
+
+def _outcome(body: Mapping[str, Any]) -> Iterator[Field]:
+    """What came of it."""
+    got = body["outcome"]
+    if got.get("accuracy") is not None:
+        yield Field("accuracy", percent(got["accuracy"]), str(got.get("accuracy_of") or ""))
+        if got.get("low") is not None:
+            wilson = "Wilson's, over test records. The chance of the noise is not in it; seeds show that."
+            yield Field("95 % interval", f"{percent(got['low'])} to {percent(got['high'])}", wilson)
+    if got.get("rmse") is not None:
+        yield Field("RMSE", _plain(got["rmse"]))
+    if got.get("audit_lower_bound") is not None:
+        attacked = (
+            f"By {got['audit_canaries']:,} made-up records that attacked the training, at"
+            f" {percent(got['audit_confidence'], 0)} confidence. A bound above the certified epsilon would tell of a bug."
+        )
+        yield Field("audit: epsilon is at least", f"{got['audit_lower_bound']:.3g}", attacked)

@@ -1,0 +1,268 @@
+"""Charts: points are where they belong, whatever is certified can be drawn, and names are texts."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib.image
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from dpltm.errors import ArtifactError
+from dpltm.tickets.charts import (
+    SIDE,
+    Chart,
+    Picture,
+    Series,
+    filter_shape,
+    first_layer,
+    layer,
+    new_picture,
+    seeds_over_steps,
+    write_audit_plot,
+    write_charts,
+)
+
+DARK, LIGHT = np.array([8, 48, 107]) / 255, np.array([247, 251, 255]) / 255
+LINE = Series("a", [(1, 0.5), (2, 0.75)], "o-", [(0.4, 0.6), (0.7, 0.8)])
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Figures that are saved from here on, and not written."""
+    kept: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: (kept.append(figure), Path(path).touch()))
+    return kept
+
+
+def axes_of(tmp_path: Path, drawn: list[Figure], *charts: Chart) -> Any:
+    write_charts(tmp_path / "c.png", charts, "All of them")
+    return drawn[-1].axes
+
+
+def texts(svg: str) -> list[str]:
+    root = ElementTree.fromstring(svg)
+    return [one.text or "" for one in root.iter() if one.tag.endswith("text")]
+
+
+def test_points_are_where_they_belong(tmp_path: Path, drawn: list[Figure]) -> None:
+    points = Series("b", [(0.5, 5), (math.inf, 1), (1, math.nan)], "o", [(2, 8), (0, 0), (0, 0)])
+    axes, other = axes_of(
+        tmp_path, drawn, Chart("t", "x", "y", [LINE, points]), Chart("u", "x", "y", [LINE], log=True)
+    )
+    assert axes.lines[0].get_xydata().tolist() == [[1, 0.5], [2, 0.75]]
+    band, bars = axes.collections
+    assert band.get_datalim(axes.transData).get_points().tolist() == [[1, 0.4], [2, 0.8]]
+    assert bars.get_segments()[0].tolist() == [[0.5, 2], [0.5, 8]]
+    assert axes.lines[1].get_xydata().tolist() == [[0.5, 5]]  # what is not finite is left out
+    assert (axes.get_title(), other.get_title(), other.get_xscale()) == ("t", "u", "log")
+
+
+def test_an_element_of_a_page_is_made_of_texts_in_its_own_colours() -> None:
+    hostile = '</svg><script>alert("1")</script> $\\foo$'
+    chart = Chart(hostile, hostile, "accuracy", [LINE, Series(hostile, [(1, 1), (100, 1)])], percent=True, log=True)
+    svg = chart.svg()
+    root = ElementTree.fromstring(svg)
+    assert (root.get("role"), root.get("aria-label")) == ("img", hostile)
+    assert not [one for one in root.iter() if one.tag.endswith(("script", "style", "metadata"))]
+    assert texts(svg).count(hostile) == 2  # the axis and the legend: the title stands above
+    assert {"1", "10", "100", "50 %", "100 %"} <= set(texts(svg))
+    assert "var(--blue)" in svg
+    assert "#" not in svg.replace("url(#", "").replace('href="#', "")
+    assert svg == chart.svg()
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1e50, 1e50) | st.just(math.nan) | st.just(math.inf), st.floats(-1e50, 1e50)),
+             min_size=1, max_size=5),
+    st.booleans(),
+    st.sampled_from(["-", "o", "o-"]),
+)  # fmt: skip
+def test_whatever_the_values(points: list[tuple[float, float]], log: bool, style: str) -> None:
+    ElementTree.fromstring(Chart("t", "x", "y", [Series("a", points, style)], log=log).svg())
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_the_file_of_the_same_charts_is_the_same(tmp_path: Path, suffix: str) -> None:
+    paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
+    for path in paths:
+        write_charts(path, [Chart("t", "x", "y", [LINE]), *[Chart("u", "x", "y", [LINE] * 5)] * 2], "All")
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
+
+
+def test_a_picture_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(figure: Figure, path: Path, **_: object) -> None:
+        del figure
+        Path(path).write_bytes(b"half of it")
+        raise KeyboardInterrupt
+
+    (tmp_path / "f.png").write_text("earlier")
+    monkeypatch.setattr(Figure, "savefig", half)
+    with pytest.raises(KeyboardInterrupt):
+        write_charts(tmp_path / "f.png", [Chart("t", "x", "y", [LINE])], "All")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("f.png", "earlier")]
+    with pytest.raises(ArtifactError, match="not a picture"):
+        new_picture(str(tmp_path / "c.txt"))
+
+
+# --- sweeps
+
+
+def noted(folder: Path, *lines: tuple[int, float | str, float | None]) -> Path:
+    folder.mkdir()
+    text = "".join(json.dumps({"step": s, "epsilon": e, "accuracy": a}) + "\n" for s, e, a in lines)
+    (folder / "metrics.jsonl").write_text(text)
+    return folder
+
+
+def test_a_line_is_the_mean_with_the_least_and_the_most(tmp_path: Path) -> None:
+    one = noted(tmp_path / "one", (1, 0.5, 0.25), (2, "inf", 0.5))
+    two = noted(tmp_path / "two", (1, 0.75, 0.5), (2, 0.75, 0.75), (3, 1.0, 0.9))  # it went on for longer
+    accuracy, epsilon = seeds_over_steps({"x": [two, one]}, "accuracy")
+    assert accuracy.series[0].points == [(1, 0.375), (2, 0.625)]  # where both are
+    assert accuracy.series[0].spread == [(0.25, 0.5), (0.5, 0.75)]
+    assert epsilon.series[0].points == [(1, 0.75), (2, math.inf)]  # the largest of the runs
+    assert epsilon.series[0].name == "x: nothing is certified"
+    assert seeds_over_steps({"x": [one]}, "rmse") == [], "nothing was noted"
+
+
+GOOD = '{"step": 1, "epsilon": 9.0, "accuracy": 0.9}\n'
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(None, "", GOOD + '{"step": 2, "eps', "[]\n", "[" * 100_000, GOOD + "\xff\n"),
+        *(GOOD.replace("9.0", value) for value in ("null", '"x"', "NaN", "true", "1" * 5000)),
+        *(GOOD.replace("0.9", value) for value in ('"x"', "NaN", "true")),
+        *(GOOD.replace(": 1,", f": {value},") for value in ("null", '"1"', "1.5", "true")),
+        GOOD.replace('"step"', '"other"'),
+    ],
+)
+def test_a_run_that_is_damaged_is_left_out(tmp_path: Path, damage: str | None) -> None:
+    runs = [noted(tmp_path / "a", (1, 0.5, 0.25)), tmp_path / "b", noted(tmp_path / "c", (1, 0.5, 0.5))]
+    if damage is not None:
+        runs[1].mkdir()
+        (runs[1] / "metrics.jsonl").write_text(damage, encoding="latin-1")
+    (found,) = seeds_over_steps({"x": runs}, "accuracy")[0].series
+    assert (found.name, found.points) == ("x (2 of 3 seeds)", [(1, 0.375)])
+    assert seeds_over_steps({"x": runs[1:2]}, "accuracy") == []
+
+
+# --- filters
+
+
+def test_of_clipping() -> None:
+    (chart,) = filter_shape({"filter": "clip", "clip_norm": 2.0})
+    points = chart.series[0].points
+    assert (points[0][0], points[-1][0]) == (0.0, 8.0)
+    assert [y for _, y in points] == pytest.approx([min(x, 2.0) for x, _ in points], rel=1e-5)
+
+
+def test_of_tanh() -> None:
+    (chart,) = filter_shape({"filter": "tanh", "tanh_scale": 3.0, "tanh_range": 0.5})
+    points = chart.series[0].points
+    assert (points[0][0], points[-1][0]) == (-2.0, 2.0)
+    assert [y for _, y in points] == pytest.approx([3 * math.tanh(x / 0.5) for x, _ in points], rel=1e-5)
+
+
+def test_filters_by_layer_have_none() -> None:
+    assert filter_shape({"filter": "per-layer"}) == []
+
+
+# --- audits
+
+ROWS = [
+    {"audited": "clip", "nominal": None, "certified": 7.981, "lower_bound": 3.2599},
+    {"audited": "as printed", "nominal": 0.5, "certified": 51895.4, "lower_bound": 0.0},
+    {"audited": "masks", "nominal": 0.2, "certified": "inf", "lower_bound": 2.75},
+    {"audited": "faint", "nominal": 0.01, "certified": 1.0, "lower_bound": 1.5},
+]
+
+
+def test_every_figure_of_an_audit_is_written_beside_its_row(tmp_path: Path) -> None:
+    """Claims are rounded up, bounds down."""
+    with rc_context({"svg.fonttype": "none"}):
+        write_audit_plot(tmp_path / "a.svg", ROWS)
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    certified, bounds = ("7.99", "51,896", "inf", "1"), ("3.25", "0", "2.75", "1.5")
+    said = [f"certified {one}" for one in certified] + [f"at least {one}" for one in bounds]
+    for figure in ("clip", "as printed", "masks", "faint", *said, "nominal 0.5", "nominal 0.2", "nominal 0.01"):
+        assert f">{figure}<" in text
+    for name in ("certified: proven", "nominal: claimed, not proven", "at least: by the audit"):
+        assert text.count(f">{name}<") == 1, "once in the legend"
+
+
+def test_what_is_left_open_ends_at_the_certificate(tmp_path: Path, drawn: list[Figure]) -> None:
+    write_audit_plot(tmp_path / "a.png", ROWS)
+    (axes,) = drawn[0].axes
+    ends = [segment[:, 0].tolist() for segment in axes.collections[0].get_segments()]
+    assert ends == [[3.2599, 7.981], [0.05, 1e3], [2.75, 1e3], [1.5, 1.5]], "none where the certificate is refuted"
+    certified = next(line for line in axes.lines if line.get_marker() == "|")
+    assert certified.get_xdata().tolist() == [7.981, 51895.4, math.inf, 1.0]
+
+
+# --- masks
+
+
+def pixels(picture: Picture) -> np.ndarray:
+    head, data = picture.data.split(",", 1)
+    assert head == "data:image/png;base64"
+    read = matplotlib.image.imread(io.BytesIO(base64.b64decode(data)), format="png")[..., :3]
+    assert read.shape[:2] == (picture.height, picture.width)
+    return read
+
+
+def test_a_small_mask_is_shown_point_by_point() -> None:
+    mask = np.random.default_rng(0).random((7, 11)) < 0.4
+    read = pixels(layer("fc1.weight", mask))
+    assert np.allclose(read, np.where(mask[..., None], DARK, LIGHT), atol=1 / 255)
+
+
+def test_a_large_one_is_averaged() -> None:
+    mask = np.zeros((3 * SIDE, 2 * SIDE + 1), bool)
+    mask[: 3 * SIDE // 2] = True
+    read = pixels(layer("w", mask))
+    assert read.shape[:2] == (SIDE, SIDE)
+    assert np.allclose(read[: SIDE // 2], DARK, atol=1 / 255)
+    assert np.allclose(read[SIDE // 2 :], LIGHT, atol=1 / 255)
+
+
+def test_the_first_layer_of_images_is_an_image() -> None:
+    mask = np.zeros((4, 6), bool)
+    mask[:2, 1], mask[0, 5] = True, True  # two units look at pixel (0, 1), one at (1, 2)
+    found = first_layer(mask, (2, 3))
+    assert found is not None
+    assert found.title.endswith("darkest 50 %")
+    read = pixels(found)
+    assert np.allclose(read[0, 1], DARK, atol=1 / 255)
+    assert read[0, 1].sum() < read[1, 2].sum() < read[0, 0].sum()
+    assert np.allclose(read[0, 0], LIGHT, atol=1 / 255)
+
+
+def test_kernels_stand_side_by_side() -> None:
+    mask = np.ones((5, 2, 3, 3), bool)
+    mask[4] = False
+    found = first_layer(mask, None)
+    assert found is not None
+    read = pixels(found)
+    assert read.shape[:2] == (2 * 4 - 1, 3 * 4 - 1)
+    assert np.allclose(read[:3, :3], DARK, atol=1 / 255)
+    assert np.allclose(read[4:7, 4:7], LIGHT, atol=1 / 255)
+    assert not read[:, 3].any()  # transparent
+
+
+@pytest.mark.parametrize("shape", [None, (2, 2), (4, 4)])
+def test_no_image_where_inputs_are_no_pixels(shape: tuple[int, ...] | None) -> None:
+    assert first_layer(np.ones((4, 6), bool), shape) is None

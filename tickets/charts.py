@@ -1,0 +1,501 @@
+"""Charts and pictures, drawn by matplotlib: as SVG inside a page, or as files of their own (PNG, SVG or PDF)."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import csv
+import io
+import itertools
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpltm.errors import ArtifactError, DpltmError
+from dpltm.filters import FILTERS, make_filter
+from dpltm.privacy.figures import figure as figure_text
+from dpltm.privacy.trade_off import MIN_DELTA, Curves
+from dpltm.registry import Deferred
+from dpltm.tickets.files import check_free, check_writable, read_bytes, replaced
+
+if TYPE_CHECKING:
+    from dpltm.pruning.ticket_set import TicketSet
+
+_FIGURE, _RC = Deferred("matplotlib.figure:Figure"), Deferred("matplotlib:rc_context")
+_MARKS, _IMSAVE = Deferred("matplotlib.ticker:LogLocator"), Deferred("matplotlib.image:imsave")
+_LINSPACE, _TENSOR = Deferred("torch:linspace"), Deferred("torch:from_numpy")
+_MEANS = Deferred("torch.nn.functional:adaptive_avg_pool2d")
+
+PLOTS = (".png", ".svg", ".pdf")
+
+COLOURS = {"blue": "#0a58a5", "orange": "#9a4a00", "green": "#17653b", "violet": "#6b3fa0"}
+TEXT, SOFT, LINE = "#1b1f24", "#505a64", "#d5dae0"
+"""Colours of a page on white; inside a page the variables of its style take their place, on dark ones too."""
+
+FEW = 3
+"""Lines of a legend that find room among the curves; more stand below."""
+
+EVERY = 6
+"""Of the points of a trade-off function: as many as can be told apart."""
+
+SIDE = 160
+"""Points of a picture of a mask, at most, along either side; larger masks are averaged."""
+
+MAX_METRICS = 2**26
+"""No run notes more bytes than this."""
+
+EPSILONS = (0.05, 1e3)
+"""Ends of the axis of an audit."""
+
+CLAIMS = {
+    "certified": ("|", "tab:blue", "certified: proven"),
+    "nominal": ("x", "tab:orange", "nominal: claimed, not proven"),
+    "lower_bound": (">", "tab:red", "at least: by the audit"),
+}
+"""Marker, colour and name in the legend of an audit."""
+
+Pairs = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points that belong together.
+
+    Attributes:
+        name: for the legend.
+        points: x and y of each; what is not finite is left out.
+        style: of matplotlib; ``o`` for points alone, ``:`` for a line that is there for comparison only.
+        spread: low and high of each point, drawn as bars of points or as a band around a line; empty for none.
+    """
+
+    name: str
+    points: Pairs
+    style: str = "-"
+    spread: Pairs = ()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart.
+
+    Attributes:
+        title: what it shows, for people who hear it as well.
+        x, y: along the axes.
+        series: at least one.
+        percent, percent_x: axes of shares: y and x; y alone.
+        log, log_y: axes that are logarithmic.
+        x_range, y_range: ends of the axes; None for those of the points.
+        caption: a sentence below.
+    """
+
+    title: str
+    x: str
+    y: str
+    series: Sequence[Series]
+    percent: bool = False
+    percent_x: bool = False
+    log: bool = False
+    log_y: bool = False
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
+    caption: str = ""
+
+    def svg(self) -> str:
+        """Return the chart as an SVG element for a page; every text in it is a text, and escaped."""
+        text = io.StringIO()
+        with _RC({"svg.fonttype": "none", "svg.hashsalt": self.title}):  # ids of charts on one page differ
+            figure = _FIGURE(figsize=(5.0, _height([self], 3.3)), layout="constrained")
+            axes = figure.subplots()
+            for patch in (figure.patch, axes.patch):  # the page has its own background
+                patch.set_visible(False)
+            _draw(axes, replace(self, title=""))
+            figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+        head, _, drawn = text.getvalue().partition("<svg ")[2].partition(">")
+        (box,) = re.findall(r'viewBox="[^"]*"', head)
+        drawn = re.sub(r'<!--.*?-->|<style.*?</style>|(?<=<g) id="[^"]*"', "", drawn, flags=re.DOTALL).replace(
+            "xlink:href", "href"
+        )
+        for name, colour in {**COLOURS, "text": TEXT, "soft": SOFT, "line": LINE}.items():
+            drawn = drawn.replace(colour, f"var(--{name})")
+        return f'<svg {box} role="img" aria-label="{escape(self.title)}">{drawn}'
+
+
+def _height(charts: Sequence[Chart], height: float) -> float:
+    """Inches of a row of charts, with room for the longest legend."""
+    return height + 0.2 * max((len(chart.series) for chart in charts if len(chart.series) > FEW), default=0)
+
+
+def _draw(axes: Any, chart: Chart) -> None:
+    colours = list(COLOURS.values()) if len(chart.series) <= len(COLOURS) else [f"C{number}" for number in range(10)]
+    finite = []
+    for one, colour in zip(chart.series, itertools.cycle(colours), strict=False):
+        values = np.array(one.points, float).reshape(-1, 2)
+        known = np.isfinite(values).all(1) & ((values[:, 0] > 0) | (not chart.log))
+        (x, y), spread = values[known].T, np.array(one.spread, float).reshape(-1, 2)[known if one.spread else slice(0)]
+        finite.extend(x)
+        if one.style == "o":
+            bars = np.abs(spread.T - y) if len(spread) else None
+            axes.errorbar(x, y, bars, fmt="o", color=colour, label=one.name)
+            continue
+        axes.plot(x, y, one.style, color=SOFT if one.style == ":" else colour, label=one.name, markersize=4)
+        if len(spread):
+            axes.fill_between(x, *spread.T, color=colour, alpha=0.15, linewidth=0)
+    # names are people's: no $ in them begins a formula
+    axes.set_title(chart.title, fontsize="medium", color=TEXT, parse_math=False)
+    axes.set_xlabel(chart.x, color=SOFT, parse_math=False)
+    axes.set_ylabel(chart.y, color=SOFT, parse_math=False)
+    if chart.log and finite:
+        axes.set_xscale("log")
+        several = (1, 2, 5) if max(finite) > 10 * min(finite) else (1, 2, 3, 4, 5, 6, 8)
+        axes.xaxis.set_major_locator(_MARKS(subs=several))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")  # matplotlib's own are powers of ten
+        axes.minorticks_off()
+    if chart.log_y:
+        axes.set_yscale("log")
+    for axis, share in ((axes.xaxis, chart.percent_x), (axes.yaxis, chart.percent)):
+        if share:
+            axis.set_major_formatter(lambda value, _: f"{100 * value:.4g} %")
+    for limit, ends in ((axes.set_xlim, chart.x_range), (axes.set_ylim, chart.y_range)):
+        if ends is not None:
+            limit(*ends)
+    axes.grid(color=LINE)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=LINE, labelcolor=TEXT)
+    for side, spine in axes.spines.items():
+        spine.set(color=SOFT, visible=side in ("left", "bottom"))
+    if len(chart.series) > 1:
+        below = {"loc": "upper left", "bbox_to_anchor": (0, -0.18)} if len(chart.series) > FEW else {}
+        for text in axes.legend(fontsize="small", frameon=False, labelcolor=TEXT, **below).get_texts():
+            text.set_parse_math(False)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def new_picture(plot: str | None) -> Path | None:
+    """Return the file that `plot` names, which can be written once there is something to draw; None where nothing is.
+
+    Raises:
+        ArtifactError: a file that is there already, cannot be written, or is of no known format.
+    """
+    if plot is None:
+        return None
+    path = Path(plot)
+    check_free(path, "plot")
+    if path.suffix.lower() not in PLOTS:
+        raise ArtifactError(f"{path}: not a picture; let its name end in {', '.join(PLOTS)}")
+    check_writable(path)
+    return path
+
+
+def write_charts(path: Path, charts: Sequence[Chart], title: str) -> None:
+    """Write charts side by side; the suffix of the file, replaced if it is there, says in which format.
+
+    Args:
+        path: of the file.
+        charts: at least one.
+        title: above them.
+    """
+    across = min(len(charts), 2)
+    down = -(-len(charts) // across)
+    figure = _FIGURE(figsize=(5.4 * across, _height(charts, 3.9) * down), layout="constrained")
+    for axes, chart in itertools.zip_longest(figure.subplots(down, across, squeeze=False).flat, charts):
+        if chart is None:
+            axes.set_visible(False)
+        else:
+            _draw(axes, chart)
+    figure.suptitle(title, fontsize="medium", parse_math=False)
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Write a figure; that of the same charts is the same file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    undated: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    with replaced(path) as staging, _RC({"svg.hashsalt": "dpltm"}):
+        kind = path.suffix.lower()
+        figure.savefig(staging, dpi=150, format=kind[1:], metadata=undated.get(kind))
+
+
+def write_csv(path: Path, curves: Curves) -> None:
+    """Columns ``curve,x,y``: ``delta`` over epsilon, ``misses`` and, if there is one, ``misses_gdp`` over false alarms."""
+    series = [("delta", curves.epsilons, curves.deltas), ("misses", curves.false_alarms, curves.misses)]
+    if curves.misses_gdp is not None:
+        series.append(("misses_gdp", curves.false_alarms, curves.misses_gdp))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replaced(path) as staging, staging.open("w", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(("curve", "x", "y"))
+        for name, x, y in series:
+            writer.writerows((name, repr(float(a)), repr(float(b))) for a, b in zip(x, y, strict=True))
+
+
+# --- what there is to draw --------------------------------------------------------------------------------------------
+
+
+def trade_off(curves: Curves) -> Chart:
+    """Return the chart of a trade-off function, with the nominal one beside it."""
+
+    def line(name: str, misses: np.ndarray, style: str) -> Series:
+        points = list(zip(curves.false_alarms.tolist(), misses.tolist(), strict=True))
+        return Series(name, [*points[::EVERY], points[-1]], style)
+
+    series = [line("certified: no attacker is below", curves.misses, "-")]
+    if curves.misses_gdp is not None:
+        series.append(line(f"nominal: G with mu {curves.mu or 0.0:.3g}", curves.misses_gdp, "--"))
+    series.append(Series("nothing learnt", [(0.0, 1.0), (1.0, 0.0)], ":"))
+    return Chart(
+        "What an attacker must miss", "false alarms", "misses", series, percent=True, percent_x=True, x_range=(0, 1),
+        y_range=(0, 1), caption="The nearer the curve is to the dotted line, the less an attacker can tell.",
+    )  # fmt: skip
+
+
+def deltas(curves: Curves) -> Chart:
+    """Return the chart of the certified delta over epsilon."""
+    points = [pair for pair in zip(curves.epsilons.tolist(), curves.deltas.tolist(), strict=True) if pair[1] > 0]
+    last = float(curves.epsilons[-1])
+    return Chart("Certified delta over epsilon", "epsilon", "delta", [Series("certified", points or [(0.0, MIN_DELTA)])],
+                 log_y=True, x_range=(0, last), y_range=(MIN_DELTA, 1))  # fmt: skip
+
+
+def over_steps(metrics: Mapping[int, tuple[float | None, float]], measure: str) -> list[Chart]:
+    """Return accuracy (or RMSE), and certified epsilon, over the steps of a training; without what was not measured."""
+    measured = [(float(step), one[0]) for step, one in sorted(metrics.items()) if one[0] is not None]
+    spent = Series("certified epsilon", [(float(step), one[1]) for step, one in sorted(metrics.items())], "o-")
+    return _over_steps([Series(measure, measured, "o-")] if measured else [], [spent], measure)
+
+
+def _over_steps(measured: Sequence[Series], spent: Sequence[Series], measure: str) -> list[Chart]:
+    name, charts = name_of(measure), []
+    if measured:
+        charts.append(Chart(f"{name[0].upper()}{name[1:]} over steps", "step", name, measured, measure == "accuracy"))
+    if most := max((y for one in spent for _, y in one.points if y < math.inf), default=0.0):
+        caption, ends = "Of everything on record on these records, had the training ended there.", (0.0, most * 1.05)
+        charts.append(Chart("Certified epsilon over steps", "step", "epsilon", spent, y_range=ends, caption=caption))
+    return charts
+
+
+def name_of(measure: str) -> str:
+    """Return what charts call a measure: ``accuracy`` or ``rmse``."""
+    return "accuracy" if measure == "accuracy" else "RMSE"
+
+
+def seeds_over_steps(arms: Mapping[str, Sequence[Path]], measure: str) -> list[Chart]:
+    """Return the charts of the arms of a sweep over steps: mean over seeds, least to most, and the largest epsilon.
+
+    A run whose notes are missing or damaged is left out, and the name of its arm says so.
+
+    Args:
+        arms: folders of runs, by name.
+        measure: ``accuracy`` or ``rmse``.
+    """
+    measured, spent = [], []
+    for name, runs in arms.items():
+        readable = [metrics for run in runs if (metrics := read_metrics(run / "metrics.jsonl", measure)) is not None]
+        steps = sorted(set.intersection(*(set(metrics) for metrics in readable))) if readable else []
+        if not steps:
+            continue
+        missing = f" ({len(readable)} of {len(runs)} seeds)" if len(readable) < len(runs) else ""
+        values = {step: [metrics[step][0] for metrics in readable] for step in steps}
+        means = [(float(step), sum(row) / len(row)) for step, row in values.items()]
+        measured.append(Series(name + missing, means, "o-", [(min(row), max(row)) for row in values.values()]))
+        epsilons = [(float(step), max(metrics[step][1] for metrics in readable)) for step in steps]
+        bare = "" if math.isfinite(epsilons[-1][1]) else ": nothing is certified"
+        spent.append(Series(name + bare, epsilons, "o-"))
+    return _over_steps(measured, spent, measure) if measured else []
+
+
+def read_metrics(path: Path, measure: str) -> dict[int, tuple[float, float]] | None:
+    """Return what a run noted, by step: its measure and certified epsilon; None if the file is missing or damaged."""
+    metrics = {}
+    try:
+        for line in read_bytes(path, MAX_METRICS, 1).decode().splitlines():
+            body: Any = json.loads(line)
+            if body.get(measure) is None:
+                continue
+            step, here, epsilon = body["step"], figure_in(body[measure]), figure_in(body["epsilon"])
+            if type(step) is not int or figure_in(step) is None or here is None or epsilon is None:
+                return None
+            metrics[step] = (here, epsilon)
+    except (ArtifactError, ValueError, KeyError, AttributeError, RecursionError):
+        return None
+    return metrics
+
+
+def figure_in(value: object) -> float | None:
+    """Return a number as ``json_figure`` writes it, from 0 on or the text ``inf``; None for anything else."""
+    if isinstance(value, bool) or not (value == "inf" or (isinstance(value, (int, float)) and 0 <= value < 1e308)):
+        return None
+    return float(value)
+
+
+def against_density(tickets: TicketSet) -> list[Chart]:
+    """Return accuracy of the tickets of a set against their density; nothing where it is not known."""
+    points = [(one.mask.density, one.accuracy) for one in tickets.body.tickets if one.accuracy is not None]
+    caption = "Trained without noise on the records that they were made from."
+    return [
+        Chart("Accuracy of tickets against density", "density", "accuracy", [Series("tickets", points, "o-")],
+              percent=True, percent_x=True, log=True, caption=caption)
+    ] if points else []  # fmt: skip
+
+
+def filter_shape(options: Mapping[str, Any]) -> list[Chart]:
+    """Return the curve of the gradient filter that the options of a run name; nothing for one that treats layers apart.
+
+    Of a radial filter that is norm against norm, of an element-wise one value against value, without what clips in front.
+    """
+    with contextlib.suppress(DpltmError, TypeError, KeyError):
+        named = FILTERS.find(options["filter"])
+        filter = make_filter(
+            named.name,
+            **{one.name: options[one.name] for one in named.parameters if options.get(one.name) is not None},
+        )
+        if filter.kind == "radial":
+            what, before = "norm of a gradient", _LINSPACE(0, 4.0 * filter.certified_bound(1), 161)
+            after = before * filter.factor(before)
+        elif filter.kind == "element-wise":
+            reach = 4.0 * float(getattr(filter, "range", 1.0))
+            what, before = "value of a coordinate", _LINSPACE(-reach, reach, 161)
+            after = filter.map(before.clone())
+        else:
+            return []
+        most = 1.3 * float(after.abs().max())  # where the dotted line ends
+        least = 0.0 if filter.kind == "radial" else -most
+        points = list(zip(before.tolist(), after.tolist(), strict=True))
+        series = [Series(str(options["filter"]), points), Series("unchanged", [(least, least), (most, most)], ":")]
+        return [Chart("Shape of the gradient filter", f"{what}, before", "after", series)]
+    return []
+
+
+def against_epsilon(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy") -> list[Chart]:
+    """Return accuracy against certified epsilon, a point for each row that has both.
+
+    Args:
+        rows: with ``label``, ``value``, ``epsilon``, and ``low`` and ``high``, which may be None.
+        measure: ``accuracy`` or ``rmse``.
+    """
+    rows = [row for row in rows if row["value"] is not None]
+    finite = [row for row in rows if isinstance(row["epsilon"], (int, float)) and row["epsilon"] > 0]
+    if not finite:
+        return []
+    least, most = (pick(row["epsilon"] for row in finite) for pick in (min, max))
+    bars = any(row["low"] is not None for row in finite)
+    series = [
+        Series(row["label"], [(row["epsilon"], row["value"])], "o",
+               [] if row["low"] is None else [(row["low"], row["high"])])
+        for row in finite
+    ]  # fmt: skip
+    series += [
+        Series(f"{row['label']} (nothing is certified)", [(end, row["value"]) for end in (least, most)], "--")
+        for row in rows if row["epsilon"] == "inf"
+    ]  # fmt: skip
+    name = name_of(measure)
+    return [
+        Chart(f"{name[0].upper()}{name[1:]} against certified epsilon", "certified epsilon", name, series,
+              percent=measure == "accuracy", log=most > 3 * least, x_range=(least / 1.2, most * 1.2),
+              caption="Bars: 95 % intervals." if bars else "")
+    ]  # fmt: skip
+
+
+# --- audits -----------------------------------------------------------------------------------------------------------
+
+
+def write_audit_plot(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Draw one line a row: lower bounds rounded down, claims up. A claim beyond the axis is told by its figure alone.
+
+    Args:
+        path: of the file; its suffix says in which format (:func:`new_picture`).
+        rows: ``audited``, ``nominal``, ``certified`` and ``lower_bound`` of each; epsilons, ``inf`` as a text or None.
+    """
+    figure = _FIGURE(figsize=(8, 1.3 + 0.6 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xscale="log", xlim=EPSILONS, ylim=(len(rows) - 0.5, -0.5), xlabel="epsilon")
+    left, right = (np.clip([float(row[name]) for row in rows], *EPSILONS) for name in ("lower_bound", "certified"))
+    axes.hlines(range(len(rows)), left, np.maximum(left, right), color="0.85", lw=6, zorder=1, label="left open")
+    names = [row["audited"] for row in rows]
+    for name, (marker, colour, label) in CLAIMS.items():
+        values = [math.nan if row[name] is None else float(row[name]) for row in rows]
+        axes.plot(values, range(len(rows)), marker, color=colour, ms=11, mew=2.5, label=label, zorder=2)
+        for at, value in enumerate(values):
+            names[at] += "" if math.isnan(value) else f"\n{label.partition(':')[0]} {label_of(name, value)}"
+    axes.set_yticks(range(len(rows)), names, fontsize="small")
+    axes.grid(axis="x", color=LINE)
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize="small")
+    _save(figure, path)
+
+
+def label_of(name: str, value: float) -> str:
+    """Return a figure as it is drawn: a lower bound never larger than it is, a claim never smaller."""
+    if 1000 <= value < math.inf:
+        return f"{math.ceil(value):,}"
+    return figure_text(value, 3, down=name == "lower_bound")
+
+
+# --- masks ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of a mask.
+
+    Attributes:
+        title: what it shows.
+        data: a URI that holds all of it.
+        width, height: in points.
+    """
+
+    title: str
+    data: str
+    width: int
+    height: int
+
+
+def layer(name: str, mask: np.ndarray) -> Picture:
+    """Return the mask of a weight: a row for each output, a column for each input, darker where more is live."""
+    flat = _TENSOR(mask.reshape(len(mask), -1)).float()
+    rows, columns = flat.shape
+    small = _MEANS(flat[None], (min(rows, SIDE), min(columns, SIDE)))[0].numpy()
+    return _picture(f"mask of {name}: {rows} outputs (rows) by {columns} inputs (columns)", small)
+
+
+def first_layer(mask: np.ndarray, shape: tuple[int, ...] | None) -> Picture | None:
+    """Return what the first layer of a network for images looks at.
+
+    Args:
+        mask: of its weight: ``(outputs, inputs)``, or of a convolution ``(outputs, channels, height, width)``.
+        shape: of an image, (height, width) or (height, width, channels); None where that is not known.
+
+    Returns:
+        Of a linear layer, the share of its units that look at each pixel; of a convolution, its kernels side by side. None
+        where neither makes sense.
+    """
+    if mask.ndim == 4 and max(mask.shape[2:]) > 1:
+        kernels = mask.mean(axis=1, dtype=np.float32)[:SIDE]
+        count, across = len(kernels), math.ceil(math.sqrt(len(kernels)))
+        down = math.ceil(count / across)
+        sheet = np.pad(kernels, ((0, down * across - count), (0, 1), (0, 1)), constant_values=np.nan)
+        height, width = sheet.shape[1:]
+        sheet = sheet.reshape(down, across, height, width).swapaxes(1, 2).reshape(down * height, across * width)
+        return _picture(f"{count} kernels of the first layer: darker where more channels are live", sheet[:-1, :-1])
+    if mask.ndim != 2 or shape is None or mask.shape[1] != math.prod(shape):
+        return None
+    pixels = mask.mean(axis=0, dtype=np.float32).reshape(*shape[:2], -1).mean(axis=2)
+    most = float(pixels.max())
+    title = f"share of the first layer's units that look at each pixel: darkest {100 * most:.0f} %"
+    return _picture(title, pixels / (most or 1.0))
+
+
+def _picture(title: str, shares: np.ndarray) -> Picture:
+    """Shares from 0 (nearly white) to 1 (dark blue); nan is transparent."""
+    file = io.BytesIO()
+    _IMSAVE(file, shares, vmin=0, vmax=1, cmap="Blues", metadata={"Software": "dpltm"})
+    data = base64.b64encode(file.getvalue()).decode("ascii")
+    return Picture(title, f"data:image/png;base64,{data}", shares.shape[1], shares.shape[0])
