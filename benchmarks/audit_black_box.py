@@ -100,7 +100,7 @@ def roc(found: Membership, mechanism: NoisySgd) -> Chart:
     points = [(point.false_alarms[0], point.hits[0]) for point in found.points]
     series.append(Series("attack, with 95 % intervals", points, "o", [point.hits[1:] for point in found.points]))
     series.append(Series("nothing learnt", [(share, share) for share in np.geomspace(1e-4, 1).tolist()], ":"))
-    return Chart("", "false alarms", "hits", series, log=True, x_range=(5e-4, 1), y_range=(0, 1.02))
+    return Chart("", "false alarms", "hits", series, {"xscale": "log", "xlim": (5e-4, 1), "ylim": (0, 1.02)})
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,9 +89,7 @@ class Chart:
         title: what it shows, for people who hear it as well.
         x, y: along the axes.
         series: at least one.
-        percent, percent_x: axes of shares: y and x; y alone.
-        log, log_y: axes that are logarithmic.
-        x_range, y_range: ends of the axes; None for those of the points.
+        axes: more settings of matplotlib's axes, such as ``xscale`` or ``ylim``.
         caption: a sentence below.
     """
 
@@ -99,12 +97,7 @@ class Chart:
     x: str
     y: str
     series: Sequence[Series]
-    percent: bool = False
-    percent_x: bool = False
-    log: bool = False
-    log_y: bool = False
-    x_range: tuple[float, float] | None = None
-    y_range: tuple[float, float] | None = None
+    axes: Mapping[str, Any] = field(default_factory=dict)
     caption: str = ""
 
     def svg(self) -> str:
@@ -134,46 +127,34 @@ def _height(charts: Sequence[Chart], height: float) -> float:
 
 def _draw(axes: Any, chart: Chart) -> None:
     colours = list(COLOURS.values()) if len(chart.series) <= len(COLOURS) else [f"C{number}" for number in range(10)]
-    finite = []
+    finite, log = list[float](), chart.axes.get("xscale") == "log"
     for one, colour in zip(chart.series, itertools.cycle(colours), strict=False):
         values = np.array(one.points, float).reshape(-1, 2)
-        known = np.isfinite(values).all(1) & ((values[:, 0] > 0) | (not chart.log))
+        known = np.isfinite(values).all(1) & ((values[:, 0] > 0) | (not log))
         (x, y), spread = values[known].T, np.array(one.spread, float).reshape(-1, 2)[known if one.spread else slice(0)]
         finite.extend(x)
         if one.style == "o":
-            bars = np.abs(spread.T - y) if len(spread) else None
-            axes.errorbar(x, y, bars, fmt="o", color=colour, label=one.name)
+            axes.errorbar(x, y, np.abs(spread.T - y) if len(spread) else None, fmt="o", color=colour, label=one.name)
             continue
         axes.plot(x, y, one.style, color=SOFT if one.style == ":" else colour, label=one.name, markersize=4)
         if len(spread):
             axes.fill_between(x, *spread.T, color=colour, alpha=0.15, linewidth=0)
-    # names are people's: no $ in them begins a formula
-    axes.set_title(chart.title, fontsize="medium", color=TEXT, parse_math=False)
-    axes.set_xlabel(chart.x, color=SOFT, parse_math=False)
-    axes.set_ylabel(chart.y, color=SOFT, parse_math=False)
-    if chart.log and finite:
-        axes.set_xscale("log")
+    axes.set_title(chart.title, fontsize="medium")
+    axes.set(xlabel=chart.x, ylabel=chart.y, **({} if log and not finite else chart.axes))
+    if log and finite:  # matplotlib's own marks are powers of ten
         several = (1, 2, 5) if max(finite) > 10 * min(finite) else (1, 2, 3, 4, 5, 6, 8)
         axes.xaxis.set_major_locator(_MARKS(subs=several))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")  # matplotlib's own are powers of ten
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.minorticks_off()
-    if chart.log_y:
-        axes.set_yscale("log")
-    for axis, share in ((axes.xaxis, chart.percent_x), (axes.yaxis, chart.percent)):
-        if share:
-            axis.set_major_formatter(lambda value, _: f"{100 * value:.4g} %")
-    for limit, ends in ((axes.set_xlim, chart.x_range), (axes.set_ylim, chart.y_range)):
-        if ends is not None:
-            limit(*ends)
     axes.grid(color=LINE)
     axes.set_axisbelow(True)
     axes.tick_params(colors=LINE, labelcolor=TEXT)
     for side, spine in axes.spines.items():
         spine.set(color=SOFT, visible=side in ("left", "bottom"))
-    if len(chart.series) > 1:
-        below = {"loc": "upper left", "bbox_to_anchor": (0, -0.18)} if len(chart.series) > FEW else {}
-        for text in axes.legend(fontsize="small", frameon=False, labelcolor=TEXT, **below).get_texts():
-            text.set_parse_math(False)
+    below = {"loc": "upper left", "bbox_to_anchor": (0, -0.18)} if len(chart.series) > FEW else {}
+    legend = axes.legend(fontsize="small", frameon=False, **below) if len(chart.series) > 1 else None
+    for text in (axes.title, axes.xaxis.label, axes.yaxis.label, *([] if legend is None else legend.get_texts())):
+        text.set(color=TEXT, parse_math=False)  # names are people's: no $ in them begins a formula
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -244,47 +225,49 @@ def trade_off(curves: Curves) -> Chart:
     """Return the chart of a trade-off function, with the nominal one beside it."""
 
     def line(name: str, misses: np.ndarray, style: str) -> Series:
-        points = list(zip(curves.false_alarms.tolist(), misses.tolist(), strict=True))
+        points = list(zip((100 * curves.false_alarms).tolist(), (100 * misses).tolist(), strict=True))
         return Series(name, [*points[::EVERY], points[-1]], style)
 
     series = [line("certified: no attacker is below", curves.misses, "-")]
     if curves.misses_gdp is not None:
         series.append(line(f"nominal: G with mu {curves.mu or 0.0:.3g}", curves.misses_gdp, "--"))
-    series.append(Series("nothing learnt", [(0.0, 1.0), (1.0, 0.0)], ":"))
-    return Chart(
-        "What an attacker must miss", "false alarms", "misses", series, percent=True, percent_x=True, x_range=(0, 1),
-        y_range=(0, 1), caption="The nearer the curve is to the dotted line, the less an attacker can tell.",
-    )  # fmt: skip
+    series.append(Series("nothing learnt", [(0.0, 100.0), (100.0, 0.0)], ":"))
+    caption = "The nearer the curve is to the dotted line, the less an attacker can tell."
+    ends = {"xlim": (0, 100), "ylim": (0, 100)}
+    return Chart("What an attacker must miss", "false alarms, %", "misses, %", series, ends, caption)
 
 
 def deltas(curves: Curves) -> Chart:
     """Return the chart of the certified delta over epsilon."""
     points = [pair for pair in zip(curves.epsilons.tolist(), curves.deltas.tolist(), strict=True) if pair[1] > 0]
-    last = float(curves.epsilons[-1])
-    return Chart("Certified delta over epsilon", "epsilon", "delta", [Series("certified", points or [(0.0, MIN_DELTA)])],
-                 log_y=True, x_range=(0, last), y_range=(MIN_DELTA, 1))  # fmt: skip
+    axes = {"yscale": "log", "xlim": (0, float(curves.epsilons[-1])), "ylim": (MIN_DELTA, 1)}
+    series = [Series("certified", points or [(0.0, MIN_DELTA)])]
+    return Chart("Certified delta over epsilon", "epsilon", "delta", series, axes)
 
 
 def over_steps(metrics: Mapping[int, tuple[float | None, float]], measure: str) -> list[Chart]:
     """Return accuracy (or RMSE), and certified epsilon, over the steps of a training; without what was not measured."""
-    measured = [(float(step), one[0]) for step, one in sorted(metrics.items()) if one[0] is not None]
-    spent = Series("certified epsilon", [(float(step), one[1]) for step, one in sorted(metrics.items())], "o-")
+    noted, scale = sorted(metrics.items()), scale_of(measure)
+    measured = [(float(step), scale * value) for step, (value, _) in noted if value is not None]
+    spent = Series("certified epsilon", [(float(step), epsilon) for step, (_, epsilon) in noted], "o-")
     return _over_steps([Series(measure, measured, "o-")] if measured else [], [spent], measure)
 
 
 def _over_steps(measured: Sequence[Series], spent: Sequence[Series], measure: str) -> list[Chart]:
-    name, charts = name_of(measure), []
-    if measured:
-        charts.append(Chart(f"{name[0].upper()}{name[1:]} over steps", "step", name, measured, measure == "accuracy"))
+    charts = [Chart(f"{NAMES[measure]} over steps", "step", LABELS[measure], measured)] if measured else []
     if most := max((y for one in spent for _, y in one.points if y < math.inf), default=0.0):
         caption, ends = "Of everything on record on these records, had the training ended there.", (0.0, most * 1.05)
-        charts.append(Chart("Certified epsilon over steps", "step", "epsilon", spent, y_range=ends, caption=caption))
+        charts.append(Chart("Certified epsilon over steps", "step", "epsilon", spent, {"ylim": ends}, caption))
     return charts
 
 
-def name_of(measure: str) -> str:
-    """Return what charts call a measure: ``accuracy`` or ``rmse``."""
-    return "accuracy" if measure == "accuracy" else "RMSE"
+NAMES, LABELS = {"accuracy": "Accuracy", "rmse": "RMSE"}, {"accuracy": "accuracy, %", "rmse": "RMSE"}
+"""Of measures, in titles and along axes."""
+
+
+def scale_of(measure: str) -> float:
+    """Return what a measure is multiplied by along its axis."""
+    return 100.0 if measure == "accuracy" else 1.0
 
 
 def seeds_over_steps(arms: Mapping[str, Sequence[Path]], measure: str) -> list[Chart]:
@@ -303,7 +286,7 @@ def seeds_over_steps(arms: Mapping[str, Sequence[Path]], measure: str) -> list[C
         if not steps:
             continue
         missing = f" ({len(readable)} of {len(runs)} seeds)" if len(readable) < len(runs) else ""
-        values = {step: [metrics[step][0] for metrics in readable] for step in steps}
+        values = {step: [scale_of(measure) * metrics[step][0] for metrics in readable] for step in steps}
         means = [(float(step), sum(row) / len(row)) for step, row in values.items()]
         measured.append(Series(name + missing, means, "o-", [(min(row), max(row)) for row in values.values()]))
         epsilons = [(float(step), max(metrics[step][1] for metrics in readable)) for step in steps]
@@ -338,12 +321,11 @@ def figure_in(value: object) -> float | None:
 
 def against_density(tickets: TicketSet) -> list[Chart]:
     """Return accuracy of the tickets of a set against their density; nothing where it is not known."""
-    points = [(one.mask.density, one.accuracy) for one in tickets.body.tickets if one.accuracy is not None]
-    caption = "Trained without noise on the records that they were made from."
-    return [
-        Chart("Accuracy of tickets against density", "density", "accuracy", [Series("tickets", points, "o-")],
-              percent=True, percent_x=True, log=True, caption=caption)
-    ] if points else []  # fmt: skip
+    known = [(one.mask.density, one.accuracy) for one in tickets.body.tickets if one.accuracy is not None]
+    series = [Series("tickets", [(100 * density, 100 * accuracy) for density, accuracy in known], "o-")]
+    caption, axes = "Trained without noise on the records that they were made from.", {"xscale": "log"}
+    title = "Accuracy of tickets against density"
+    return [Chart(title, "density, %", LABELS["accuracy"], series, axes, caption)] if known else []
 
 
 def filter_shape(options: Mapping[str, Any]) -> list[Chart]:
@@ -385,23 +367,17 @@ def against_epsilon(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy"
     finite = [row for row in rows if isinstance(row["epsilon"], (int, float)) and row["epsilon"] > 0]
     if not finite:
         return []
-    least, most = (pick(row["epsilon"] for row in finite) for pick in (min, max))
-    bars = any(row["low"] is not None for row in finite)
-    series = [
-        Series(row["label"], [(row["epsilon"], row["value"])], "o",
-               [] if row["low"] is None else [(row["low"], row["high"])])
-        for row in finite
-    ]  # fmt: skip
-    series += [
-        Series(f"{row['label']} (nothing is certified)", [(end, row["value"]) for end in (least, most)], "--")
-        for row in rows if row["epsilon"] == "inf"
-    ]  # fmt: skip
-    name = name_of(measure)
-    return [
-        Chart(f"{name[0].upper()}{name[1:]} against certified epsilon", "certified epsilon", name, series,
-              percent=measure == "accuracy", log=most > 3 * least, x_range=(least / 1.2, most * 1.2),
-              caption="Bars: 95 % intervals." if bars else "")
-    ]  # fmt: skip
+    (least, most), scale = (pick(row["epsilon"] for row in finite) for pick in (min, max)), scale_of(measure)
+    bars, series = any(row["low"] is not None for row in finite), []
+    for row in finite:
+        spread = [] if row["low"] is None else [(scale * row["low"], scale * row["high"])]
+        series.append(Series(row["label"], [(row["epsilon"], scale * row["value"])], "o", spread))
+    for row in (row for row in rows if row["epsilon"] == "inf"):
+        ends = [(end, scale * row["value"]) for end in (least, most)]
+        series.append(Series(f"{row['label']} (nothing is certified)", ends, "--"))
+    axes = {"xlim": (least / 1.2, most * 1.2), **({"xscale": "log"} if most > 3 * least else {})}
+    title, caption = f"{NAMES[measure]} against certified epsilon", "Bars: 95 % intervals." if bars else ""
+    return [Chart(title, "certified epsilon", LABELS[measure], series, axes, caption)]
 
 
 # --- audits -----------------------------------------------------------------------------------------------------------

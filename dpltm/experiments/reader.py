@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from dpltm.experiments.recipe import (
     MEASURES,
     REMEMBERED,
     SHARED,
+    SHARED_WITH_SEARCH,
     Arm,
     Recipe,
     Section,
@@ -56,15 +57,13 @@ class Command:
     Attributes:
         request: the dataclass of its options.
         check: refuses options that contradict each other.
-        decided: keys that a recipe decides itself: by its arms, by its seeds, or since an arm's search is for its own
-            training.
-        given: stands for what the recipe itself will give it.
+        decided: keys that a recipe decides itself, beside ``DECIDED``: by its seeds, or since an arm's search is for its
+            own training.
     """
 
     request: type
     check: Callable[[Any], object]
-    decided: frozenset[str]
-    given: Mapping[str, str]
+    decided: frozenset[str] = frozenset()
 
 
 def _check_generation(request: GenerateRequest) -> None:
@@ -81,40 +80,22 @@ def _check_training(request: TrainRequest) -> None:
         raise InputError("`model`: the ticket set decides the network; leave `model` out")
 
 
-LEDGER = frozenset({"ledger", "population"})
+DECIDED = frozenset({"ledger", "population", "out", "dry-run", "name", "threads", "set", "ticket", "dense", "lineage",
+                     "scheme", "messages"})  # fmt: skip
+"""Keys that a recipe decides itself: by its arms."""
+
+_SEED = frozenset({"seed"})
 
 COMMANDS: Mapping[str, Command] = {
-    "train": Command(
-        TrainRequest, _check_training, LEDGER | {"ticket", "dense", "out", "seed", "dry-run", "lineage"}, {}
-    ),
-    "select": Command(SelectRequest, select.check_options, LEDGER | {"set", "dry-run"}, {"set": "SET"}),
-    "tune": Command(
-        TuneRequest,
-        tune.check_request,
-        LEDGER | {"set", "out", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule", "average",
-                  "accountant", "private"},
-        {},
-    ),
-    "generate": Command(
-        GenerateRequest, _check_generation, LEDGER | {"out", "dry-run", "name", "threads"}, {}
-    ),
-    "transfer": Command(
-        TransferRequest, transfer.check_options, frozenset({"set", "out", "name", "seed"}), {"set": "SET", "out": "DIR"}
-    ),
-    "latent scheme": Command(
-        latent_options.SchemeRequest, latent.check_scheme_options, LEDGER | {"out"}, {"out": "DIR"}
-    ),
-    "latent encode": Command(
-        latent_options.EncodeRequest, lambda request: check_delta_alone(request.delta),
-        LEDGER | {"scheme", "out", "dry-run"}, {"scheme": "DIR", "out": "FILE"},
-    ),
-    "latent train": Command(
-        latent_options.TrainRequest,
-        latent.check_server_options,
-        frozenset({"scheme", "messages", "out", "seed", "threads"}),
-        {"scheme": "DIR", "messages": "F", "out": "DIR"},
-    ),
-}  # fmt: skip
+    "train": Command(TrainRequest, _check_training, _SEED),
+    "select": Command(SelectRequest, select.check_options),
+    "tune": Command(TuneRequest, tune.check_request, frozenset((*SHARED_WITH_SEARCH, "private")) - {"model"}),
+    "generate": Command(GenerateRequest, _check_generation),
+    "transfer": Command(TransferRequest, transfer.check_options, _SEED),
+    "latent scheme": Command(latent_options.SchemeRequest, latent.check_scheme_options),
+    "latent encode": Command(latent_options.EncodeRequest, lambda request: check_delta_alone(request.delta)),
+    "latent train": Command(latent_options.TrainRequest, latent.check_server_options, _SEED),
+}
 """By name."""
 
 TRAINING_KEYS = ("iterations", "batch-size", "lr", "rewind")
@@ -217,7 +198,7 @@ def _wrong_options(where: str, command: str, section: Any) -> Iterator[str]:
         return
     rest = {}
     for key, value in section.items():
-        if key.replace("_", "-") in COMMANDS[command].decided:
+        if key.replace("_", "-") in DECIDED | COMMANDS[command].decided:
             yield f"{where} {key}: decided by the recipe; leave it out"
         elif not _is_plain(value):
             yield f"{where} {key}: {value!r:.80} is not allowed here{_PLAIN}"
@@ -466,10 +447,11 @@ def _of_draw(arm: Arm, select: Section, sets: Mapping[str, Section]) -> Iterator
 
 
 def _refused(name: str, section: Section, **given: Any) -> list[str]:
-    """The first thing that a command refuses of its options, if any."""
+    """The first thing that a command refuses of its options, if any; what the recipe will give it is there."""
     command = COMMANDS[name]
+    needed = {item.name: "X" for item in fields(command.request) if item.metadata["required"] and item.name in DECIDED}
     try:
-        command.check(resolve(command.request, {**command.given, **given}, section))
+        command.check(resolve(command.request, {**needed, **given}, section))
     except DpltmError as error:
         return [str(error)]
     return []

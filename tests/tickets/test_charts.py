@@ -58,7 +58,7 @@ def texts(svg: str) -> list[str]:
 def test_points_are_where_they_belong(tmp_path: Path, drawn: list[Figure]) -> None:
     points = Series("b", [(0.5, 5), (math.inf, 1), (1, math.nan)], "o", [(2, 8), (0, 0), (0, 0)])
     axes, other = axes_of(
-        tmp_path, drawn, Chart("t", "x", "y", [LINE, points]), Chart("u", "x", "y", [LINE], log=True)
+        tmp_path, drawn, Chart("t", "x", "y", [LINE, points]), Chart("u", "x", "y", [LINE], {"xscale": "log"})
     )
     assert axes.lines[0].get_xydata().tolist() == [[1, 0.5], [2, 0.75]]
     band, bars = axes.collections
@@ -70,14 +70,15 @@ def test_points_are_where_they_belong(tmp_path: Path, drawn: list[Figure]) -> No
 
 def test_an_element_of_a_page_is_made_of_texts_in_its_own_colours() -> None:
     hostile = '</svg><script>alert("1")</script> $\\foo$'
-    chart = Chart(hostile, hostile, "accuracy", [LINE, Series(hostile, [(1, 1), (100, 1)])], percent=True, log=True)
+    chart = Chart(hostile, hostile, "accuracy", [LINE, Series(hostile, [(1, 1), (100, 1)])], {"xscale": "log"})
     svg = chart.svg()
     root = ElementTree.fromstring(svg)
     assert (root.get("role"), root.get("aria-label")) == ("img", hostile)
     assert not [one for one in root.iter() if one.tag.endswith(("script", "style", "metadata"))]
     assert texts(svg).count(hostile) == 2  # the axis and the legend: the title stands above
-    assert {"1", "10", "100", "50 %", "100 %"} <= set(texts(svg))
+    assert {"1", "10", "100", "0.5", "1.0"} <= set(texts(svg))
     assert "var(--blue)" in svg
+    assert all("var(--text)" in one.get("style", "") for one in root.iter() if one.tag.endswith("text"))
     assert "#" not in svg.replace("url(#", "").replace('href="#', "")
     assert svg == chart.svg()
 
@@ -89,7 +90,7 @@ def test_an_element_of_a_page_is_made_of_texts_in_its_own_colours() -> None:
     st.sampled_from(["-", "o", "o-"]),
 )  # fmt: skip
 def test_whatever_the_values(points: list[tuple[float, float]], log: bool, style: str) -> None:
-    ElementTree.fromstring(Chart("t", "x", "y", [Series("a", points, style)], log=log).svg())
+    ElementTree.fromstring(Chart("t", "x", "y", [Series("a", points, style)], {"xscale": "log"} if log else {}).svg())
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
@@ -130,8 +131,8 @@ def test_a_line_is_the_mean_with_the_least_and_the_most(tmp_path: Path) -> None:
     one = noted(tmp_path / "one", (1, 0.5, 0.25), (2, "inf", 0.5))
     two = noted(tmp_path / "two", (1, 0.75, 0.5), (2, 0.75, 0.75), (3, 1.0, 0.9))  # it went on for longer
     accuracy, epsilon = seeds_over_steps({"x": [two, one]}, "accuracy")
-    assert accuracy.series[0].points == [(1, 0.375), (2, 0.625)]  # where both are
-    assert accuracy.series[0].spread == [(0.25, 0.5), (0.5, 0.75)]
+    assert accuracy.series[0].points == [(1, 37.5), (2, 62.5)]  # where both are
+    assert accuracy.series[0].spread == [(25, 50), (50, 75)]
     assert epsilon.series[0].points == [(1, 0.75), (2, math.inf)]  # the largest of the runs
     assert epsilon.series[0].name == "x: nothing is certified"
     assert seeds_over_steps({"x": [one]}, "rmse") == [], "nothing was noted"
@@ -156,7 +157,7 @@ def test_a_run_that_is_damaged_is_left_out(tmp_path: Path, damage: str | None) -
         runs[1].mkdir()
         (runs[1] / "metrics.jsonl").write_text(damage, encoding="latin-1")
     (found,) = seeds_over_steps({"x": runs}, "accuracy")[0].series
-    assert (found.name, found.points) == ("x (2 of 3 seeds)", [(1, 0.375)])
+    assert (found.name, found.points) == ("x (2 of 3 seeds)", [(1, 37.5)])
     assert seeds_over_steps({"x": runs[1:2]}, "accuracy") == []
 
 

@@ -51,7 +51,7 @@ from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.records import DatasetCache
-from dpltm.tickets.charts import Chart, Series, name_of, seeds_over_steps, write_charts
+from dpltm.tickets.charts import LABELS, Chart, Series, scale_of, seeds_over_steps, write_charts
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.files import (
     MAX_JSON,
@@ -254,7 +254,7 @@ class TrialRunner:
     def _run(self, name: str, given: Mapping[str, Any], section: Section) -> dict[str, Any]:
         """The answer of a stage to the options of a section, and to what the recipe decides."""
         command = COMMANDS[name]
-        if "ledger" in command.decided and not (name == "select" and reads_no_records(section)):
+        if "ledger" in command.request.__dataclass_fields__ and not (name == "select" and reads_no_records(section)):
             given = {**given, "ledger": self.ledger, "population": self.population}
         request: Any = resolve(command.request, given, section)
         with begun_again_by(f"remove {checkpoint_path(Path(given.get('out', '')))} to begin again"):
@@ -626,14 +626,14 @@ def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> lis
     for arm, row in arms:
         if isinstance(arm.varied, (int, float)):
             groups.setdefault(arm.group, []).append((float(arm.varied), row))
-    lines = []
+    lines, scale = [], scale_of(recipe.measure)
     for name, points in groups.items():
-        spread = [(row["mean"] - half, row["mean"] + half) for _, row in points for half in (row["interval"] or 0.0,)]
+        ends = ((row["mean"], row["interval"] or 0.0) for _, row in points)
+        spread = [(scale * (mean - half), scale * (mean + half)) for mean, half in ends]
         title = _with_epsilon(name, [row for _, row in points])
-        lines.append(Series(title, [(x, row["mean"]) for x, row in points], "o-", spread))
-    x, y = recipe.figure.get("x", "value"), name_of(recipe.measure)
-    title, log = f"{y}, with 95 % intervals over seeds", recipe.figure.get("log", False)
-    return [Chart(title, x, y, lines, recipe.measure == "accuracy", log=log)] if lines else []
+        lines.append(Series(title, [(x, scale * row["mean"]) for x, row in points], "o-", spread))
+    title, axes = "95 % intervals over seeds", {"xscale": "log"} if recipe.figure.get("log", False) else {}
+    return [Chart(title, recipe.figure.get("x", "value"), LABELS[recipe.measure], lines, axes)] if lines else []
 
 
 def _with_epsilon(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
