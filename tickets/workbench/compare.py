@@ -175,14 +175,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Baseline:
-    """One training that is to be compared with runs.
-
-    Attributes:
-        kind: of ``BASELINES``.
-        beside: the runs with these settings; the first of them says how it is trained.
-        trial: of the recipe.
-        label: what the table calls it: by its kind, and where there are several of that, by the runs that it is for.
-    """
+    """One training that is compared with the runs beside it, which share its settings; the label names those it is for."""
 
     kind: str
     beside: tuple[Base, ...]
@@ -196,17 +189,11 @@ class Baseline:
 
 
 def kinds_of(given: str | None) -> tuple[str, ...]:
-    """Return the kinds that an option names; dense and random where it names none.
-
-    Raises:
-        InputError: there is no such kind, or one is named twice.
-    """
+    """Return the kinds that an option names, each once; dense and random where it names none."""
     kinds = ("dense", "random") if given is None else tuple(part.strip() for part in given.split(","))
-    wrong = next((kind for kind in kinds if kind not in BASELINES), None)
-    if wrong is not None:
-        raise InputError(
-            f"`kinds`: {wrong!r:.80} is not one of {listed(BASELINES, 'and')}; name some of them, with commas"
-        )
+    if wrong := [kind for kind in kinds if kind not in BASELINES]:
+        known = listed(BASELINES, "and")
+        raise InputError(f"`kinds`: {wrong[0]!r:.80} is not one of {known}; name some of them, with commas")
     if len(set(kinds)) < len(kinds):
         raise InputError("`kinds`: one is named twice; name each once")
     return kinds
@@ -359,15 +346,7 @@ def trained_as(base: Base, kind: str) -> dict[str, Any]:
 
 
 class _Baselines:
-    """Baselines that are wanted, in the folder of their sweep, which may not be there yet.
-
-    Args:
-        request: with `baselines`.
-        runs: that were named.
-
-    Raises:
-        InputError: no run can have any.
-    """
+    """Baselines that are wanted beside runs, in the folder of their sweep, which may not be there yet."""
 
     def __init__(self, request: CompareRequest, runs: Sequence[FoundRun]) -> None:
         check_jobs(request.jobs)
@@ -388,11 +367,7 @@ class _Baselines:
         self.recipe, self.wanted = baselines(bases, kinds, self.root)
 
     def made(self, progress: Progress) -> tuple[list[FoundRun], list[str], dict[str, Any]]:
-        """Say what the baselines cost that are missing, and train them; in a dry run only say so.
-
-        Returns:
-            Them, notes, and what the answer has beside the table.
-        """
+        """Say what baselines cost, and train them; return them, notes, and what the answer has beside the table."""
         session = new_session()
         folder = SweepFolder(self.root, TITLE, session) if os.path.lexists(self.root) else None
         shown, new = list[FoundRun](), list[Entry]()
@@ -409,7 +384,8 @@ class _Baselines:
             progress.say(line)
         if self.wanted and not self.request.dry_run:
             folder = SweepFolder(self.root, TITLE, session)
-            stages: dict[str, Stage] = {**STAGES, "generate": self._generate}
+            draws = {baseline.trial.arm.tickets: baseline.beside[0].draws for baseline in self.wanted}
+            stages: dict[str, Stage] = {**STAGES, "generate": partial(_generate, draws)}
             runner = TrialRunner(folder, self.cache, stages, self.request.ledger, self.request.population)
             sweep(self.recipe, runner, local_workers(self.recipe, folder, self.request.jobs), progress)
             privacy = finish(self.recipe, folder, self.ledger)["privacy"]
@@ -417,14 +393,6 @@ class _Baselines:
             body["trainings"] = self._answers(shown)
         bare = [f"{one.label}: {UNPROTECTED}" for one in self.wanted if one.kind == "non-private"]
         return shown, [*self.notes, *bare], {"privacy": privacy, "baselines": body}
-
-    @property
-    def _generate(self) -> Stage:
-        """As ``dpltm generate``; the set carries the draws that its density depends on."""
-        draws = {
-            one.trial.arm.tickets: one.beside[0].draws for one in self.wanted if one.trial.arm.tickets is not None
-        }
-        return partial(_generate, draws)
 
     def _answers(self, shown: Sequence[FoundRun]) -> list[dict[str, Any]]:
         """What the answer says of each."""
@@ -451,11 +419,7 @@ class _Baselines:
         return resolve(TrainRequest, {**account, "dense": True, "dry_run": True, **given}, section)
 
     def _before(self, baseline: Baseline, folder: SweepFolder | None, new: list[Entry]) -> FoundRun:
-        """A baseline before it is trained; what it would enter is added to ``new``, unless it was begun before.
-
-        Raises:
-            DpltmError: it cannot be trained.
-        """
+        """A baseline before it is trained; what it would enter is added to ``new``, unless it was begun before."""
         found, path = baseline.beside[0].found, baseline.run
         if folder is not None and folder.result(baseline.trial.name) is not None:
             shown = self._after(baseline, folder)
@@ -513,6 +477,7 @@ class _Baselines:
 def _generate(
     draws: Mapping[str | None, Lineage], request: GenerateRequest, progress: Progress, **more: Any
 ) -> dict[str, Any]:
+    """As ``dpltm generate``; the set carries the draws that its density depends on."""
     return generate(request, progress, own=True, lineage=draws[request.name], **more)
 
 
