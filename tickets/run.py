@@ -7,7 +7,7 @@ import json
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -261,7 +261,7 @@ class FoundRun:
         unknown = (Entry("release", mechanisms=(Unprotected(),), words=UNKNOWN, unit=account.unit),)
         return account + unknown
 
-    @property
+    @cached_property
     def privacy(self) -> Mapping[str, Any] | None:
         """What it comes to by itself, at its own terms, as JSON; None where no rule says what that is."""
         if self.config is None:

@@ -120,9 +120,8 @@ def _settings(settings: Mapping[str, Any], account: Account) -> dict[str, Any]:
         return {}
     row = min(rows, key=lambda row: sum(settings.get(name) != value for name, value in row.items()))
     batch, groups = settings.get("expected_batch"), settings.get("groups")
-    known = isinstance(batch, (int, float))
-    row["public_records"] = round(batch / row["sampling_rate"]) if known else None  # type: ignore[operator]
-    return {**row, "divisor": batch if groups is None else groups}
+    records = round(batch / row["sampling_rate"]) if isinstance(batch, (int, float)) else None
+    return {**row, "public_records": records, "divisor": batch if groups is None else groups}
 
 
 def _tried(entry: Entry) -> Iterator[NoisySgd]:

@@ -309,7 +309,8 @@ def baselines(bases: Sequence[Base], kinds: Sequence[str], path: Path) -> tuple[
         for base in bases:
             if (kind == "dense" and digest(base.train) in there) or (kind == "random" and not base.rate):
                 continue
-            train, tickets = trained_as(base, kind), None
+            train = trained_as(base, kind)
+            tickets: str | None = None
             if kind == "random":
                 if "unit-column" in train:
                     raise InputError(
@@ -317,21 +318,21 @@ def baselines(bases: Sequence[Base], kinds: Sequence[str], path: Path) -> tuple[
                         " dense"
                     )
                 front = {name: train.pop(name) for name in REMEMBERED if name in train}
-                made = {"criterion": "random", "rounds": 1, "prune": f"{base.rate:.12g}"}
-                made = {**data_options(base.train), **front, **made}
-                tickets = f"random {digest(made)[:DIGITS]}"
-                sets[tickets] = made
+                body = {**data_options(base.train), **front, "criterion": "random", "rounds": 1}
+                body["prune"] = f"{base.rate:.12g}"
+                tickets = f"random {digest(body)[:DIGITS]}"
+                sets[tickets] = body
             name = f"{kind} {digest([train, tickets])[:DIGITS]}"
             arm = Arm(name, train, tickets=tickets, round=None if tickets is None else 1)
             arms.setdefault(name, (kind, arm, []))[2].append(base)
     rows, measure = tuple(arm for _, arm, _ in arms.values()), bases[0].found.measure
     recipe = Recipe(path, TITLE, arms=rows, tickets=sets, measure=measure)
-    baselines = []
+    made: list[Baseline] = []
     for (kind, _, beside), trial in zip(arms.values(), recipe.trials, strict=True):
         several = sum(other == kind for other, _, _ in arms.values()) > 1
         of = f" of {', '.join(base.found.label for base in beside)}" if several else ""
-        baselines.append(Baseline(kind, tuple(beside), trial, f"{NAMES[kind]} (baseline{of})"))
-    return recipe, baselines
+        made.append(Baseline(kind, tuple(beside), trial, f"{NAMES[kind]} (baseline{of})"))
+    return recipe, made
 
 
 def trained_as(base: Base, kind: str) -> dict[str, Any]:
