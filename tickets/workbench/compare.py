@@ -449,8 +449,8 @@ class _Baselines:
         assert dataset is not None  # without a set, it decides the network's shape
         if baseline.kind == "random":
             start = replace(start, mask=run.mask, round=1, lineage=base.draws)
-        given = services(SILENT)
-        plan = training.plan(start, dataset, request, self.ledger, self.ledger.book, given, own=True)
+        settled = training.settle(start, dataset, request, self.ledger, services(SILENT))
+        plan = training.plan(settled, self.ledger.book, own=True)
         (entry,) = self.ledger.book.adding([plan.entry], [digest(baseline.label)]).entries[-1:]
         planned = FoundRun(
             baseline.run, "planned", (), baseline.label, training.config_of(plan, {}),
