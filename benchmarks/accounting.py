@@ -24,14 +24,15 @@ from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.calibration import Odometer
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import LaplaceRelease, Mechanism, NoisySgd, Selection
-from dpltm.privacy.odometer import Odometer
 from dpltm.randomness.noise import SecureSource
-from dpltm.randomness.sampling import Records
+from dpltm.records.batches import Records
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.training.descent import TrainingConfig, train
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import train
 
 PEOPLE = Part("records")
 SETTING = ("--sampling-rate", "256/60000", "--delta", "1e-5")

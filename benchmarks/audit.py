@@ -21,7 +21,7 @@ from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
 from dpltm.training.start import fresh
 from dpltm.verbs.audit import audit
 from dpltm.verbs.train import train_start

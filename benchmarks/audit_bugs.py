@@ -38,11 +38,9 @@ from torch import nn
 import dpltm
 import planted
 from dpltm import PrivateLoop
-from dpltm.audit.canaries import Canaries, Observations, plant
+from dpltm.audit.attacks import drawn_bound, local_bound, worst_neighbour
+from dpltm.audit.bounds import pair_bound
 from dpltm.audit.findings import examine
-from dpltm.audit.local import local_bound
-from dpltm.audit.pairs import pair_bound
-from dpltm.audit.selection import drawn_bound, worst_neighbour
 from dpltm.cli import main as command
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS, Clip, Filter, make_filter
@@ -54,14 +52,16 @@ from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
 from dpltm.privacy.selection import SelectionPlan
+from dpltm.randomness import second_moments
 from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records
 from dpltm.records import Dataset, from_arrays, load, units
+from dpltm.records.batches import Records
 from dpltm.records.synthetic import SENSITIVITY, release_moments
 from dpltm.tickets import checkpoint_files
 from dpltm.training import descent as training
-from dpltm.training import second_moments
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
+from dpltm.training.canaries import Canaries, Observations
+from dpltm.training.descent import plant
 from dpltm.verbs import search
 from dpltm.verbs.audit import audit
 

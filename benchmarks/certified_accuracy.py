@@ -42,16 +42,17 @@ from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.features.transforms import paths
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records
 from dpltm.records import Dataset, load, scale
+from dpltm.records.batches import Records
 from dpltm.tickets.feature_files import FeatureCache
-from dpltm.training.descent import TrainingConfig, train
-from dpltm.training.evaluation import accuracy
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import train
 
 DELTA, FIRST_SEED = 1e-5, 10
 DENSITIES = (0.4, 0.6)

@@ -24,16 +24,17 @@ from transfer import DELTA, Cache, half_width, source_tickets, tensors
 
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate, prune_once, weights_of, without_data
 from dpltm.randomness.noise import SecureSource
-from dpltm.randomness.sampling import Records
 from dpltm.records import load
+from dpltm.records.batches import Records
 from dpltm.records.synthetic import SENSITIVITY, release_moments, synthetic_records
-from dpltm.training.descent import TrainingConfig, train
-from dpltm.training.evaluation import accuracy
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import train
 
 TOTAL, TICKET, ROUND, BATCH = 0.2, 0.05, 10, 1600
 METHODS = ("dense", "dp-synthetic", "dp-train", "public", "random")

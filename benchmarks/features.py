@@ -26,9 +26,10 @@ from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import SecureSource
-from dpltm.randomness.sampling import Records
 from dpltm.records import load
-from dpltm.training.descent import NoisyGradients, TrainingConfig, cross_entropy
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import NoisyGradients, cross_entropy
 
 ROWS, BATCH, STEPS = 512, 4096, 10
 

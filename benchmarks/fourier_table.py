@@ -31,12 +31,13 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records
 from dpltm.records import Dataset, from_arrays, load, scale
-from dpltm.training.descent import TrainingConfig, train
-from dpltm.training.evaluation import accuracy
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import train
 
 DELTA, FIRST_SEED = 1e-5, 10
 CLIP_NORM, STEPS, LENGTH = 0.2, 40, 0.24

@@ -4,8 +4,8 @@
 
 Every command of ``WORK`` runs once undisturbed. Then it is started, killed by SIGKILL at a random moment, and started again,
 until it ends by itself. Its random keys are injected: by its name where it begins, and others where it goes on, so that
-equal weights can only come from the checkpoint. Kernels that are chosen by timing, and round differently, tie: on a busy
-machine two processes choose differently. Afterwards weights are compared bit by bit; ledgers must hold each release once;
+equal weights can only come from the checkpoint.
+Afterwards weights are compared bit by bit; ledgers must hold each release once;
 nothing hidden may be left. Prints JSON.
 """
 
@@ -27,9 +27,8 @@ from typing import Any
 
 CHILD = """
 import hashlib, itertools, os, sys, types
-from dpltm.gradients import choose
 from dpltm.privacy import release
-from dpltm.randomness import keyed_source
+from dpltm.randomness import noise
 from dpltm.tickets import checkpoint_files
 every, *sys.argv[1:] = sys.argv[1:]
 folder = checkpoint_files.CheckpointFolder
@@ -40,10 +39,9 @@ def enter(self):
     name = f"{self._target.parent.name}/{self._target.name} {os.getpid() if drawn else 'first'}"
     count = itertools.count()
     key = lambda *_: hashlib.sha256(f"{name} {next(count)}".encode()).digest()
-    keyed_source.fresh_key, release.secrets = key, types.SimpleNamespace(token_bytes=key)
+    noise.fresh_key, release.secrets = key, types.SimpleNamespace(token_bytes=key)
     return self
 folder.__enter__ = enter
-choose.time = types.SimpleNamespace(perf_counter=itertools.count().__next__)
 checkpoint_files.EVERY, checkpoint_files.SHARE = float(every), 0.5
 from dpltm.cli import main
 main.main()

@@ -31,11 +31,11 @@ from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.local.server import Estimates, Messages, best_codebook, nearest_mean, noise, of_estimates
 from dpltm.networks import ModelSpec, build
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.pruning.plain import Batches, train_plain
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Dataset, load
-from dpltm.training.evaluation import accuracy
-from dpltm.training.plain import Batches, train_plain
 
 EPSILONS, SCALES, DIMENSIONS, SEEDS, KEPT = (
     (0.5, 1.0, 2.0, 4.0, 8.0),

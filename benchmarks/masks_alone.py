@@ -20,11 +20,11 @@ from torch import Tensor
 from dpltm.experiments.table import summary
 from dpltm.features.inputs import Services, tensors
 from dpltm.networks import build
+from dpltm.networks.evaluation import accuracy
 from dpltm.pruning.generation import Tickets
 from dpltm.pruning.ticket_transfer import Mode, transfer
 from dpltm.records import Dataset, load
 from dpltm.tickets.store import find_set
-from dpltm.training.evaluation import accuracy
 
 CONTROLS: tuple[Mode, ...] = ("shuffled-mask", "mask-only")
 

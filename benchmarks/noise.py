@@ -23,15 +23,14 @@ import torch
 from scipy import stats
 
 from dpltm.filters import Clip
-from dpltm.gradients.chunks import USUAL
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.randomness.gaussian_mechanism import AT_ONCE, gaussian_mechanism, grid_step
-from dpltm.randomness.keyed_source import KeyedSource
-from dpltm.randomness.noise import FastSource, RandomSource
-from dpltm.randomness.sampling import Records
-from dpltm.training.descent import NoisyGradients, TrainingConfig, noisy_mean
-from dpltm.training.losses import cross_entropy
+from dpltm.randomness.noise import FastSource, KeyedSource, RandomSource
+from dpltm.randomness.sampling import USUAL
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import NoisyGradients, cross_entropy, noisy_mean
 
 MOMENTS = {1: (0, 1), 2: (1, 2), 3: (0, 15), 4: (3, 96), 6: (15, 10170)}
 """Moments of a normal number, and variances of its powers: E x^2k - (E x^k)^2."""

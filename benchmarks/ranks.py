@@ -26,10 +26,10 @@ from dpltm.filters import Clip
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import SecureSource
-from dpltm.randomness.sampling import Records
-from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
 from dpltm.training.launcher import launched
-from dpltm.training.losses import cross_entropy
 from dpltm.training.ranks import Ranks
 
 NETWORKS = {"cnn": "cnn:28x28x1", "mlp": "mlp:300,100"}
@@ -48,7 +48,7 @@ def steps(network: str, batch: int, count: int) -> None:
     if ranks is not None:
         x, y = ranks.broadcast(x), ranks.broadcast(y)
     model = build(ModelSpec(NETWORKS[network], 784, 10), 0)
-    config = TrainingConfig(Clip(1.0), batch / RECORDS, WARM + count, float(batch), 1.0, 0.1, kernels="dense")
+    config = TrainingConfig(Clip(1.0), batch / RECORDS, WARM + count, float(batch), 1.0, 0.1)
     sources = {"sampling": SecureSource(), "noise": SecureSource()}
     gradients = NoisyGradients(model, Mask.dense(model), cross_entropy, Records(x, y), config, ranks=ranks, **sources)
     began: list[float] = []

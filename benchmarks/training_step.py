@@ -21,14 +21,15 @@ from torch import nn
 from torch.nn import functional
 
 from dpltm.filters import Clip, Filter, make_filter
-from dpltm.gradients.chunks import USUAL
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.compaction import compact
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import SecureSource
-from dpltm.randomness.sampling import Records
+from dpltm.randomness.sampling import USUAL
+from dpltm.records.batches import Records
 from dpltm.tickets.ticket_set import load_ticket_set
-from dpltm.training.descent import NoisyGradients, TrainingConfig
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import NoisyGradients
 
 Step = Callable[[], None]
 

@@ -27,16 +27,17 @@ import torch
 from dpltm.experiments.table import summary
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_transfer import retarget, transfer
 from dpltm.randomness.noise import SecureSource
-from dpltm.randomness.sampling import Records
 from dpltm.records import Dataset, load, scale
-from dpltm.training.descent import TrainingConfig, train
-from dpltm.training.evaluation import accuracy
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import train
 
 SOURCE, DELTA, SEEDS = "kmnist-7k", 1e-5, range(5)
 EPSILONS = (0.2, 0.5, 1.0)

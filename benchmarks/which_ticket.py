@@ -35,16 +35,17 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records
 from dpltm.records import load
+from dpltm.records.batches import Records
 from dpltm.tickets.feature_files import FeatureCache
-from dpltm.training.descent import TrainingConfig, train
-from dpltm.training.evaluation import accuracy
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import train
 
 DELTA, CLIP, DENSITY = 1e-5, 0.2, 0.5
 SPREADS, TUNING, TENTH, TWENTIETH = (0.125, 0.25, 0.5), (100, 101, 102), 0.1, 0.05

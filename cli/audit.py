@@ -9,7 +9,7 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs
-from dpltm.privacy.figures import figure
+from dpltm.privacy.describe import figure
 from dpltm.registry import Deferred
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_privacy
-from dpltm.privacy.figures import figure, percent
+from dpltm.privacy.describe import figure, percent
 from dpltm.registry import Deferred
 
 SCHEME_FACTS = (

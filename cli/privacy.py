@@ -11,7 +11,7 @@ from rich.table import Table
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_privacy
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT
-from dpltm.privacy.figures import figure, percent
+from dpltm.privacy.describe import figure, percent
 from dpltm.registry import Deferred
 
 SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)

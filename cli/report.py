@@ -11,7 +11,7 @@ from rich.table import Table
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_privacy
 from dpltm.experiments.table import cells, columns, total
-from dpltm.privacy.figures import figure
+from dpltm.privacy.describe import figure
 from dpltm.registry import Deferred
 from dpltm.tickets import comparison
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs, show_privacy
-from dpltm.privacy.figures import percent
+from dpltm.privacy.describe import percent
 from dpltm.registry import Deferred
 
 

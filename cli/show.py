@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
-from dpltm.privacy.figures import figure, percent
+from dpltm.privacy.describe import figure, percent
 
 SHARES = ("accuracy", "density", "confidence")
 """Figures that are told in percent."""

@@ -9,9 +9,8 @@ from rich.table import Column, Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_tickets
-from dpltm.privacy.describe import describe
+from dpltm.privacy.describe import describe, percent
 from dpltm.privacy.entry import lineage_from_json
-from dpltm.privacy.figures import percent
 from dpltm.registry import Deferred
 from dpltm.tickets.card import MEANING, front
 

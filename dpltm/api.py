@@ -38,15 +38,13 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
-from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset, Rows, Split, from_arrays
 from dpltm.records.checks import as_array, checked_features
 from dpltm.records.items import gives_items, read_items
 from dpltm.records.raw import RawSplit
 from dpltm.records.settle import check_name
+from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.launcher import check_alone
-from dpltm.training.private_loop import PrivateLoop
-from dpltm.training.run import Run
 from dpltm.training.start import starting_point
 from dpltm.verbs import evaluate as evaluate_verb
 from dpltm.verbs import generate as generate_verb
@@ -56,6 +54,7 @@ from dpltm.verbs import select as select_verb
 from dpltm.verbs import train as train_verb
 from dpltm.verbs import transfer as transfer_verb
 from dpltm.verbs import tune as tune_verb
+from dpltm.verbs.private_loop import PrivateLoop
 from dpltm.verbs.synthesize import SyntheticRecords
 from dpltm.verbs.synthesize import settle as settle_synthesis
 from dpltm.verbs.tune import SearchResult, check_private_search, widest_front

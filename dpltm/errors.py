@@ -34,7 +34,6 @@ class InputError(DpltmError, ValueError):
 
     Args:
         field: name of the argument, as Python has it; or the whole sentence, if nothing else is given.
-        value: what it is.
         expected: what it must be, as in "a positive number".
         fix: what to do about it, if ``expected`` does not say so.
     """
@@ -177,7 +176,6 @@ def whole_number(name: str, value: object) -> int:
     """The value of an argument as a plain whole number.
 
     Args:
-        name: of the argument.
         value: what was given for it.
 
     Raises:
@@ -197,8 +195,6 @@ def did_you_mean(given: object, known: Iterable[str], mark: str = "") -> str:
     """The end of a message about a name that there is none of: ``; did you mean NAME?``, or nothing where none is near.
 
     Args:
-        given: the name; anything but a text is near to none.
-        known: names that there are.
         mark: put before and behind the nearest.
     """
     near = difflib.get_close_matches(given, list(known), n=1) if isinstance(given, str) else []

@@ -23,17 +23,14 @@ class Descriptor(Protocol):
     @property
     def name(self) -> str:
         """By which it is chosen."""
-        ...
 
     @property
     def help(self) -> str:
         """One sentence."""
-        ...
 
     @property
     def source(self) -> str:
         """Where it comes from: the paper."""
-        ...
 
 
 Entry = TypeVar("Entry", bound=Descriptor)
@@ -44,7 +41,6 @@ class Registry(Mapping[str, Entry]):
 
     Args:
         field: the argument that chooses among them, such as ``filter``.
-        entries: those to begin with.
     """
 
     def __init__(self, field: str, entries: Iterable[Entry] = ()) -> None:
@@ -75,11 +71,7 @@ class Registry(Mapping[str, Entry]):
         self._entries[entry.name] = entry
 
     def unregister(self, name: str) -> None:
-        """Takes an entry out.
-
-        Raises:
-            InputError: there is none.
-        """
+        """Takes an entry out."""
         del self._entries[self.find(name).name]
 
     def find(self, name: str, among: Collection[str] | None = None) -> Entry:
@@ -124,9 +116,7 @@ class Parameter:
     """What a descriptor lets its user choose.
 
     Attributes:
-        name: of the argument.
         default: if nobody gives one; its type is that of the parameter.
-        help: one sentence.
         metavar: what help shows as the value; None for a switch.
         low, high: the range of a number, ends included.
     """
@@ -155,7 +145,6 @@ class Parametrised(Descriptor, Protocol):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Those that it takes."""
-        ...
 
 
 Chosen = TypeVar("Chosen", bound=Parametrised)
@@ -166,8 +155,6 @@ def check_parameters(registry: Registry[Chosen], chosen: Chosen, given: Iterable
 
     Args:
         registry: where else they may be known.
-        chosen: the descriptor.
-        given: names of the parameters that the user gave.
 
     Raises:
         InputError: it does not take one of them. The message says who does; or else which name is nearest.
@@ -201,7 +188,7 @@ class Deferred:
     """A function that is imported when it is called, so that a descriptor costs no heavy import.
 
     Attributes:
-        place: module and function, ``dpltm.pruning.synflow:next_mask``.
+        place: module and function, ``dpltm.pruning.unstructured:next_mask``.
     """
 
     place: str

@@ -21,7 +21,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from dpltm.training.private_loop import PrivateLoop, Step
+from dpltm.verbs.private_loop import PrivateLoop, Step
 
 SETTINGS = {"batch_size": 300, "steps": 120, "epsilon": 3.0, "delta": 1e-5, "records": 1500}
 

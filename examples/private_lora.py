@@ -25,7 +25,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, PrinterCallback, Trainer, TrainingArguments
 
-from dpltm.training.private_loop import PrivateLoop
+from dpltm.verbs.private_loop import PrivateLoop
 
 TINY = BertConfig(
     vocab_size=17, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=5,

@@ -15,7 +15,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from dpltm.training.private_loop import PrivateLoop
+from dpltm.verbs.private_loop import PrivateLoop
 
 
 class Reader(nn.Module):

@@ -10,7 +10,7 @@ import torch
 
 import dpltm
 from dpltm.records import load
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
 
 EPSILON, EPS1 = 3.0, 0.3
 

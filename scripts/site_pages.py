@@ -24,9 +24,9 @@ LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 PUBLIC = (
     "dpltm.api",
     "dpltm.estimators.classifier",
-    "dpltm.training.run.Run",
-    "dpltm.pruning.ticket_set.TicketSet",
-    "dpltm.pruning.ticket_set.Winner",
+    "dpltm.training.artifacts.Run",
+    "dpltm.training.artifacts.TicketSet",
+    "dpltm.training.artifacts.Winner",
     "dpltm.audit.black_box",
     "dpltm.errors",
 )

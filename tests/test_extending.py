@@ -18,20 +18,20 @@ from dpltm.cli.main import run
 from dpltm.errors import InputError
 from dpltm.filters import FILTERS, FilterDescriptor, check_compiles, make_filter
 from dpltm.filters.descriptor import CLIP_NORM
-from dpltm.gradients.chunks import ROUNDING
 from dpltm.local import PROTOCOLS, LocalProtocol
 from dpltm.local.channels import channel
 from dpltm.networks import KINDS, ModelSpec, build, for_tables, resolve
-from dpltm.networks.kind import LayerSpec, NetworkKind, layer
+from dpltm.networks.kind import LayerSpec, NetworkKind, Shapes, layer
 from dpltm.networks.masks import Mask
-from dpltm.pruning import CRITERIA, DATA_FREE
-from dpltm.pruning.criteria import Criterion, PruningRound
+from dpltm.pruning import CRITERIA, DATA_FREE, Criterion, PruningRound
 from dpltm.pruning.generation import GenerationConfig, generate, without_data
 from dpltm.pruning.unstructured import keep_topk
 from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records
+from dpltm.randomness.sampling import ROUNDING
+from dpltm.records.batches import Records
 from dpltm.registry import Deferred, Parameter, Registry
-from dpltm.training.descent import TrainingConfig, train
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import train
 
 SHORT = "--model mlp:8 --rounds 2 --prune 0.3 --iterations 3 --batch-size 32"
 
@@ -168,32 +168,28 @@ def _width(text: str) -> int:
     return int(width)
 
 
-def _check(text: str, features: int) -> None:
-    del features
-    _width(text)
+class Twin(NetworkKind):
+    def check(self, text: str, features: int) -> None:
+        del features
+        _width(text)
+
+    def shapes(self, text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
+        width = _width(text)
+        return {"a.weight": (width, features), "a.bias": (width,), "b.weight": (classes, width), "b.bias": (classes,)}
+
+    def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+        width = _width(text)
+        return (
+            layer("a", torch.nn.Linear, features, width),
+            layer("relu1", "ReLU"),
+            layer("b", "Linear", width, classes),
+        )
+
+    def renamed(self, text: str, shapes: Shapes) -> str:
+        return f"{text.partition(':')[0]}:{shapes['a.weight'][0]}"
 
 
-def _shapes(text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-    width = _width(text)
-    return {"a.weight": (width, features), "a.bias": (width,), "b.weight": (classes, width), "b.bias": (classes,)}
-
-
-def _layers(text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    width = _width(text)
-    return layer("a", torch.nn.Linear, features, width), layer("relu1", "ReLU"), layer("b", "Linear", width, classes)
-
-
-TWIN = NetworkKind(
-    "twin",
-    "Two linear layers.",
-    "this test",
-    "twin:W",
-    ("vectors",),
-    _check,
-    _shapes,
-    _layers,
-    lambda text, shapes: f"{text.partition(':')[0]}:{shapes['a.weight'][0]}",
-)
+TWIN = Twin("twin", "Two linear layers.", "this test", "twin:W", ("vectors",))
 
 
 def test_a_kind_of_networks_at_the_terminal(answer):
@@ -214,7 +210,7 @@ def test_a_kind_of_networks_in_the_library():
         assert "twin" in for_tables(())
         assert "twin" not in for_tables((9,))
     assert list(dict(model.named_children())) == ["a", "tanh1", "b"]
-    assert {name: tuple(value.shape) for name, value in model.named_parameters()} == _shapes("twin:5", 64, 10)
+    assert {name: tuple(value.shape) for name, value in model.named_parameters()} == TWIN.shapes("twin:5", 64, 10)
     with pytest.raises(InputError, match=r"^`model`: unknown network 'twin:5'"):
         ModelSpec("twin:5", 64, 10)
 

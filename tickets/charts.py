@@ -20,13 +20,13 @@ import numpy as np
 
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.filters import FILTERS, make_filter
-from dpltm.privacy.figures import figure as figure_text
+from dpltm.privacy.describe import figure as figure_text
 from dpltm.privacy.trade_off import MIN_DELTA, Curves
 from dpltm.registry import Deferred
 from dpltm.tickets.files import check_free, check_writable, read_bytes, replaced
 
 if TYPE_CHECKING:
-    from dpltm.pruning.ticket_set import TicketSet
+    from dpltm.training.artifacts import TicketSet
 
 _FIGURE, _RC = Deferred("matplotlib.figure:Figure"), Deferred("matplotlib:rc_context")
 _MARKS, _IMSAVE = Deferred("matplotlib.ticker:LogLocator"), Deferred("matplotlib.image:imsave")

@@ -2,7 +2,7 @@
 
     checkpoint.safetensors      the last checkpoint, replaced whole (docs/formats.md)
 
-The folder is locked as long as somebody works, and gone when the result is there. ``training.checkpoint`` says what it may
+The folder is locked as long as somebody works, and gone when the result is there. ``privacy.checkpoint`` says what it may
 reach, and whom.
 """
 
@@ -29,9 +29,9 @@ from safetensors.numpy import save as save_tensors
 
 from dpltm.errors import ArtifactError, InputError, Interrupted
 from dpltm.networks.content import content_id
+from dpltm.privacy.checkpoint import AGAIN, Checkpoint, check_same
 from dpltm.progress import Progress
 from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, replaced, sync
-from dpltm.training.checkpoint import AGAIN, Checkpoint, check_same
 
 FORMAT, SCHEMA, FILE = "dpltm-checkpoint", 1, "checkpoint.safetensors"
 
@@ -74,7 +74,7 @@ def remove_ended(target: Path) -> None:
 
 
 class CheckpointFolder:
-    """The checkpoints of one result, for the length of a block. See :class:`dpltm.training.checkpoint.Checkpoints`.
+    """The checkpoints of one result, for the length of a block. See :class:`dpltm.privacy.checkpoint.Checkpoints`.
 
     Within the block, Ctrl-C and SIGTERM wait for the next ``offer``, which keeps a checkpoint and ends the work. A second
     one ends it at once: what was computed since the last checkpoint is computed again.

@@ -16,12 +16,11 @@ from dpltm.networks.compaction import Compact, compact, compact_spec
 from dpltm.networks.layers import Images, Mean, Positions, Vectors
 from dpltm.networks.masks import Mask
 from dpltm.pruning.generation import Ticket, Tickets, weights_of
-from dpltm.pruning.ticket_set import Parent, TicketSet
 from dpltm.tickets.files import new_folder, read_bytes, write_lineage
 from dpltm.tickets.run import weights_of as run_id
 from dpltm.tickets.run import write_config, write_network
 from dpltm.tickets.ticket_set import save_ticket_set
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Parent, Run, TicketSet
 
 MAX_METRICS = 2**26  # bytes of a file of a run that is copied
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.privacy.account import Account
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, lineage_of
-from dpltm.privacy.figures import figure
 from dpltm.privacy.statement import json_figure
 from dpltm.reports.statement import interval
 from dpltm.reports.subjects import count, number, section, text

@@ -23,11 +23,10 @@ from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.account import Account
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
-from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.pruning.generation import Ticket, Tickets
-from dpltm.pruning.ticket_set import PROVENANCES, ProvenanceKind, TicketSet, check_provenance
 from dpltm.tickets.card import sources
 from dpltm.tickets.feature_files import Front
 from dpltm.tickets.files import MAX_JSON, check_free, new_file, new_folder, read_bytes, read_header
@@ -42,6 +41,7 @@ from dpltm.tickets.ticket_set import (
     other_files,
     save_ticket_set,
 )
+from dpltm.training.artifacts import PROVENANCES, ProvenanceKind, TicketSet, check_provenance
 
 _ORIG, _MASK = "_orig", "_mask"
 _ORIGIN = "dpltm_origin"  # key in the metadata of an exported file

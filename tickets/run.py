@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from dpltm.audit.canaries import Observations
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import ModelSpec, build
@@ -41,7 +40,8 @@ from dpltm.tickets.files import (
     write_lineage,
 )
 from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
+from dpltm.training.canaries import Observations
 
 FORMAT, SCHEMA = "dpltm-run", 2
 

@@ -11,7 +11,6 @@ from typing import TypeVar, overload
 import numpy as np
 
 from dpltm.errors import ArtifactError, InputError, first_line, in_python
-from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records.files import LINEAGE, lineage_array
 from dpltm.tickets.files import as_path, is_being_written, new_file, new_folder
 from dpltm.tickets.run import load_run, save_run
@@ -24,7 +23,7 @@ from dpltm.tickets.ticket_set import (
     save_ticket_set,
     save_winner,
 )
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.verbs.synthesize import SyntheticRecords
 
 T = TypeVar("T")

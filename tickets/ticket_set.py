@@ -25,7 +25,6 @@ from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today
 from dpltm.privacy.ledger import canonical
 from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets
-from dpltm.pruning.ticket_set import PROVENANCES, Parent, TicketSet, Winner, check_provenance, set_id
 from dpltm.tickets.card import card
 from dpltm.tickets.feature_files import Front, read_map, write_map
 from dpltm.tickets.files import (
@@ -42,6 +41,7 @@ from dpltm.tickets.files import (
     write_lineage,
 )
 from dpltm.tickets.tensors import join, read_masks, read_tensors, write_masks, write_tensors
+from dpltm.training.artifacts import PROVENANCES, Parent, TicketSet, Winner, check_provenance, set_id
 
 BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
 """Sets that come with the package: how they are named, and where they lie."""

@@ -23,9 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp, ndtri
 
-from dpltm.audit.f_dp import NoiseFamily, TradeOff
-from dpltm.audit.one_run import check_confidence
-from dpltm.audit.pairs import clopper_pearson, pair_bound
+from dpltm.audit.bounds import NoiseFamily, TradeOff, check_confidence, clopper_pearson, pair_bound
 from dpltm.errors import InputError
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.privacy.statement import json_figure
@@ -83,7 +81,6 @@ class Membership:
         by_counting: lower bound by (epsilon, delta) and both kinds of errors.
         by_trade_off: that over trainings which differ by their noise; None where the training was not described.
         points: of the ROC, at the false alarms of ``LEVELS`` that so many trials can tell.
-        trials: trainings on either side.
         confidence: that both bounds hold with, together.
     """
 
@@ -127,7 +124,6 @@ def mislabelled(x: np.ndarray, y: np.ndarray, classes: int, which: int = 0) -> t
         x: features, ``(n, ...)``.
         y: labels, ``(n,)``, from 0 to ``classes`` - 1.
         classes: at least 2.
-        which: record.
     """
     return np.asarray(x)[which], (int(y[which]) + 1) % classes
 
@@ -196,7 +192,6 @@ def examine_membership(
     Args:
         trials: of :func:`repeat`.
         epsilon: that is claimed; ``inf`` for none.
-        delta: of it and of the bounds.
         confidence: that the bounds hold with, in [0.5, 1).
         mechanism: of the training, if it adds Gaussian noise to sums of gradients. Then it is compared with all trainings
             like it that have other noise, which says more from few trials.

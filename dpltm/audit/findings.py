@@ -16,15 +16,21 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
-from dpltm.audit import f_dp, one_run
-from dpltm.audit.canaries import Observations
-from dpltm.audit.one_run import check_confidence
-from dpltm.audit.pairs import clopper_pearson
+from dpltm.audit.bounds import (
+    NoiseFamily,
+    TradeOff,
+    check_confidence,
+    clopper_pearson,
+    epsilon_bound,
+    least_canaries,
+    refutes,
+)
 from dpltm.errors import InputError
 from dpltm.privacy import gdp
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.statement import Certified, Nominal, json_figure, statement
+from dpltm.training.canaries import Observations
 
 METHOD = "white-box canaries in one run"
 
@@ -42,7 +48,6 @@ class Guesses:
 
     Attributes:
         guesses: half of them for the largest scores, half for the smallest.
-        correct: of these.
         error: that is allowed a bound from them: 1 minus its confidence.
     """
 
@@ -58,14 +63,12 @@ def planned(canaries: int, mu: float, error: float) -> int:
     Scores are taken as N(0, 1), and N(mu, 1) where a canary is in.
 
     Args:
-        canaries: m.
         mu: of the attack, from public numbers.
-        error: that is allowed.
     """
     numbers = [2 * max(1, int(share * canaries / 2)) for share in SHARES]
     accuracy = [_accuracy(number / canaries, min(mu, 30.0)) for number in numbers]
     bounds = [
-        one_run.epsilon_bound(canaries, number, int(number * right), 0.0, 1 - error)
+        epsilon_bound(canaries, number, int(number * right), 0.0, 1 - error)
         for number, right in zip(numbers, accuracy, strict=True)
     ]
     return numbers[int(np.argmax(bounds))]
@@ -80,14 +83,7 @@ def _accuracy(share: float, mu: float) -> float:
 
 
 def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float) -> tuple[Guesses, ...]:
-    """Guesses at both numbers.
-
-    Args:
-        scores: of canaries, the larger the likelier in, ``(m,)``.
-        included: their coins, ``(m,)`` bool.
-        mu: of the attack, from public numbers.
-        confidence: that bounds from all guesses hold together.
-    """
+    """Guesses at both numbers."""
     order, count, error = np.argsort(-scores, kind="stable"), len(scores), 1 - confidence
     numbers = {count // 2 * 2: error * (1 - PLANNED)}
     best = planned(count, mu, error * PLANNED)
@@ -104,7 +100,6 @@ def violated(lower_bound: float, certified: float, nominal: float | None) -> lis
     """Return which claims a lower bound refutes, by their names.
 
     Args:
-        lower_bound: of epsilon.
         certified, nominal: what is claimed; None where there is no nominal claim.
     """
     claims = {"certified": certified, "nominal": nominal}
@@ -122,7 +117,6 @@ class Findings:
         estimate: of a Gaussian-DP release with such scores; no bound.
         canaries: their number.
         guesses: that the bounds rest on.
-        confidence: of the bounds.
     """
 
     certified: Certified
@@ -169,11 +163,8 @@ def examine(
     """The findings of an audit.
 
     Args:
-        observations: of the training.
         mechanism: the training, as it is on record.
-        delta: of every epsilon.
         confidence: that the bounds hold with, both together, in (0, 1).
-        accountant: of the claims.
 
     Raises:
         InputError: too few canaries for the confidence, or a confidence out of range.
@@ -184,7 +175,7 @@ def examine(
     """
     check_confidence(confidence)
     canaries, error = len(observations.scores), 1 - confidence
-    least = one_run.least_canaries(1 - error * PLANNED / 2)
+    least = least_canaries(1 - error * PLANNED / 2)
     if canaries < least:
         raise InputError(
             f"`confidence`: {confidence:g} needs at least {least} canaries, and the run has {canaries}; train with a larger"
@@ -192,9 +183,7 @@ def examine(
         )
     claims = statement(Planned(Account()).with_mechanism(mechanism), delta, accountant)
     found = guess(observations.scores, observations.included, attack_strength(observations, mechanism), confidence)
-    by_counting = max(
-        one_run.epsilon_bound(canaries, one.guesses, one.correct, delta, 1 - one.error / 2) for one in found
-    )
+    by_counting = max(epsilon_bound(canaries, one.guesses, one.correct, delta, 1 - one.error / 2) for one in found)
     return Findings(
         claims.certified,
         claims.nominal,
@@ -218,10 +207,10 @@ def attack_strength(observations: Observations, mechanism: NoisySgd) -> float:
 def _by_trade_off(canaries: int, found: tuple[Guesses, ...], mechanism: NoisySgd, delta: float) -> float:
     """The bound over trainings that differ from this one by their noise."""
 
-    def refuted(curve: f_dp.TradeOff) -> bool:
-        return any(f_dp.refutes(curve, canaries, one.guesses, one.correct, 1 - one.error / 2) for one in found)
+    def refuted(curve: TradeOff) -> bool:
+        return any(refutes(curve, canaries, one.guesses, one.correct, 1 - one.error / 2) for one in found)
 
-    return f_dp.NoiseFamily(mechanism, delta).bound(refuted)
+    return NoiseFamily(mechanism, delta).bound(refuted)
 
 
 def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:

@@ -37,12 +37,10 @@ from dpltm.privacy.ledger import Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
 from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
-from dpltm.pruning.ticket_set import TicketSet, Winner
-from dpltm.randomness.keyed_source import KeyedSource
-from dpltm.randomness.noise import MIN_EPSILON, two_sided_geometric
+from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
 from dpltm.records import Dataset
 from dpltm.records.notes import NO_TEST
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.start import from_round
 from dpltm.verbs import select as select_verb
 from dpltm.verbs.train import plan, settle

@@ -15,7 +15,7 @@ from dpltm.records import Dataset, Rows, from_arrays
 from dpltm.records.raw import RawSplit
 from dpltm.records.scaling import affine
 from dpltm.records.units import checked_units
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
 
 Bounds = tuple[float, float] | tuple[Sequence[float], Sequence[float]] | np.ndarray | None
 """Public range of the features: one for all, or the low and the high end of each column."""

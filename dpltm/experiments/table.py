@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.experiments.recipe import Arm, Recipe, provenance
-from dpltm.privacy.figures import figure
+from dpltm.privacy.describe import figure
 
 MAX_NAMES = 2
 """Rows that a note is about beyond which they are only counted."""

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dpltm.features.feature_map import FeatureMap
+from dpltm.networks.evaluation import Inputs
 from dpltm.progress import SILENT, Progress, watched_by
-from dpltm.randomness.sampling import Records
 from dpltm.records import Augmentation, Dataset, Split, copies_of, prepare
+from dpltm.records.batches import Records
 from dpltm.records.mapped import LARGE, let_go, pieces, room_for
 from dpltm.records.units import ABSENT
 
 ROWS = 512
 """Records between two words of progress."""
-
-
-class Rows(Protocol):
-    """Inputs that are made ready as they are read."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Tensor | slice) -> Tensor: ...
-
-
-Inputs = Tensor | Rows
-"""``(n, features)``, in memory or a batch at a time."""
 
 
 class FeatureStore:

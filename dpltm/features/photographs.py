@@ -20,8 +20,8 @@ from dpltm.features import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.features.drawings import uniform
 from dpltm.features.normalisation import principal_axes
 from dpltm.features.transforms import check_resizable, colours_first
+from dpltm.pruning.plain import threads
 from dpltm.records.bundled import bundled_tensors
-from dpltm.training.plain import threads
 
 SIDE, CANVAS = 32, 44  # pixels of an image's side, and of what it is cut from
 

@@ -22,7 +22,7 @@ from dpltm.records import Dataset, catalogue, load
 from dpltm.records.notes import bounds_notes
 
 if TYPE_CHECKING:
-    from dpltm.training.run import Run
+    from dpltm.training.artifacts import Run
 
 
 PUBLIC_RECORDS = 7000

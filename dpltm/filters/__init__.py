@@ -35,18 +35,7 @@ from dpltm.filters.tanh import TANH, TANH_CLIP, Tanh
 from dpltm.registry import Registry, check_parameters, listed
 
 FILTERS = Registry[FilterDescriptor](
-    "filter",
-    (
-        CLIP,
-        PER_LAYER,
-        TANH,
-        TANH_CLIP,
-        RADIAL_TANH,
-        AUTO,
-        NORMALIZE,
-        SIGMOID,
-        DPSR_CG,
-    ),
+    "filter", (CLIP, PER_LAYER, TANH, TANH_CLIP, RADIAL_TANH, AUTO, NORMALIZE, SIGMOID, DPSR_CG)
 )
 
 PARAMETERS = (CLIP_NORM, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP)

@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from dpltm.filters.clip import NormBounded
 from dpltm.filters.descriptor import CLIP_NORM, FilterDescriptor
-from dpltm.filters.radial import NormBounded, over_norm
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+NO_DIRECTION = 1e-30
+"""A gradient of a smaller norm counts as zero where it would be divided by its norm: it has no direction to speak of."""
 
 GAMMA = 0.01
 """The paper's stability constant."""
@@ -33,7 +36,9 @@ class Automatic(NormBounded):
 
     def factor(self, norm: Tensor) -> Tensor:
         """What a gradient of each norm is multiplied by, ``(batch,)`` to ``(batch,)``."""
-        return over_norm(norm.new_full(norm.shape, self.clip_norm), norm + self.gamma)
+        divisor = norm + self.gamma
+        factor = norm.new_full(norm.shape, self.clip_norm) / divisor.clamp_min(NO_DIRECTION)
+        return factor.masked_fill(divisor < NO_DIRECTION, 0.0)
 
     def __str__(self) -> str:
         return (
@@ -53,9 +58,5 @@ AUTO = FilterDescriptor(
     Automatic,
 )
 NORMALIZE = FilterDescriptor(
-    "normalize",
-    "Every gradient scaled to norm C: AUTO-V.",
-    "Bu, Wang, Zha, Karypis 2023",
-    (CLIP_NORM,),
-    _normalize,
+    "normalize", "Every gradient scaled to norm C: AUTO-V.", "Bu, Wang, Zha, Karypis 2023", (CLIP_NORM,), _normalize
 )

@@ -6,19 +6,42 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpltm.filters.descriptor import CLIP_NORM, FilterDescriptor
-from dpltm.filters.radial import NormBounded, clip_factor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+TINY = 2.0**-126
+"""Smallest normal number of float32: every C divided by it is above 1."""
+
 
 @dataclass(frozen=True)
-class Clip(NormBounded):
-    """Radial filter g -> g min(1, C / norm(g)).
+class NormBounded:
+    """What filters have in common whose output has norm C at most, whatever the number of live coordinates.
 
     Attributes:
         clip_norm: C, from 1e-6 to its inverse.
     """
+
+    clip_norm: float
+    nominal_bound: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        CLIP_NORM.check(self.clip_norm)
+
+    def certified_bound(self, live: int) -> float:
+        """C."""
+        del live
+        return self.clip_norm
+
+
+def clip_factor(bound: float, norm: Tensor) -> Tensor:
+    """min(1, ``bound`` / norm), of any shape; 1 at norm 0."""
+    return (bound / norm.clamp_min(TINY)).clamp(max=1.0)
+
+
+@dataclass(frozen=True)
+class Clip(NormBounded):
+    """Radial filter g -> g min(1, C / norm(g))."""
 
     kind: ClassVar[Literal["radial"]] = "radial"
 

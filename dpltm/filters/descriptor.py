@@ -37,11 +37,9 @@ class _Bounded(Protocol):
     @property
     def nominal_bound(self) -> float | None:
         """What its source claims as its bound, where that is something else."""
-        ...
 
     def certified_bound(self, live: int) -> float:
         """Largest L2 norm of the filtered gradient of one record with ``live`` coordinates, as computed in float32."""
-        ...
 
 
 class RadialFilter(_Bounded, Protocol):
@@ -51,7 +49,6 @@ class RadialFilter(_Bounded, Protocol):
 
     def factor(self, norm: Tensor) -> Tensor:
         """What a gradient of each norm is multiplied by, ``(batch,)`` to ``(batch,)``."""
-        ...
 
 
 class LayerWiseFilter(_Bounded, Protocol):
@@ -61,7 +58,6 @@ class LayerWiseFilter(_Bounded, Protocol):
 
     def factor(self, norms: Tensor) -> Tensor:
         """What each layer's part is multiplied by, ``(layers, batch)`` to ``(layers, batch)``."""
-        ...
 
 
 class ElementWiseFilter(_Bounded, Protocol):
@@ -72,16 +68,13 @@ class ElementWiseFilter(_Bounded, Protocol):
     @property
     def before(self) -> RadialFilter | None:
         """The radial filter in front."""
-        ...
 
     @property
     def after(self) -> RadialFilter | None:
         """The radial filter behind."""
-        ...
 
     def map(self, values: Tensor) -> Tensor:
         """The map, any shape; ``values`` may be overwritten."""
-        ...
 
 
 Filter = RadialFilter | LayerWiseFilter | ElementWiseFilter
@@ -93,8 +86,6 @@ class FilterDescriptor:
 
     Attributes:
         name: such as ``clip``.
-        help: one sentence.
-        source: the paper.
         parameters: those that it takes, with their ranges and defaults.
         make: the filter from its parameters, by name.
     """

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from dpltm.filters.clip import NormBounded, clip_factor
 from dpltm.filters.descriptor import CLIP_NORM, FilterDescriptor
-from dpltm.filters.radial import NormBounded, clip_factor
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from dpltm.filters.clip import NormBounded
 from dpltm.filters.descriptor import CLIP_NORM, TANH_RANGE, FilterDescriptor
-from dpltm.filters.radial import NormBounded
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -78,10 +78,8 @@ def filtered(filter: Filter, gradients: Tensor, layers: Tensor, count: int) -> T
     """Every row through the filter, as the engine does it, written out plainly.
 
     Args:
-        filter: what each row goes through.
         gradients: of records, on some live coordinates; zero on all others, ``(records, coordinates)``.
         layers: which layer each of these is in, of the same shape, int64.
-        count: number of layers.
 
     Returns:
         What comes out on these coordinates.

@@ -15,18 +15,14 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter
-from dpltm.gradients.calls import Recorder
-from dpltm.gradients.chunks import ROUNDING, check_chunks, scale_of
 from dpltm.gradients.explicit_layer import ExplicitLayer
-from dpltm.gradients.full_precision import full_precision
-from dpltm.gradients.fused import compiler_at_hand
-from dpltm.gradients.kernels.choice import AUTO, check_kernel
-from dpltm.gradients.layer import Layer
-from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.module_state import Loss, structure
+from dpltm.gradients.layer import Layer, Recorder
+from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
-from dpltm.gradients.probe import losses_of
+from dpltm.gradients.probe import Loss, losses_of, structure
+from dpltm.networks.full_precision import full_precision
 from dpltm.networks.masks import Mask
+from dpltm.randomness.sampling import ROUNDING, check_chunks, scale_of
 
 REACH = 2.0**60
 """A record with an input or output gradient of some layer beyond this counts as not finite."""
@@ -68,7 +64,6 @@ class RecordGradients:
         loss: maps the model's outputs and labels to one loss per record, ``(batch,)``.
         compile: have ``torch.compile`` fuse element-wise filters; takes a while for every new shape.
             Where no C++ compiler is at hand, nothing is compiled.
-        kernels: how linear layers compute: ``auto`` times the ways at the first check; for others see ``kernels``.
         grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
 
     Raises:
@@ -76,19 +71,11 @@ class RecordGradients:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        mask: Mask,
-        loss: Loss,
-        compile: bool = False,
-        kernels: str = AUTO,
-        *,
-        grouped: bool = False,
+        self, model: nn.Module, mask: Mask, loss: Loss, compile: bool = False, *, grouped: bool = False
     ) -> None:
         check_model(model)
-        check_kernel(kernels)
         mask.check_fits(model)
-        self._model, self._loss, self._kernels, self._grouped = model, loss, kernels, grouped
+        self._model, self._loss, self._grouped = model, loss, grouped
         self._compile = compile and compiler_at_hand()
         self._live_mask = {
             name: (mask[name] if value.requires_grad else torch.zeros_like(mask[name])).to(value.device)
@@ -114,7 +101,7 @@ class RecordGradients:
 
         A sum of m non-negative products has relative error at most about (m + 2) 2^-24 in any order of summation, and the
         product of two such sums, which is the squared norm where everything is live, twice that; the norm has half of
-        it, and the products of the sum add a few more. Twice that is taken. Sums in chunks multiply by ``chunks.ROUNDING``
+        it, and the products of the sum add a few more. Twice that is taken. Sums in chunks multiply by ``sampling.ROUNDING``
         as well.
         """
         return self._rounding
@@ -137,9 +124,7 @@ class RecordGradients:
                     "model: its parameters are not those that it had at first; begin anew with this model"
                 )
             with full_precision():
-                self._plan = make_plan(
-                    self._model, self._live_mask, self._loss, x, y, self._compile, self._kernels, self._grouped
-                )
+                self._plan = make_plan(self._model, self._live_mask, self._loss, x, y, self._compile, self._grouped)
             self._checked = state
             layers = [layer for layer, _ in self._plan.layers]
             sizes = [size for layer in layers for size in layer.sizes]
@@ -185,15 +170,14 @@ class RecordGradients:
         Args:
             x: ``(batch, ...)``; the batch may be empty.
             y: ``(batch, ...)``.
-            filter: radial, layer-wise or element-wise.
             present: ``(batch,)`` bool; rows that only fill the batch up to a fixed shape are False, and count for nothing.
-            chunks: consecutive rows, at most ``chunks.LIMIT`` each, that may be summed in float32 by radial and layer-wise
+            chunks: consecutive rows, at most ``sampling.LIMIT`` each, that may be summed in float32 by radial and layer-wise
                 filters. Which record is in which must be decided by coins of their own (``sampling.in_chunks``). None for
                 a sum in float64; that is another mechanism, so all batches of a step have chunks, if only none, or no batch.
             out: what the sum is added to, and returned in, ``(live,)`` float64; None for zeros.
             groups: how many rows each group has, none without rows; in order, all rows. The filter then takes the mean
                 gradient of each, and a group counts wherever a record does above, with a bound of its own
-                (``microbatches``). Only where ``grouped``, without ``present`` and ``chunks``.
+                (``training.config``). Only where ``grouped``, without ``present`` and ``chunks``.
 
         Raises:
             InputError: chunks that overlap, are out of order or too large; or see :meth:`check`.
@@ -201,7 +185,7 @@ class RecordGradients:
         Guarantees:
             One record changes the sum by at most ``filter.certified_bound(live)`` in L2 norm, whatever its values; a
             record with a gradient that is not finite (see ``REACH``) contributes exactly zero. The sum is taken in
-            float64, or in chunks whose rounding is part of the bound (see ``chunks``): in float32 alone it can exceed the
+            float64, or in chunks whose rounding is part of the bound (see ``sampling``): in float32 alone it can exceed the
             bound many times. What a record contributes is taken as computed independently of its batch, which linear
             algebra libraries keep only up to the last bits: of float32, since ``full_precision`` keeps them from rounding
             factors to fewer.

@@ -1,14 +1,152 @@
-"""What the engine asks of a part of a network after a pass: norms and sums of its per-record gradients."""
+"""What the engine asks of a part of a network after a pass, and what modules see and give during one.
+
+A layer gives norms and sums of its per-record gradients. It makes them from calls, which are kept from the forward pass
+until the backward pass has been through them, in memory that outlives a step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from dpltm.gradients.calls import Call
+from dpltm.errors import InputError
+
+
+@dataclass
+class Call:
+    """One call of one module.
+
+    Attributes:
+        module: what was called.
+        inputs: its positional arguments, tensors detached.
+        keywords: its keyword arguments, tensors detached.
+        outputs: the tensors it gave that a loss can depend on, in the order of flattening.
+        places: where in the flattened output they stand.
+        gradients: the loss's gradient at each of them, once known; None where the loss does not depend on one.
+    """
+
+    module: nn.Module
+    inputs: tuple[Any, ...]
+    keywords: dict[str, Any]
+    outputs: list[Tensor]
+    places: list[int]
+    gradients: list[Tensor | None] = field(default_factory=list)
+    _versions: list[tuple[Tensor, int]] = field(default_factory=list)
+
+    def overwritten(self) -> bool:
+        """Whether an in-place operation has changed an input or an output since."""
+        return any(tensor._version != version for tensor, version in self._versions)
+
+
+def only_call(
+    calls: Sequence[Call], name: str, records: int, dimensions: int | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """What a module saw that is called once a pass, and the loss's gradient at what it gave.
+
+    Args:
+        records: rows that it must have seen.
+        dimensions: that these must have, if it matters.
+
+    Raises:
+        InputError: it was used otherwise.
+    """
+    seen = calls[0].inputs[0] if len(calls) == 1 else None
+    if seen is None or len(seen) != records or dimensions not in (None, seen.ndim):
+        raise InputError(f"model: {name} is used otherwise than in the passes before, once on {records} rows")
+    return seen, calls[0].gradients[0] if calls[0].gradients else None
+
+
+class Recorder:
+    """Keeps the calls of some modules while it is entered.
+
+    Args:
+        copy: those among them whose output is handed on as a copy, since in-place operations overwrite it.
+    """
+
+    def __init__(
+        self,
+        modules: Iterable[nn.Module],
+        copy: Iterable[nn.Module] = (),
+        instead: Sequence[tuple[nn.Module, Callable[[Tensor], Tensor]]] = (),
+    ) -> None:
+        self._instead = instead
+        self._modules = tuple(modules)
+        self._copy = {id(module) for module in copy}
+        self.calls: list[Call] = []
+        self._over = False
+
+    def __enter__(self) -> Recorder:
+        for module, forward in self._instead:
+            module.forward = forward
+        self._hooks = [module.register_forward_hook(self._keep, with_kwargs=True) for module in self._modules]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        for module, _ in self._instead:
+            del module.forward
+
+    def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
+        if self._over:  # checkpointing calls modules again during the backward pass
+            return output
+        if "input" in keywords:
+            inputs = (keywords["input"], *inputs)
+            keywords = {name: value for name, value in keywords.items() if name != "input"}
+        if isinstance(output, Tensor):  # as nearly always
+            places, outputs = ([0], [output]) if output.requires_grad else ([], [])
+        else:
+            flat, form = tree_flatten(output)
+            places = [place for place, value in enumerate(flat) if isinstance(value, Tensor) and value.requires_grad]
+            if len(places) > 1:  # one may have been made from another: what is kept must be what the loss sees of each
+                flat = [value.view_as(value) if place in places else value for place, value in enumerate(flat)]
+                output = tree_unflatten(flat, form)
+            outputs = [flat[place] for place in places]
+        if len(inputs) == 1 and isinstance(inputs[0], Tensor) and not keywords:
+            inputs = (inputs[0].detach(),)
+            seen: Sequence[Any] = inputs
+        else:
+            inputs, keywords = tree_map(_detached, inputs), tree_map(_detached, keywords)
+            seen, _ = tree_flatten((inputs, keywords))
+        call = Call(module, inputs, keywords, outputs, places)
+        call._versions = [(value, value._version) for value in (*seen, *outputs) if isinstance(value, Tensor)]
+        self.calls.append(call)
+        return tree_map(_copied, output) if id(module) in self._copy else output
+
+    def backward(self, total: Tensor) -> None:
+        """Fills in the gradients of ``total``, a scalar, at every output.
+
+        Raises:
+            InputError: an in-place operation would make them wrong.
+        """
+        self._over = True
+        outputs = [output for call in self.calls for output in call.outputs]
+        gradients = iter(torch.autograd.grad(total, outputs, allow_unused=True) if outputs else ())
+        for call in self.calls:
+            if call.overwritten():
+                raise InputError(
+                    f"model: an in-place operation overwrites what a {type(call.module).__name__} saw or gave;"
+                    " leave inplace=True out"
+                )
+            call.gradients = [next(gradients) for _ in call.outputs]
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
 
 Map = Callable[[Tensor], Tensor]
 """An element-wise filter's map; may overwrite what it is given."""
@@ -20,7 +158,6 @@ class Layer(Protocol):
     Between ``take`` and ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates.
 
     Attributes:
-        names: the parameters it owns.
         sizes: live coordinates of each of them; all values come in this order, row-major within each.
     """
 
@@ -29,31 +166,24 @@ class Layer(Protocol):
 
     def take(self, calls: Sequence[Call], records: int) -> None:
         """Takes what the last pass left with this layer."""
-        ...
 
     def release(self) -> None:
         """Frees it."""
-        ...
 
     def extremes(self) -> list[Tensor]:
         """Some scalars, NaN or no smaller in magnitude than whatever the records bring."""
-        ...
 
     def peak(self) -> Tensor:
         """Largest magnitude that a record brings, ``(batch,)``; NaN if anything is."""
-        ...
 
     def zero_records(self, bad: Tensor) -> None:
         """Makes the gradients of these records, ``(batch,)`` bool, exactly zero, whatever they hold."""
-        ...
 
     def squared_norms(self) -> Tensor:
         """Squared norm of each record's gradient, ``(batch,)``, in the layer's precision or better."""
-        ...
 
     def wide_squared_norms(self, rows: Tensor) -> Tensor:
         """The same in float64, for the records in ``rows``, a mask over the batch, alone."""
-        ...
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         """Adds the sum over records of factor times gradient.
@@ -61,23 +191,19 @@ class Layer(Protocol):
         Args:
             total: to which it is added, ``(live,)`` float64.
             factor: of each record, ``(batch,)`` float64.
-            chunks: rows that may be summed in float32 together (see ``chunks``); None for a sum in float64.
+            chunks: rows that may be summed in float32 together (see ``sampling``); None for a sum in float64.
         """
-        ...
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
         """Squared norm of each record's mapped factor times gradient, ``(batch,)`` float64."""
-        ...
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
         """Sum over records of ``weight (batch,)``, or 1, times mapped factor times gradient, ``(live,)`` float64.
 
         Args:
             factor: of each record's gradient, before the map, ``(batch,)``.
-            map: of an element-wise filter.
             weight: of each record's mapped gradient, ``(batch,)``; None for 1.
         """
-        ...
 
 
 class ExplicitGradients:
@@ -85,7 +211,6 @@ class ExplicitGradients:
 
     Attributes:
         _squares: squared norm of each record's gradient, ``(batch,)`` float64.
-        _dtype: of the gradients.
     """
 
     _squares: Tensor
@@ -102,3 +227,74 @@ class ExplicitGradients:
 
     def wide_squared_norms(self, rows: Tensor) -> Tensor:
         return self._squares[rows]
+
+
+CHUNK = 400_000
+"""Most per-record coordinates that element-wise filters hold at once (1.6 MB in float32: what fits a cache is quickest)."""
+
+
+class Workspace:
+    """Buffers that outlive a step: fresh memory costs more than what is computed in it. Batches may differ in size."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
+        self._taken: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}  # to look at a buffer anew takes time
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A contiguous tensor of this shape, holding whatever it holds, until ``name`` is taken again.
+
+        Args:
+            dtype: of the tensor; each has memory of its own.
+        """
+        key = (name, dtype, device)
+        taken = self._taken.get(key)
+        if taken is None or taken.shape != shape:
+            count = math.prod(shape)
+            buffer = self._buffers.get(key)
+            if buffer is None or len(buffer) < count:
+                buffer = torch.empty(count + count // 4, dtype=dtype, device=device)
+                self._buffers[key] = buffer
+            taken = self._taken[key] = buffer[:count].view(shape)
+        return taken
+
+    def rows(self, name: str, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The same for ``(rows, width)``, where every row begins at a multiple of 64 bytes.
+
+        How a linear algebra library rounds may depend on where its operands begin; so these all begin alike.
+
+        Args:
+            name: see :meth:`take`.
+        """
+        step = 64 // dtype.itemsize
+        return self.take(name, (rows, -(-width // step) * step), dtype, device)[:, :width]
+
+    def aligned(self, name: str, values: Tensor) -> Tensor:
+        """``values`` if its rows begin as those of :meth:`rows` do, else a copy.
+
+        Args:
+            name: see :meth:`take`.
+            values: ``(rows, width)``.
+        """
+        size = values.element_size()
+        if values.stride(1) == 1 and values.stride(0) * size % 64 == values.data_ptr() % 64 == 0:
+            return values
+        return self.rows(name, len(values), values.shape[1], values.dtype, values.device).copy_(values)
+
+    def turn(self, name: str, values: Tensor) -> Tensor:
+        """A contiguous copy of the transpose of ``values``, a matrix; written so that torch takes all its threads.
+
+        Args:
+            name: see :meth:`take`.
+        """
+        turned = self.take(name, (values.shape[1], values.shape[0]), values.dtype, values.device)
+        turned.T.copy_(values)
+        return turned
+
+    def fill(self, name: str, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """A contiguous copy of ``values``.
+
+        Args:
+            name: see :meth:`take`.
+            dtype: of the copy; None for that of ``values``.
+        """
+        return self.take(name, tuple(values.shape), dtype or values.dtype, values.device).copy_(values)

@@ -1,37 +1,283 @@
 """One Linear layer under a mask: what a pass leaves behind, and the norms and sums that come from it.
 
 With inputs A ``(batch, in)``, output gradients B ``(batch, out)`` and mask M ``(out, in)``, the gradient of record b is the
-outer product of B_b and A_b on M. It is never written out: a kernel computes norms and sums from A, B and M.
+outer product of B_b and A_b on M. It is never written out. Three kernels compute norms and sums from A, B and M, and each is
+right everywhere: ``dense`` takes products of whole matrices, and throws away what is not live; ``sparse`` goes over live
+coordinates alone; ``float64`` is dense with every sum in float64. ``kernel_for`` says which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor, nn
 
-from dpltm.gradients import fused
-from dpltm.gradients.calls import Call, only_call
-from dpltm.gradients.kernels import FLOAT64, KERNELS
-from dpltm.gradients.kernels.choice import AUTO, kernel_for
-from dpltm.gradients.kernels.operands import Operands
-from dpltm.gradients.kernels.sums import add_weighted_sum
-from dpltm.gradients.layer import Map
-from dpltm.gradients.workspace import CHUNK
+from dpltm.gradients.layer import CHUNK, Call, Map, Workspace, only_call
+from dpltm.randomness.sampling import HIGHEST, LIMIT, held_in_float32, others
+
+BLOCK = 2**17
+"""Numbers at a time in products whose operands are made for them, so that these stay in the caches of a processor."""
+
+SPARSE, NARROW = 0.3, 32
+"""Share of live weights up to which ``sparse`` is quicker, unless a side of the layer is narrower than ``NARROW``. Measured
+on layers from 100 to 4,096 wide: at half of the weights dense products win, at a tenth they take two to four times as
+long."""
 
 WORTH_COMPILING = 1000
 """Live weights of a layer from which on a compiled filter is worth its while."""
+
+
+class Operands:
+    """One weight under a mask, with the inputs and output gradients of a batch.
+
+    Attributes:
+        mask: ``live`` in the layer's dtype, ``(out, in)``.
+        index: of live coordinates in the flattened weight; ``rows`` and ``columns`` say the same.
+        full: whether every coordinate is live.
+        input: what the layer saw, ``(batch, in)``.
+        gradient: of the loss at what it gave, ``(batch, out)``.
+        space: memory that outlives a step.
+    """
+
+    def __init__(self, module: nn.Linear, live: Tensor) -> None:
+        self.module, self._live = module, live
+        self.mask = live.to(module.weight.dtype)
+        self.rows, self.columns = live.nonzero(as_tuple=True)
+        self.index = live.flatten().nonzero().squeeze(1)
+        self.full = len(self.index) == live.numel()
+        self.space = Workspace()
+        self._patterns: dict[torch.dtype, Tensor] = {}
+        self.release()
+
+    def release(self) -> None:
+        """Frees what the last pass left; buffers keep their memory for the next batch to overwrite."""
+        self.input = self.gradient = torch.empty(0)
+        self._forget()
+
+    def zero_records(self, bad: Tensor) -> None:
+        """Makes what these records left, ``(batch,)`` bool, exactly zero."""
+        self.input = self.input.masked_fill(bad[:, None], 0.0)
+        self.gradient = self.gradient.masked_fill(bad[:, None], 0.0)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._inputs: Tensor | None = None
+        self._gradients: Tensor | None = None
+        self._aligned: Tensor | None = None
+        self._norms: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def inputs(self) -> Tensor:
+        """The transpose of ``input``, ``(in, batch)``: records side by side, as sparse products want them."""
+        return self.turned(self.input) if self._inputs is None else self._inputs
+
+    def turned(self, input: Tensor) -> Tensor:
+        """The same of an input that is about to become that of the pass."""
+        self._inputs = self.space.turn("inputs", input)
+        return self._inputs
+
+    @property
+    def gradients(self) -> Tensor:
+        """The transpose of ``gradient``, ``(out, batch)``."""
+        if self._gradients is None:
+            self._gradients = self.space.turn("gradients", self.gradient)
+        return self._gradients
+
+    @property
+    def aligned(self) -> Tensor:
+        """``input``, or a copy of it, in which every row begins as ``Workspace.rows`` has them."""
+        if self._aligned is None:
+            self._aligned = self.space.aligned("aligned", self.input)
+        return self._aligned
+
+    def scaled(self, factor: Tensor, turned: bool) -> Tensor:
+        """Factor times output gradient, ``(batch, out)``, to be overwritten.
+
+        Args:
+            factor: ``(batch,)``, in the precision of the product.
+            turned: whether the records of an output coordinate come one after the other in memory.
+        """
+        if turned:
+            return self.space.fill("turned", self.gradients, factor.dtype).mul_(factor).T
+        records, width = self.gradient.shape
+        rows = self.space.rows("scaled", records, width, factor.dtype, factor.device)
+        return rows.copy_(self.gradient).mul_(factor[:, None])
+
+    @property
+    def norms(self) -> tuple[Tensor, Tensor]:
+        """Of each record's input and output gradient, ``(batch,)`` each, in the layer's precision."""
+        if self._norms is None:
+            self._norms = (torch.linalg.vector_norm(self.input, dim=1), torch.linalg.vector_norm(self.gradient, dim=1))
+        return self._norms
+
+    @cached_property
+    def bags(self) -> tuple[Tensor, Tensor]:
+        """Live columns, row after row, and where each row begins."""
+        return self._bags(self._live)
+
+    @cached_property
+    def bags_of_columns(self) -> tuple[Tensor, Tensor]:
+        """Live rows, column after column, and where each column begins."""
+        return self._bags(self._live.T)
+
+    @staticmethod
+    def _bags(live: Tensor) -> tuple[Tensor, Tensor]:
+        counts = live.sum(1)
+        return live.nonzero(as_tuple=True)[1], counts.cumsum(0) - counts
+
+    def pattern(self, dtype: torch.dtype) -> Tensor:
+        """The mask as a sparse matrix, whose values are anybody's to overwrite."""
+        if dtype not in self._patterns:
+            with warnings.catch_warnings():  # torch calls the layout beta; what is used is tested here
+                warnings.simplefilter("ignore", UserWarning)
+                self._patterns[dtype] = self.mask.to(dtype).to_sparse_csr()
+        return self._patterns[dtype]
+
+
+# Products of whole matrices, of which what is not live is thrown away.
+
+
+def dense_squared_norms(operands: Operands) -> Tensor:
+    """Sum over j of (B^2 M)_j A_j^2, or over i of (A^2 M^T)_i B_i^2: the product is taken where less comes out.
+
+    Where everything is live, it is |A|^2 |B|^2.
+    """
+    input, gradient = operands.input, operands.gradient
+    if operands.full:
+        seen, given = operands.norms
+        return seen.square() * given.square()
+    if gradient.shape[1] < input.shape[1]:
+        left, right, mask = input, gradient, operands.mask.T
+    else:
+        left, right, mask = gradient, input, operands.mask
+    space, totals = operands.space, []
+    for rows in _blocks(slice(0, len(left)), right.shape[1]):
+        part, other = left[rows], right[rows]
+        squares = space.take("squares", tuple(part.shape), part.dtype, part.device)
+        product = space.take("product", tuple(other.shape), other.dtype, other.device)
+        torch.mm(torch.mul(part, part, out=squares), mask, out=product)
+        totals.append(product.mul_(other).mul_(other).sum(1))
+    return torch.cat(totals) if totals else gradient.new_zeros(0)
+
+
+def dense_add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
+    """Adds one product, gathered at the live coordinates; its rows begin as any others (``Workspace``).
+
+    Args:
+        operands: with what a pass left.
+        scaled: output gradients times factors, ``(rows, out)``, one row or more, in the precision of the sum.
+        total: ``(live,)`` float64, to which the sum is added.
+    """
+    space = operands.space
+    product = space.take("product", tuple(operands.mask.shape), scaled.dtype, scaled.device)
+    if scaled.dtype == operands.input.dtype:
+        torch.mm(scaled.T, operands.aligned[rows], out=product)
+    else:
+        inputs = operands.input[rows]
+        for some in _blocks(slice(0, len(scaled)), inputs.shape[1] if scaled.device.type == "cpu" else 0):
+            right = space.fill("chunk", inputs[some], scaled.dtype)
+            product.addmm_(scaled[some].T, right, beta=float(some.start > 0))
+    total += product.view(-1) if operands.full else product.view(-1).index_select(0, operands.index)
+
+
+def _blocks(rows: slice, width: int) -> Iterator[slice]:
+    """These rows, some at a time, of so many numbers each; never fewer than a chunk."""
+    count = max(LIMIT, BLOCK // width if width else rows.stop - rows.start)
+    return (slice(start, min(start + count, rows.stop)) for start in range(rows.start, rows.stop, count))
+
+
+# Products that go over live coordinates alone. ``torch.embedding_bag`` adds up rows of a table, as listed: a product with a
+# sparse matrix, by code that torch generates for the processor at hand. Several times quicker than the sparse matrices of a
+# linear algebra library.
+
+
+def sparse_forward(operands: Operands, input: Tensor) -> Tensor:
+    """The module's output, ``(batch, out)``; pruned weights count as zero."""
+    module = operands.module
+    values = module.weight.detach().view(-1).index_select(0, operands.index)
+    output = _times(operands.bags, operands.turned(input), values)
+    if module.bias is not None:
+        output += module.bias.detach()[:, None]
+    rows = output.new_empty(output.shape[1], len(output))  # what follows goes over one record after the other
+    rows.T.copy_(output)
+    return rows
+
+
+def sparse_squared_norms(operands: Operands) -> Tensor:
+    """As :func:`dense_squared_norms`; records side by side."""
+    inputs, gradients, space = operands.inputs, operands.gradients, operands.space
+    if len(gradients) < len(inputs):
+        left, right, bags = inputs, gradients, operands.bags
+    else:
+        left, right, bags = gradients, inputs, operands.bags_of_columns
+    squares = space.take("squares", tuple(left.shape), left.dtype, left.device)
+    return _times(bags, torch.mul(left, left, out=squares)).mul_(right).mul_(right).sum(0)
+
+
+def sparse_add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
+    """As :func:`dense_add`."""
+    left = operands.space.fill("left", scaled.T)
+    right = operands.space.fill("chunk", operands.inputs[:, rows], scaled.dtype)
+    pattern = operands.pattern(scaled.dtype)
+    found = pattern.values().zero_()  # one dot product each; what is there would be multiplied by beta
+    torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0, out=pattern)
+    total += found
+
+
+def _times(bags: tuple[Tensor, Tensor], dense: Tensor, values: Tensor | None = None) -> Tensor:
+    """A sparse matrix times a dense one; its values are ones, or in the order of the bags."""
+    return torch.embedding_bag(dense, *bags, False, 0, False, values)[0]
+
+
+def kernel_for(operands: Operands) -> str:
+    """The name of the kernel for a layer: on a GPU, and for a network in float64, all is computed in float64 anyway."""
+    weight = operands.module.weight
+    if weight.is_cuda or weight.dtype != torch.float32 or not len(operands.index):
+        return "float64"
+    return "sparse" if len(operands.index) <= SPARSE * weight.numel() and min(weight.shape) >= NARROW else "dense"
+
+
+# Element-wise filters fused with the products they are applied to, by ``torch.compile``: one pass, nothing written out.
+
+
+def compiler_at_hand() -> bool:
+    """Whether there is a C++ compiler for torch to call."""
+    named = os.environ.get("CXX")
+    return any(shutil.which(name) for name in ((named,) if named else ("g++", "clang++", "c++")))
+
+
+@lru_cache(maxsize=16)
+def _fused_sum(map: Map) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]:
+    """The compiled sum over the batch of weight times mapped gradient times input, at ``rows`` and ``columns``."""
+
+    def total(gradient: Tensor, inputs: Tensor, rows: Tensor, columns: Tensor, weight: Tensor | None) -> Tensor:
+        values = map(gradient[rows] * inputs[columns])
+        return (values if weight is None else values * weight).sum(1, dtype=torch.float64)
+
+    return torch.compile(total)
+
+
+@lru_cache(maxsize=16)
+def _fused_squares(map: Map) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """The compiled squared norm of each record's mapped gradient times input."""
+
+    def total(gradient: Tensor, inputs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        return map(gradient[rows] * inputs[columns]).square().sum(0, dtype=torch.float64)
+
+    return torch.compile(total)
 
 
 class LinearLayer:
     """One ``nn.Linear`` called once a pass on one row per record, and what the last pass left. See ``Layer``.
 
     Args:
-        name: of the module within the model.
-        module: the layer.
         live_mask: live coordinates of every parameter of the model, none of frozen ones.
-        compile: fuse element-wise filters.
     """
 
     def __init__(self, name: str, module: nn.Linear, live_mask: Mapping[str, Tensor], compile: bool = False) -> None:
@@ -44,29 +290,25 @@ class LinearLayer:
         if module.bias is not None:
             self.bias_index = live_mask[f"{prefix}bias"].nonzero().squeeze(1)
             self.names, self.sizes = (*self.names, f"{prefix}bias"), (*self.sizes, len(self.bias_index))
-        self.kernel = FLOAT64
+        self.kernel = kernel_for(self.operands)
         self._compile = compile and len(self.operands.index) >= WORTH_COMPILING
-
-    def choose(self, first: bool, asked: str = AUTO) -> None:
-        """Settles the kernel. See ``kernel_for``."""
-        self.kernel = kernel_for(self.operands, first, asked)
 
     def release(self) -> None:
         self.operands.release()
 
     def forward(self, input: Tensor) -> Tensor:
-        """What the module gives for ``input``, by the kernel's product if the layer is the first to see the records.
+        """What the module gives for ``input``, by a sparse product if the layer is the first to see the records.
 
         Behind other layers the product would have to be differentiated, and gains nothing. Pruned weights count as zero.
         """
-        module, forward = self.module, KERNELS[self.kernel].forward
+        module = self.module
         plain = input.dtype == module.weight.dtype and not input.requires_grad
         plain = plain and input.ndim == 2 and input.shape[1] == module.in_features
         narrow = torch.is_autocast_enabled(input.device.type)
-        if forward is None or not plain or narrow or not torch.is_grad_enabled():
+        if self.kernel != "sparse" or not plain or narrow or not torch.is_grad_enabled():
             return type(module).forward(module, input)
         with torch.no_grad():
-            output = forward(self.operands, input)
+            output = sparse_forward(self.operands, input)
         return output.requires_grad_()
 
     def take(self, calls: Sequence[Call], records: int) -> None:
@@ -96,7 +338,8 @@ class LinearLayer:
         gradient = self.operands.gradient
         if gradient.is_cuda:  # float32 products may be of less than float32 there (TF32), and float64 is at hand
             return self._wide(gradient, self.operands.input)
-        total = KERNELS[self.kernel].squared_norms(self.operands)
+        squared_norms = sparse_squared_norms if self.kernel == "sparse" else dense_squared_norms
+        total = squared_norms(self.operands)
         return total if self.bias_index is None else total + self._of_bias(gradient.square())
 
     def wide_squared_norms(self, rows: Tensor) -> Tensor:
@@ -114,27 +357,41 @@ class LinearLayer:
         return (squares if whole else squares.index_select(1, self.bias_index)).sum(1)
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
-        """See :meth:`Layer.add_weighted_sum`."""
-        count = len(self.operands.index)
-        bias = add_weighted_sum(KERNELS[self.kernel], self.operands, total[:count], factor, chunks)
+        operands, gradient = self.operands, self.operands.gradient
+        add, turned = (sparse_add, True) if self.kernel == "sparse" else (dense_add, False)
+        of_weight, of_bias = total[: len(operands.index)], total[len(operands.index) :]
+        bias = torch.zeros(gradient.shape[1], dtype=torch.float64, device=factor.device)
+        most = math.inf
+        if chunks is not None:
+            most, factor = HIGHEST, held_in_float32(factor)
+        narrow = [rows for rows in chunks or () if self.kernel != "float64" and rows.start < rows.stop]
+        for dtype, parts in ((gradient.dtype, narrow), (torch.float64, others(narrow, len(factor)))):
+            if parts:
+                scaled = operands.scaled(factor.to(dtype), turned)
+                if most < math.inf:
+                    scaled.clamp_(-most, most)
+                whole = sum(rows.stop - rows.start for rows in parts) == len(gradient)
+                for rows in (slice(None),) if whole else parts:
+                    bias += scaled[rows].sum(0, dtype=torch.float64)
+                for rows in parts:  # each in its own precision, whatever that of the others is
+                    add(operands, scaled[rows], rows, of_weight)
         if self.bias_index is not None:
-            total[count:].add_(bias if len(self.bias_index) == len(bias) else bias.index_select(0, self.bias_index))
+            of_bias.add_(bias if len(self.bias_index) == len(bias) else bias.index_select(0, self.bias_index))
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
         total = torch.zeros(len(factor), dtype=torch.float64, device=factor.device)
         gradient, operands = self._scaled(factor), self.operands
         if self._compile:
-            total += fused.mapped_squares(map)(gradient, operands.inputs, operands.rows, operands.columns, None)
+            total += _fused_squares(map)(gradient, operands.inputs, operands.rows, operands.columns)
         for part in self._mapped(gradient, map):
             total += part.square_().sum(0, dtype=torch.float64)
         return total
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
-        """See :meth:`Layer.mapped_sum`."""
         narrow = None if weight is None else weight.to(self.operands.gradient.dtype)
         gradient, operands, parts = self._scaled(factor), self.operands, []
         if self._compile:
-            parts = [fused.mapped_sum(map)(gradient, operands.inputs, operands.rows, operands.columns, narrow)]
+            parts = [_fused_sum(map)(gradient, operands.inputs, operands.rows, operands.columns, narrow)]
         parts += [
             (part if narrow is None else part.mul_(narrow)).sum(1, dtype=torch.float64)
             for part in self._mapped(gradient, map)

@@ -17,16 +17,12 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from dpltm.errors import InputError
-from dpltm.gradients import functional_rule, rules
-from dpltm.gradients.calls import Call, Recorder
-from dpltm.gradients.chunks import LIMIT
-from dpltm.gradients.embedding_layer import EmbeddingLayer
-from dpltm.gradients.explicit_layer import ExplicitLayer
-from dpltm.gradients.kernels import KERNELS
-from dpltm.gradients.layer import Layer
+from dpltm.gradients import rules
+from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
+from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.module_state import Loss, undisturbed
-from dpltm.gradients.probe import Probe, losses_of
+from dpltm.gradients.probe import Loss, Probe, losses_of, undisturbed
+from dpltm.randomness.sampling import LIMIT
 
 AGREE, FLOOR = 1e-3, 1e-5
 """Largest difference between the sum of per-record gradients and the gradient of the sum: of one parameter's gradient, plus
@@ -53,7 +49,7 @@ class Plan:
     def instead(self) -> list[tuple[nn.Linear, Callable[[Tensor], Tensor]]]:
         """What computes the forward pass of some modules: those whose products are sparse."""
         linear = [layer for layer, _ in self.layers if isinstance(layer, LinearLayer)]
-        return [(layer.module, layer.forward) for layer in linear if KERNELS[layer.kernel].forward is not None]
+        return [(layer.module, layer.forward) for layer in linear if layer.kernel == "sparse"]
 
     @property
     def whole(self) -> bool:
@@ -120,7 +116,6 @@ def make_plan(
     x: Tensor,
     y: Tensor,
     compile: bool,
-    kernels: str,
     written: bool = False,
 ) -> Plan:
     """The plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at.
@@ -131,8 +126,6 @@ def make_plan(
         loss: one value a record.
         x: records, ``(batch, ...)``.
         y: labels, ``(batch, ...)``.
-        compile: whether linear layers compile element-wise filters.
-        kernels: how linear layers compute (see ``kernels.choice``).
         written: whether every gradient is to be written out, also where norms and sums could be had without.
 
     Raises:
@@ -146,10 +139,8 @@ def make_plan(
         refusal: InputError | None = None
         try:
             plan = _assign(probe, units, live_mask, compile, written)
-            if plan is not None:
-                _choose(plan, kernels)
-                if _right(probe, plan, live_mask):
-                    return plan
+            if plan is not None and _right(probe, plan, live_mask):
+                return plan
         except InputError as error:
             refusal = error
         whole = Plan((), (), ((_whole(model, live_mask), ()),), _floats(probe, ()))
@@ -183,11 +174,7 @@ def _units(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _assign(
-    probe: Probe,
-    units: Mapping[str, nn.Module],
-    live_mask: Mapping[str, Tensor],
-    compile: bool,
-    written: bool,
+    probe: Probe, units: Mapping[str, nn.Module], live_mask: Mapping[str, Tensor], compile: bool, written: bool
 ) -> Plan | None:
     """A layer for each group of modules that share parameters; None if ``torch.func`` should take the whole model.
 
@@ -215,13 +202,6 @@ def _assign(
         layers.append((layer, tuple(group.values())))
     explicit = tuple(module for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules)
     return Plan(probe.units, probe.copy, tuple(layers), _floats(probe, recorder.calls, explicit))
-
-
-def _choose(plan: Plan, kernels: str) -> None:
-    """Settles how linear layers compute; the first to be called may see the records themselves."""
-    for layer, modules in plan.layers:
-        if isinstance(layer, LinearLayer):
-            layer.choose(modules[0] is plan.modules[0], kernels)
 
 
 def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
@@ -284,9 +264,7 @@ def record_batch(plan: Plan, recorder: Recorder, model: nn.Module, loss: Loss, x
     """Gives every layer of the plan what the pass left with its modules.
 
     Args:
-        plan: its layers take the gradients of this batch.
         recorder: has the calls of the pass; not looked at where the plan is for the whole model.
-        model: of the pass.
         loss: one value a record.
         x: records of the pass, ``(batch, ...)``.
         y: their labels, ``(batch, ...)``.
@@ -297,7 +275,7 @@ def record_batch(plan: Plan, recorder: Recorder, model: nn.Module, loss: Loss, x
     for layer, modules in plan.layers:
         if plan.whole:
             assert isinstance(layer, ExplicitLayer)
-            layer.hold(len(x), functional_rule.whole_model(model, loss, x, y))
+            layer.hold(len(x), rules.whole_model(model, loss, x, y))
         else:
             mine = {id(module) for module in modules}
             layer.take([call for call in recorder.calls if id(call.module) in mine], len(x))

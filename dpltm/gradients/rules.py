@@ -1,22 +1,272 @@
 """Per-record gradients of a module's parameters from what it saw and the loss's gradient at what it gave.
 
-One rule a kind of module; whatever has none goes through ``torch.func``. A rule yields a parameter, the number of a record,
+One rule a kind of module; whatever has none goes through ``torch.func``, and is called again, one
+record at a time, vectorised. A rule yields a parameter, the number of a record,
 and the gradients of that record and those that follow, ``(records, *shape)``, or flat in another order (``layout``); it goes
 through all records in turn. What it was given for a record decides that record's rows, and nothing else does.
+
+Recurrent modules are unrolled once more, so that the gradients at their gates can be had (torch keeps them to itself).
+Everything that such a module multiplies by a weight is an input or a state, and what comes out goes into a gate. With the
+loss's gradient at every gate, a record's gradient is the sum over time of outer products, as for a Linear layer on a
+sequence.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vjp, vmap
 from torch.nn import functional
+from torch.utils._pytree import tree_flatten, tree_map
 
-from dpltm.errors import InputError
-from dpltm.gradients import functional_rule, recurrent
-from dpltm.gradients.calls import Call
+from dpltm.errors import InputError, first_line
+from dpltm.gradients.layer import Call
+
+CHUNK = 4_000_000
+"""Most gradient coordinates, live or not, that are made at once."""
+
+
+def by_torch_func(call: Call, records: int) -> Gradients:
+    """Rule for a module without one of its own: its vector-Jacobian product at each record."""
+    parameters = {name: value for name, value in call.module.named_parameters() if value.requires_grad}
+    known = [
+        (place, output.detach(), gradient)
+        for place, output, gradient in zip(call.places, call.outputs, call.gradients, strict=True)
+        if gradient is not None
+    ]
+    if not known:
+        return
+    if any(output.ndim == 0 or len(output) != records for _, output, _ in known):
+        raise _not_by_record(call.module)
+
+    def one(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
+        def forward(values: dict[str, Tensor]) -> list[Tensor]:
+            inputs, keywords = tree_map(_as_batch, arguments)
+            flat, _ = tree_flatten(functional_call(call.module, values, inputs, keywords))
+            return [flat[place] for place, _, _ in known]
+
+        backward = vjp(forward, parameters)[1]
+        return backward([cotangent.unsqueeze(0) for cotangent in cotangents])[0]
+
+    dtype = next(iter(parameters.values())).dtype
+    arguments = tree_map(lambda value: _in_precision(value, dtype), (call.inputs, call.keywords))
+    known = [(place, output, _in_precision(gradient, dtype)) for place, output, gradient in known]
+    leaves, _ = tree_flatten(arguments)
+    if any(isinstance(value, Tensor) and (value.ndim == 0 or len(value) != records) for value in leaves):
+        raise _not_by_record(call.module)
+    axes = tree_map(lambda value: 0 if isinstance(value, Tensor) else None, arguments)
+    per_record = _vectorised(
+        one, (axes, 0), (arguments, [gradient for _, _, gradient in known]), parameters, call.module
+    )
+    for name, value in per_record.items():
+        yield parameters[name], 0, value
+
+
+def whole_model(
+    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
+) -> Iterator[tuple[str, Tensor]]:
+    """Per-record gradients of every parameter of ``model`` that is not frozen, by name.
+
+    Args:
+        x: records, ``(batch, ...)``.
+        y: labels, ``(batch, ...)``.
+
+    Returns:
+        Name and gradients ``(batch, *shape of the parameter)`` of one parameter after the other.
+
+    Raises:
+        InputError: torch.func cannot vectorise the model.
+    """
+    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+
+    def one(values: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
+        return loss(functional_call(model, values, (record.unsqueeze(0),)), label.unsqueeze(0)).sum()
+
+    per_record = _vectorised(grad(one), (None, 0, 0), (parameters, x, y), parameters, model)
+    yield from per_record.items()
+
+
+def _vectorised(
+    function: Callable[..., dict[str, Tensor]],
+    axes: tuple[Any, ...],
+    arguments: tuple[Any, ...],
+    parameters: dict[str, nn.Parameter],
+    module: nn.Module,
+) -> dict[str, Tensor]:
+    size = sum(value.numel() for value in parameters.values())
+    try:
+        mapped = vmap(function, in_dims=axes, chunk_size=max(1, CHUNK // size))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
+            return {name: value.detach() for name, value in mapped(*arguments).items()}
+    except Exception as error:  # whatever the module's own code raises
+        raise InputError(
+            f"model: torch.func cannot take a {type(module).__name__} one record at a time ({first_line(error)}); use"
+            " modules with a rule of their own"
+        ) from error
+
+
+def _in_precision(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _as_batch(value: Any) -> Any:
+    return value.unsqueeze(0) if isinstance(value, Tensor) else value
+
+
+def _not_by_record(module: nn.Module) -> InputError:
+    return InputError(
+        f"model: a {type(module).__name__} saw or gave a tensor without one row a record; dimension 0 must be the record"
+    )
+
+
+_Sequence = nn.RNN | nn.GRU | nn.LSTM
+_State = tuple[Tensor, ...]
+
+
+@dataclass
+class _Product:
+    """Every use of one weight and its bias: what was multiplied, ``(batch, in)``, and what came out, ``(batch, out)``."""
+
+    weight: Tensor
+    bias: Tensor | None
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.detach()
+        output = functional.linear(inputs, self.weight.detach(), bias)
+        if not output.requires_grad:
+            output.requires_grad_()
+        self.inputs.append(inputs)
+        self.outputs.append(output)
+        return output
+
+
+def recurrent(call: Call, records: int) -> Gradients:
+    """Rule for RNN, GRU and LSTM, and for their cells."""
+    known = [
+        (place, gradient) for place, gradient in zip(call.places, call.gradients, strict=True) if gradient is not None
+    ]
+    if not known:
+        return
+    module = call.module
+    with torch.enable_grad():
+        if isinstance(module, _Sequence):
+            products, outputs = _sequence(module, call)
+        else:
+            products, outputs = _cell(module, call)
+    if any(len(state) != records for product in products for state in product.inputs):
+        raise InputError(
+            f"model: a {type(module).__name__} saw other than one row a record; dimension 0 of what the model is given must"
+            " be the record"
+        )
+    gates = [gate for product in products for gate in product.outputs]
+    gate_gradients = torch.autograd.grad(
+        [outputs[place] for place, _ in known],
+        gates,
+        [value.to(outputs[place].dtype) for place, value in known],
+        allow_unused=True,
+    )
+    each = iter(
+        torch.zeros_like(gate) if value is None else value for gate, value in zip(gates, gate_gradients, strict=True)
+    )
+    for product in products:
+        over_time = torch.stack([next(each) for _ in product.outputs], 1)  # (batch, time, out)
+        inputs = torch.stack([value.detach() for value in product.inputs], 1)
+        yield product.weight, 0, torch.bmm(over_time.transpose(1, 2), inputs)
+        if product.bias is not None:
+            yield product.bias, 0, over_time.sum(1)
+
+
+def _step(kind: str, inputs: Tensor, hidden: Tensor, state: _State) -> _State:
+    """One time step: from the products of input and of hidden state to the new state (torch's gate order)."""
+    if kind == "LSTM":
+        enter, forget, cell, leave = (inputs + hidden).chunk(4, 1)
+        memory = forget.sigmoid() * state[1] + enter.sigmoid() * cell.tanh()
+        return leave.sigmoid() * memory.tanh(), memory
+    if kind == "GRU":
+        (reset, update, new), (from_reset, from_update, from_new) = inputs.chunk(3, 1), hidden.chunk(3, 1)
+        gate = (update + from_update).sigmoid()
+        candidate = (new + (reset + from_reset).sigmoid() * from_new).tanh()
+        return ((1 - gate) * candidate + gate * state[0],)
+    total = inputs + hidden
+    return (total.tanh() if kind == "tanh" else total.relu(),)
+
+
+def _kind(module: nn.Module) -> str:
+    name = type(module).__name__.removesuffix("Cell")
+    return str(module.nonlinearity) if name == "RNN" else name
+
+
+def _cell(module: nn.Module, call: Call) -> tuple[list[_Product], list[Tensor]]:
+    assert isinstance(module, nn.RNNCellBase)
+    inputs, state = _arguments(call)
+    if state is None:
+        zeros = inputs.new_zeros(len(inputs), module.hidden_size)
+        state = (zeros, zeros) if isinstance(module, nn.LSTMCell) else zeros
+    states = state if isinstance(state, tuple) else (state,)
+    first = _Product(module.weight_ih, module.bias_ih)
+    second = _Product(module.weight_hh, module.bias_hh)
+    after = _step(_kind(module), first(inputs), second(states[0]), states)
+    return [first, second], list(after)
+
+
+def _sequence(module: _Sequence, call: Call) -> tuple[list[_Product], list[Tensor]]:
+    """All layers and directions; outputs in the order of the module's own: the sequence, then its last states."""
+    inputs, state = _arguments(call)
+    if not isinstance(inputs, Tensor) or inputs.ndim != 3:
+        raise InputError(f"model: a {type(module).__name__} saw other than a batch of sequences of one length")
+    if module.proj_size:
+        raise InputError(f"model: {type(module).__name__} with proj_size has no per-record rule; use proj_size=0")
+    directions, kind = 2 if module.bidirectional else 1, _kind(module)
+    if state is None:
+        batch = inputs.shape[0] if module.batch_first else inputs.shape[1]
+        zeros = inputs.new_zeros(module.num_layers * directions, batch, module.hidden_size)
+        state = (zeros, zeros) if kind == "LSTM" else zeros
+    states = state if isinstance(state, tuple) else (state,)
+    sequence = list(inputs.unbind(1 if module.batch_first else 0))
+    products: list[_Product] = []
+    last: list[_State] = []
+    for layer in range(module.num_layers):
+        by_direction: list[list[Tensor]] = []
+        for direction in range(directions):
+            suffix = f"l{layer}" + ("_reverse" if direction else "")
+            first, second = (
+                _Product(getattr(module, f"weight_{part}_{suffix}"), getattr(module, f"bias_{part}_{suffix}", None))
+                for part in ("ih", "hh")
+            )
+            products += [first, second]
+            now = tuple(value[layer * directions + direction] for value in states)
+            along: list[Tensor] = []
+            for step in reversed(sequence) if direction else sequence:
+                now = _step(kind, first(step), second(now[0]), now)
+                along.append(now[0])
+            by_direction.append(along[::-1] if direction else along)
+            last.append(now)
+        sequence = (
+            [torch.cat(parts, 1) for parts in zip(*by_direction, strict=True)] if directions > 1 else by_direction[0]
+        )
+    outputs = torch.stack(sequence, 1 if module.batch_first else 0)
+    return products, [outputs, *(torch.stack(parts) for parts in zip(*last, strict=True))]
+
+
+def _arguments(call: Call) -> tuple[Tensor, Tensor | tuple[Tensor, ...] | None]:
+    """Input and starting state, however they were passed."""
+    inputs, state = call.inputs if len(call.inputs) > 1 else (call.inputs[0], call.keywords.get("hx"))
+    dtype = next(call.module.parameters()).dtype  # what comes in may be narrower, under autocast
+    if isinstance(inputs, Tensor):
+        inputs = inputs.to(dtype)
+    if isinstance(state, tuple):
+        return inputs, tuple(value.to(dtype) for value in state)
+    return inputs, None if state is None else state.to(dtype)
+
 
 Gradients = Iterator[tuple[Tensor, int, Tensor]]
 Rule = Callable[[Call, int], Gradients]
@@ -140,7 +390,7 @@ def embedding(call: Call, records: int) -> Gradients:
 
 def rule_of(module: nn.Module) -> Rule:
     """The rule for a kind of module: exactly of that class, since a subclass may compute something else."""
-    return _RULES[type(module)] if has_rule(module) else functional_rule.gradients
+    return _RULES[type(module)] if has_rule(module) else by_torch_func
 
 
 def has_rule(module: nn.Module) -> bool:
@@ -164,10 +414,10 @@ _RULES: dict[type[nn.Module], Rule] = {
     nn.GroupNorm: normalisation,
     nn.RMSNorm: normalisation,
     nn.Embedding: embedding,
-    nn.RNN: recurrent.gradients,
-    nn.GRU: recurrent.gradients,
-    nn.LSTM: recurrent.gradients,
-    nn.RNNCell: recurrent.gradients,
-    nn.GRUCell: recurrent.gradients,
-    nn.LSTMCell: recurrent.gradients,
+    nn.RNN: recurrent,
+    nn.GRU: recurrent,
+    nn.LSTM: recurrent,
+    nn.RNNCell: recurrent,
+    nn.GRUCell: recurrent,
+    nn.LSTMCell: recurrent,
 }

@@ -1,11 +1,11 @@
-"""Networks by name, one kind a file.
+"""Networks by name.
 
 ``mlp:300,100`` is fully connected; ``cnn`` is the convolutional network of Bu et al., ``latent`` that of LATENT; ``embed``
 averages vectors of words; ``lstm`` and ``gru`` are recurrent; ``ncf`` takes users and items. ``mlp-tanh``, ``cnn-tanh`` and
 so on are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP training rewards
 (Papernot et al. 2021).
 
-A new kind is one module with a ``NetworkKind``, and one line in ``KINDS``. Nothing here imports torch but ``build``.
+A new kind is one ``NetworkKind``, and one line in ``KINDS``. Nothing here imports torch but ``build``.
 """
 
 from __future__ import annotations
@@ -13,22 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dpltm.errors import InputError, did_you_mean
-from dpltm.networks.cnn import CNN
-from dpltm.networks.embed import EMBED, EMBED_PAD
+from dpltm.networks.images import CNN, LATENT
 from dpltm.networks.kind import MAX_WIDTH, TANH, Inputs, NetworkKind
-from dpltm.networks.latent import LATENT
 from dpltm.networks.mlp import MLP
-from dpltm.networks.ncf import NCF
-from dpltm.networks.recurrent import GRU, LSTM
+from dpltm.networks.tables import EMBED, EMBED_PAD, GRU, LSTM, NCF
 from dpltm.registry import Deferred, Registry
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from dpltm.records import Dataset
 
 MAX_WEIGHTS = 500_000_000
 """Of a network; a guard for memory."""
@@ -36,21 +32,9 @@ MAX_WEIGHTS = 500_000_000
 MAX_NAME_LENGTH = 1000
 """Characters of a name; the same guard, for names out of files."""
 
-KINDS = Registry[NetworkKind](
-    "model",
-    (
-        MLP,
-        CNN,
-        LATENT,
-        EMBED,
-        EMBED_PAD,
-        LSTM,
-        GRU,
-        NCF,
-    ),
-)
+KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM, GRU, NCF))
 
-_make = Deferred("dpltm.networks.network:make")
+_make = Deferred("dpltm.networks.layers:make")
 
 
 @dataclass(frozen=True)
@@ -62,7 +46,6 @@ class ModelSpec:
             is a linear classifier, ``mlp:project64,300,100`` has a projection in front, ``cnn:28x28x1:7,20,15`` other
             widths.
         features: input size of one flattened record.
-        classes: number of outputs.
     """
 
     text: str
@@ -199,7 +182,22 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
     return model
 
 
-def model_spec(text: str, dataset: Dataset) -> ModelSpec:
+class Looked(Protocol):
+    """What a network is made for: of records, what is public."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def features(self) -> int: ...
+    @property
+    def classes(self) -> int: ...
+    @property
+    def input_shape(self) -> tuple[int, ...]: ...
+    @property
+    def input_tables(self) -> tuple[int, ...]: ...
+
+
+def model_spec(text: str, dataset: Looked) -> ModelSpec:
     """The network of that name for these records."""
     tables = dataset.input_tables
     spec = ModelSpec(resolve(text, dataset.input_shape, tables), dataset.features, dataset.classes)
@@ -207,7 +205,7 @@ def model_spec(text: str, dataset: Dataset) -> ModelSpec:
     return spec
 
 
-def check_tables(spec: ModelSpec, dataset: Dataset, network: str, remedy: str = "use records like its own") -> None:
+def check_tables(spec: ModelSpec, dataset: Looked, network: str, remedy: str = "use records like its own") -> None:
     """Raises InputError unless the network looks up what these records hold.
 
     Args:
@@ -221,7 +219,7 @@ def check_tables(spec: ModelSpec, dataset: Dataset, network: str, remedy: str = 
         raise InputError(f"{network} takes {takes}, but records of {dataset.name} hold {hold}; {remedy}")
 
 
-def check_takes(spec: ModelSpec, dataset: Dataset, whose: str, fix: str = "", like: str = "its own") -> None:
+def check_takes(spec: ModelSpec, dataset: Looked, whose: str, fix: str = "", like: str = "its own") -> None:
     """Raises InputError unless a network takes these records.
 
     Args:

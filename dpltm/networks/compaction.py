@@ -40,7 +40,6 @@ def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -
 
     Args:
         model: its pruned weights count as zero, whatever they hold. The compact one is on its device, the mask on the CPU.
-        mask: live coordinates.
         example: one batch of any records of the right shape; only shape and dtype matter.
         fold: also removes units without live inputs: what they give, whatever the record, is added to the biases of the
             layers that use them. For a network that is to be trained no more: what was folded can no longer be. Such a

@@ -1,9 +1,17 @@
-"""Layers that torch has no module for."""
+"""Networks made from the layers that a kind names, and layers that torch has no module for.
+
+This is where torch comes in; ``dpltm.networks`` goes without it.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
 import torch
 from torch import Tensor, nn
+
+from dpltm.networks.kind import LayerSpec
 
 
 class Images(nn.Module):
@@ -69,3 +77,41 @@ class Factors(nn.Module):
         user, item = self.users(x[..., 0]), self.items(x[..., 1])
         product = self.user_product(user) * self.item_product(item)
         return torch.cat([product, self.user_beside(user), self.item_beside(item)], -1)
+
+
+def make(layers: Iterable[LayerSpec], tanh: bool, seed: int | None) -> nn.Sequential:
+    """The network of these layers.
+
+    Args:
+        seed: of Glorot normal weights; None for whatever weights.
+    """
+    # torch initialises what it makes, from its global state; skip_init would not, but imports for half a second
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        modules = OrderedDict((one.name, _class(one)(*one.arguments, **one.options)) for one in layers)
+    if tanh:
+        modules = OrderedDict(
+            (name.replace("relu", "tanh"), nn.Tanh() if isinstance(module, nn.ReLU) else module)
+            for name, module in modules.items()
+        )
+    model = nn.Sequential(modules)
+    if seed is not None:
+        _initialise(model, torch.Generator().manual_seed(seed))
+    return model
+
+
+def _class(layer: LayerSpec) -> Callable[..., nn.Module]:
+    if not isinstance(layer.module, str):
+        return layer.module
+    module_class: type[nn.Module] = globals().get(layer.module) or getattr(nn, layer.module)
+    return module_class
+
+
+def _initialise(model: nn.Module, generator: torch.Generator) -> None:
+    """Glorot normal weights and zero biases; a single layer starts at zero."""
+    linear = sum(parameter.ndim >= 2 for parameter in model.parameters()) == 1
+    for parameter in model.parameters():
+        if parameter.ndim >= 2 and not linear:
+            nn.init.xavier_normal_(parameter, generator=generator)
+        else:
+            nn.init.zeros_(parameter)

@@ -43,7 +43,6 @@ class Use:
     """Where a layer takes units in; behind a flattened convolution one unit feeds many inputs.
 
     Attributes:
-        layer: its name.
         inputs: ``(n,)``, int64; features of a Linear layer, channels of a convolution.
         units: ``(n,)``, int64; the unit that feeds each of these inputs.
     """
@@ -131,12 +130,7 @@ def unit_groups(places: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
         uses = _uses(graph.get_pruning_group(module, out, idxs=list(range(count))), names, module)
         if uses:
             yield UnitGroup(
-                name,
-                count,
-                _incoming(places, name),
-                _outgoing(places, uses),
-                uses,
-                _remover(graph, module, out),
+                name, count, _incoming(places, name), _outgoing(places, uses), uses, _remover(graph, module, out)
             )
 
 

@@ -14,9 +14,6 @@ from dpltm.privacy.accountants import ACCOUNTANTS
 PER_UNIT = 64
 """Records of a person, or ratings of a user, that count where those are the unit, if nothing is said."""
 
-KERNELS = ("auto", "float64", "dense", "mixed", "sparse", "sparse-float64")
-"""Ways to compute with a linear layer (``gradients.kernels``, which imports torch)."""
-
 LEAST_SQUARES = "least-squares"
 """The head that has nothing to tune."""
 
@@ -131,11 +128,6 @@ class TrainOptions(FeatureOptions):
         choices=("float32", "bfloat16"),
     )
     compile: bool = option(False, "Compile the element-wise filter (tanh, sigmoid): slower to start, faster to run.")
-    kernels: str = option(
-        "auto",
-        "How linear layers compute; auto times the ways before the first step. The bound is the same.",
-        choices=KERNELS,
-    )
     physical_batch: int | None = option(
         None, "Most records in the network at once, whatever the batch size.", metavar="N", shown="what takes 128 MiB"
     )
@@ -223,10 +215,5 @@ class LoopOptions:
         None, "Filter the mean gradient of groups of about so many records: a record moves it by twice the bound."
     )
     compile: bool = option(False, "Compile the element-wise filter: slower to start, faster to run.")
-    kernels: str = option(
-        "auto",
-        "How linear layers compute; auto times the ways.",
-        choices=KERNELS,
-    )
     precision: str = option("float32", "Of the passes through the network.", choices=("float32", "bfloat16"))
     audit: int | None = option(None, "Made-up records that attack the training; see docs/audits.md.")

@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING
 
 from dpltm.errors import BudgetError, InputError
 from dpltm.privacy.accountants import FINE, Resolution
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, UNKNOWN_RECORDS, Entry, Id, Lineage, Part, union
-from dpltm.privacy.figures import figure
 from dpltm.privacy.guards import regrouped, share
-from dpltm.privacy.mechanisms import Adjacency, Guarantee, Mechanism, Selection, Unprotected
-from dpltm.privacy.two_steps import over_two_steps
+from dpltm.privacy.mechanisms import Adjacency, Guarantee, Mechanism, Selection, Unprotected, over_two_steps
 from dpltm.registry import Deferred
 
 if TYPE_CHECKING:

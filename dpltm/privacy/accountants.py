@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.registry import Deferred, Registry
-
-if TYPE_CHECKING:
-    from dpltm.privacy.composition import Composition
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,8 @@ class Resolution:
 FINE, QUICK = Resolution(0.03, 3e4, 2e5, 2e6), Resolution(0.1, 3e3, 6e4, 3e5)
 
 
-Function = Callable[["Composition", float, Resolution], float]
-"""From what was done, a delta in (0, 1), and how finely to discretise, to epsilon; see :attr:`Accountant.function`."""
+Function = Callable[[Any, float, Resolution], float]
+"""From a ``Composition``, a delta in (0, 1), and how finely to discretise, to epsilon; see :attr:`Accountant.function`."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,6 @@ class Accountant:
     """A way from mechanisms to epsilon at delta.
 
     Attributes:
-        name: what users call it.
         certifies: whether its figure is a proven upper bound. Only such a one may satisfy a budget or calibrate noise.
         help: one sentence on what it is.
         source: where it comes from.

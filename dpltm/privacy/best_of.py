@@ -8,8 +8,8 @@ from dataclasses import replace
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, TICKETS, Entry
-from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 from dpltm.privacy.private_search import SCORE_NOISE, gamma_for
 
@@ -26,7 +26,6 @@ def best_of_notes(account: Account, delta: float, accountant: str, *, priced: bo
     Args:
         account: with the trainings.
         delta: in (0, 1).
-        accountant: a certified one.
         priced: whether to say what a private search would have cost, the second sentence; pricing one takes a second.
     """
     groups: dict[object, list[Entry]] = {}

@@ -2,10 +2,13 @@
 
 Each search looks for its answer on a coarse grid of losses and settles it on the fine one that the accountant uses. The
 central limit theorem gives the place to start looking, and nothing else: it never decides.
+
+The odometer tells epsilon so far at every step of a training, from a schedule made once before it starts.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,8 +22,7 @@ from dpltm.privacy import gdp
 from dpltm.privacy.account import Before, Planned, epsilon_with
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
-from dpltm.privacy.describe import describe
-from dpltm.privacy.figures import figure
+from dpltm.privacy.describe import describe, figure
 from dpltm.privacy.mechanisms import Mechanism, NoisySgd, PrivateSearch
 
 TOLERANCE = 1e-3
@@ -139,12 +141,7 @@ def calibrate_rate(
 
 
 def calibrate_steps(
-    budget: float,
-    delta: float,
-    plan: NoisySgd,
-    before: Before = (),
-    accountant: str = "pld",
-    most: int | None = None,
+    budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld", most: int | None = None
 ) -> NoisySgd:
     """The mechanism ``plan`` with the most steps, up to ``MAX_STEPS``, whose epsilon fits.
 
@@ -224,11 +221,7 @@ def check_share(budget: float, used: float, before: Before, delta: float, kind: 
     """Refuses a budget of which so much is used that what is left is worth nothing.
 
     Args:
-        budget: the whole epsilon.
         used: what ``before`` takes of it.
-        before: what takes it.
-        delta: that the budget is read at.
-        kind: of figure, in the message.
 
     Raises:
         BudgetError: less than ``MIN_SHARE`` is left; names what took it, and what to do.
@@ -246,8 +239,6 @@ def taken(before: Before, amount: str, why: str, delta: float) -> str:
     Args:
         before: what took it; without dates where it is no record of a ledger.
         amount: how much, as it is printed.
-        why: that is too much.
-        delta: that costs are read at.
     """
     if not isinstance(before, Planned):
         return f"budget: on these records {amount} goes to what comes before, {why}; set a larger `epsilon`"
@@ -354,3 +345,37 @@ def _around(fits: Callable[[int], bool], guess: int, step: int) -> tuple[int, in
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low, high
+
+
+POINTS = 10
+"""Steps at which the schedule is exact; in between, the next one is an upper bound."""
+
+
+class Odometer:
+    """What a training has spent so far, together with what counts beside it.
+
+    Args:
+        before: what was done to the same people already.
+        delta: in (0, 1).
+
+    Guarantees:
+        Each reading is an upper bound on the true epsilon of the steps taken, and readings never fall: between two points of
+        the schedule the later one holds. The points are composed on the coarse grid; the last is the certified figure, which
+        holds for fewer steps too.
+    """
+
+    def __init__(self, before: Before, plan: NoisySgd, delta: float, accountant: str = "pld") -> None:
+        before = before if isinstance(before, Planned) else tuple(before)
+        points = min(POINTS, plan.steps)
+        self.steps = tuple(plan.steps * place // points for place in range(1, points + 1))
+        end = epsilon_with(before, plan, delta, accountant)
+        bounds = [
+            min(end, epsilon_with(before, replace(plan, steps=steps), delta, accountant, resolution=QUICK))
+            for steps in self.steps[:-1]
+        ]
+        # a later bound holds earlier too
+        self._epsilons = [min(bounds[place:], default=end) for place in range(points)]
+
+    def after(self, steps: int) -> float:
+        """Return epsilon after ``steps`` steps, 1 to those planned: an upper bound, in constant time."""
+        return self._epsilons[bisect.bisect_left(self.steps, steps)]

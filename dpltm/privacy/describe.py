@@ -1,11 +1,11 @@
-"""Entries in words, for the person who reads a ledger."""
+"""Entries and figures in words, for the person who reads a ledger."""
 
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from dpltm.privacy.entry import Entry
-from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import (
     GaussianRelease,
     Guarantee,
@@ -18,6 +18,27 @@ from dpltm.privacy.mechanisms import (
     Unprotected,
     mean_tries,
 )
+
+
+def figure(value: float | str, digits: int = 4, *, down: bool = False) -> str:
+    """An epsilon for people, rounded up so that it is never printed too small; or inf, as a text too.
+
+    Args:
+        value: the epsilon, or any other figure that is to err on the safe side.
+        down: round down instead, as for a lower bound.
+    """
+    if isinstance(value, str):
+        return value
+    if value == 0 or math.isinf(value):
+        return f"{value:g}"
+    exact = Decimal(repr(float(value)))
+    last = Decimal(1).scaleb(exact.adjusted() + 1 - digits)
+    return f"{exact.quantize(last, rounding=ROUND_FLOOR if down else ROUND_CEILING).normalize():f}"
+
+
+def percent(value: float) -> str:
+    """A share for people: ``91.92 %``."""
+    return f"{100 * value:.2f} %"
 
 
 def describe(entry: Entry) -> str:
@@ -37,12 +58,7 @@ def describe(entry: Entry) -> str:
 
 
 def describe_mechanism(mechanism: Mechanism, unit: str = "record") -> str:
-    """Return a mechanism in a few words.
-
-    Args:
-        mechanism: to describe.
-        unit: whom it protects.
-    """
+    """Return a mechanism in a few words."""
     fast = ", of bits that are not cryptographic" if mechanism.bits == "fast" else ""
     match mechanism:
         case NoisySgd():

@@ -26,7 +26,6 @@ def clt_mu(noise_multiplier: float, sampling_rate: float, steps: float, *, repla
         noise_multiplier: sigma > 0.
         sampling_rate: q in (0, 1].
         steps: T.
-        replace_one: which relation.
     """
     square = noise_multiplier**-2
     if square > 700:
@@ -42,7 +41,6 @@ def clt_noise(mu: float, sampling_rate: float, steps: float, *, replace_one: boo
         mu: above 0.
         sampling_rate: q in (0, 1].
         steps: T, above 0.
-        replace_one: which relation.
     """
     distance = mu**2 / (sampling_rate**2 * steps)
     return (4 * math.asinh(distance / 4) if replace_one else math.log1p(distance)) ** -0.5

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpltm.privacy.accountants import FINE, Resolution
-from dpltm.privacy.loss_distribution import LossDistribution, Pair, both_plus
-from dpltm.privacy.privacy_loss import BoundedRangeLoss, PrivacyLoss
+from dpltm.privacy.privacy_loss import BoundedRangeLoss, LossDistribution, Pair, PrivacyLoss, both_plus
 
 MAX_WIDTH = 50.0
 """A grid of losses this wide says nothing any more."""
@@ -38,9 +37,6 @@ class Losses:
     """Hockey-stick divergences of one direction, from its losses: delta(x) = A - e^x B.
 
     A sums the chances of losses above x, infinity included, and B the chances times e^-loss: once, for all x.
-
-    Args:
-        known: the distribution of losses.
     """
 
     def __init__(self, known: LossDistribution) -> None:
@@ -154,9 +150,7 @@ def compose(losses: Mapping[PrivacyLoss, int], draw: float = 0.0, resolution: Re
     None where they spread so far (an epsilon of many thousands) that no grid of bearable size resolves them.
 
     Args:
-        losses: how often each occurs.
         draw: epsilon of one bounded-range mechanism, chosen before anything else was released; 0 for none.
-        resolution: how fine.
     """
     return _compose(tuple(sorted(losses.items(), key=repr)), draw, resolution)
 

@@ -43,7 +43,6 @@ def sampled_gaussian(
         noise_multiplier: sigma > 0.
         sampling_rate: q in (0, 1].
         order: alpha > 1.
-        replace_one: which relation.
     """
     sigma, q = noise_multiplier, sampling_rate
     plain = order / (2 * sigma**2)  # sampling never costs more (quasi-convexity of the divergence)
@@ -129,7 +128,7 @@ _LARGE = 30.0
 
 _RELATIVE = 1e-11
 """Relative rounding error of a logarithm without cancellation, at most, for orders from ``MIN_ORDER`` on and epsilon from
-1e-9 to 500, which is what ``composition`` lets through."""
+1e-9 to 500, which is what ``accountant`` lets through."""
 
 
 def _divergence(log: float, epsilon: float, order: float) -> float:
@@ -180,7 +179,6 @@ def best_epsilon(
     """The least epsilon over all real orders; an upper bound at whichever order the search ends.
 
     Args:
-        divergence: D_alpha of the whole composition.
         delta: in (0, 1).
         convert: ``modern_epsilon`` or ``classical_epsilon``.
     """

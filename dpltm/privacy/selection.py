@@ -39,7 +39,6 @@ class SelectionPlan:
         lam: weight lambda of the density in the additive score.
         rule: ``exact`` needs predictors that were fixed without the scored records; ``paper`` is DPLTM's Lemma 1.
         mechanism: ``exponential`` or ``permute-and-flip``.
-        adjacency: neighbouring relation.
         fixed_predictors: whether the predictors were fixed without the scored records. If not, one record can move an
             accuracy from 0 to 1.
     """
@@ -218,9 +217,6 @@ def smallest_within(
     Args:
         densities: of the tickets, in (0, 1].
         accuracies: of the same, from 0 to 1.
-        dense: accuracy of the dense network.
-        tolerance: by how much an accuracy may be lower.
-        max_density: of a ticket that may win.
 
     Returns:
         Position of the ticket, or None if there is no such ticket.

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpltm.privacy.account import Account
-from dpltm.privacy.accountant import approximate
+from dpltm.privacy.accountant import MIN_NOISE, approximate
 from dpltm.privacy.accountants import ACCOUNTANTS, certified_by
-from dpltm.privacy.composition import MIN_NOISE
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import Entry
-from dpltm.privacy.figures import figure
 from dpltm.privacy.mechanisms import Adjacency, Mechanism, NoisySgd, Sampling, Selection, Unprotected, sampling_of
 
 SEARCH_NOTE = (

@@ -106,8 +106,6 @@ def sentence(
     Args:
         misses: type II error, from 0 to 1.
         false_alarms: type I error that it goes with, from 0 to 1.
-        adjacency: what the attacker asks.
-        unit: whose records.
     """
     if adjacency == "replace-one":
         return (

@@ -17,18 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.features.inputs import Inputs
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.content import pack
+from dpltm.networks.evaluation import Inputs, accuracy
 from dpltm.networks.masks import Mask
 from dpltm.networks.mlp import PROJECTION
+from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
 from dpltm.progress import Step
-from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, PruningRound, Schedule, Scope
-from dpltm.pruning.criteria import Groups
+from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope
+from dpltm.pruning.plain import Batches, check_lr, dropping, threads, train_plain
 from dpltm.pruning.unstructured import layer_rates, live_schedule
-from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
-from dpltm.training.evaluation import accuracy
-from dpltm.training.plain import Batches, check_lr, dropping, threads, train_plain
 
 MAX_ROUNDS = 9_999
 """Pruning rounds of a ticket set."""
@@ -42,12 +40,10 @@ class GenerationConfig:
         rounds: number of pruning rounds T; with the dense network, T + 1 networks are trained.
         prune: fraction of live weights dropped per round and layer; the last one repeats. None is DPLTM's choice for
             its three layers, carried over: 30 % of each layer and 20 % of the output layer.
-        iterations: minibatch steps per round.
-        batch_size: records per step.
         lr: step size of plain SGD.
         seed: decides theta0, the order of batches and what ``random`` drops, and nothing else does.
         threads: CPU threads to train with; torch's present choice if None. The last bits of sums depend on it.
-        criterion: which weights a round drops (see ``dpltm.pruning.criteria``).
+        criterion: which weights a round drops (see ``dpltm.pruning``).
         scope: whether every layer loses its own fraction, or the network as many weights in all, wherever they are.
         rewind: theta0 is the dense network after so many steps of its training rather than before the first (Frankle et
             al. 2020); later rounds train that much less.
@@ -98,7 +94,6 @@ class Ticket:
 
     Attributes:
         round: 0 is the dense network, r the mask after r prunings.
-        mask: live coordinates.
         accuracy: fraction right of ``predictor`` on the evaluation records it was measured on; None if not measured. Those
             may be private, so a ticket's text (``repr``) leaves it out.
         predictor: parameters at the end of the round's training, pruned ones zero; it is what selection scores. None if
@@ -120,16 +115,13 @@ class Rounds:
     """Train, prune, rewind, round after round.
 
     Args:
-        spec: the network.
         x: scaled features, ``(n, features)`` float32.
         y: labels, ``(n,)`` int64.
-        config: the settings.
         schedule: live weights after each round.
         evaluation: records that accuracies are measured on; None for no accuracies.
         dropout: share of the last layer's inputs that each training step leaves out.
 
     Attributes:
-        theta0: what tickets start from.
         tickets: of the rounds that are done.
     """
 
@@ -299,11 +291,8 @@ def generate(
     """Runs Algorithm 1, phase 1.
 
     Args:
-        spec: the network.
         x: scaled features, ``(n, features)`` float32.
         y: labels, ``(n,)`` int64.
-        config: the schedule.
-        evaluation: records that accuracies are measured on; none are measured without.
         dropout: share of the last layer's inputs that each training step leaves out.
         progress: called as ``progress(steps done, steps in all)``, a few times a second at most is expected of it.
         checkpoints: where it is kept on the way, and what it goes on from.
@@ -380,8 +369,6 @@ def prune_once(
     """Tickets from one trained network: every round drops the smallest of the same weights.
 
     Args:
-        spec: the network.
-        theta0: weights that tickets start from.
         trained: weights after training; what is made here is post-processing of theirs.
         config: the schedule; of its criteria, ``magnitude`` and ``structured`` apply.
 

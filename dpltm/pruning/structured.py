@@ -17,7 +17,7 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.mlp import PROJECTION
 from dpltm.networks.unit_groups import UnitGroup, check_no_normalisation, positions, unit_groups
-from dpltm.pruning.criteria import PruningRound, Schedule
+from dpltm.pruning import PruningRound, Schedule
 
 
 def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mask:
@@ -30,7 +30,6 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
 
     Args:
         model: the trained network; its pruned weights count as zero, whatever they hold.
-        mask: the present mask.
         live: how many weights are to stay; biases do not count. Weights of a layer ``project`` (see ``dpltm.networks.mlp``)
             do not count either, and are never pruned.
         example: one batch of any records of the right shape; only shape and dtype matter.
@@ -122,7 +121,6 @@ class _Units:
 
     Attributes:
         shapes: of the weights, in the vector's order.
-        size: length of the vector.
         weights: for every unit, where its weights are.
         layers: ``(units,)``, the number of its layer.
         maker: ``(size,)``, the unit whose incoming weight this is; -1 if it is none's.
@@ -179,7 +177,6 @@ class _Live:
     """What lives of the weights while units are being removed.
 
     Attributes:
-        units: the network.
         alive: ``(size,)``.
         total: how many are alive.
         incoming: ``(units,)``, how many incoming weights of each unit are alive.

@@ -70,7 +70,6 @@ def transfer(
             the weights, under masks with as many live weights in each layer, elsewhere; ``random`` draws both anew, with as
             many live weights.
         fresh: layers made new live at random with the density of the layer that they replace (``sparse``), or all of them.
-        seed: decides weights and masks that are drawn anew.
 
     Returns:
         Tickets of as many rounds, nested. Predictors stay where nothing at all was changed; otherwise there are none.
@@ -186,10 +185,7 @@ def retarget(
     """The network of ``spec`` for records of another shape, or with other classes.
 
     Args:
-        spec: of the tickets.
         shape: of one record as stored.
-        features: input size of one flattened record.
-        classes: number of outputs.
         tables: that the values of these records are positions in, see ``Dataset``.
 
     Raises:

@@ -6,24 +6,26 @@
   first layer, the inputs whose weights are smallest together (of a table, the words whose vectors are): an input that is
   dropped whole costs no noise at all.
 - *Random*: the control that every other criterion is measured against.
+- *SynFlow* (Tanaka, Kunin, Yamins, Ganguli 2020): weights that little of the network's flow goes through are dropped first.
+  It looks at no data: the flow is what a network of absolute weights makes of an input of ones. A table that is looked up
+  in is a linear layer of as many inputs as it has rows; for ones at all of them it gives the sum of its rows, at every
+  position.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from dpltm.errors import DataError, InputError
+from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.pruning.criteria import Groups, PruningRound, Scope
+from dpltm.pruning import Groups, PruningRound, Schedule, Scope
+from dpltm.records import Dataset
 from dpltm.records.schema import Column, Schema, parse_schema
-
-if TYPE_CHECKING:
-    from dpltm.features.feature_map import FeatureMap
-    from dpltm.records import Dataset
 
 
 def prune_count(live: int, rate: float) -> int:
@@ -53,7 +55,6 @@ def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int)
     """Live weights of each layer after 0, 1, ..., ``rounds`` rounds.
 
     Args:
-        sizes: weights of each prunable layer.
         rates: fraction of live weights that a round drops, of each layer, in (0, 1).
         rounds: how many; none gives ``sizes`` alone.
 
@@ -81,7 +82,6 @@ def keep_topk(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int],
 
     Args:
         scores: one a weight, by parameter; only those named in ``live`` are looked at.
-        mask: the present mask.
         live: how many weights of each prunable parameter are to stay, from 1 to as many as live now.
         scope: ``layer`` keeps these numbers in each layer; ``global`` keeps their sum, wherever in the network the scores
             are highest, but at least one weight of every layer, so that none is cut off.
@@ -120,14 +120,7 @@ def _topk_overall(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], cou
 def prune_by_magnitude(
     weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer"
 ) -> Mask:
-    """The next mask of DPLTM's Algorithm 1: of each layer, or of the network, the smallest live weights go.
-
-    Args:
-        weights: trained parameters, or those at initialisation.
-        mask: the present mask.
-        live: how many weights of each prunable parameter are to stay.
-        scope: ``layer`` or ``global`` (see ``keep_topk``).
-    """
+    """The next mask of DPLTM's Algorithm 1: of each layer, or of the network, the smallest live weights go."""
     return keep_topk({name: weights[name].abs() for name in live}, mask, live, scope)
 
 
@@ -145,12 +138,6 @@ def prune_by_input(
     at most one is dropped in part. Inputs of a group go together: a column of a table lives or dies whole, but for the one
     that the number of live weights may leave in part. It counts as much as what it adds to the next layer varies, if all
     that the schema allows is equally likely.
-
-    Args:
-        weights: trained parameters.
-        mask, live, scope: see ``prune_by_magnitude``.
-        inputs: which dimension of the first parameter of ``live`` the inputs are in.
-        groups: variances of neighbouring inputs that go together; none where each stands alone.
     """
     first = next(iter(live))
     scores = {name: weights[name].detach().abs() for name in live}
@@ -195,6 +182,72 @@ def at_random(step: PruningRound) -> Mask:
     return keep_topk(order, step.mask, step.live, step.scope)
 
 
+STEPS = 10
+"""A round is pruned in so many steps, each by fresh scores; in one, whole layers would go (the paper's layer collapse)."""
+
+
+def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, example: Tensor) -> dict[str, Tensor]:
+    """dR/dw times w for R the sum of outputs of the network of absolute live weights, no biases, for ones (its eq. 1 and
+    3)."""
+    flow = copy.deepcopy(model).double()
+    for name, layer in flow.named_children():
+        if isinstance(layer, nn.Tanh):  # everything flows, as through a ReLU; where tanh saturates nothing would
+            setattr(flow, name, nn.Identity())
+    for layer in flow.modules():
+        if isinstance(layer, nn.Embedding):
+            layer.register_forward_hook(_sum_of_rows)
+    with torch.no_grad():
+        for name, value in flow.named_parameters():
+            value.copy_(weights[name].double().abs() * mask[name] * (value.ndim >= 2))
+            value.requires_grad_(True)
+    with torch.enable_grad():
+        total = flow(torch.ones((1, *example.shape[1:]), dtype=torch.float64)).sum()
+    named = {name: value for name, value in flow.named_parameters() if value.ndim >= 2}
+    slopes = torch.autograd.grad(total, list(named.values()))
+    return {name: slope * value.detach() for (name, value), slope in zip(named.items(), slopes, strict=True)}
+
+
+def _sum_of_rows(table: nn.Module, given: tuple[Tensor], rows: Tensor) -> Tensor:
+    del given
+    assert isinstance(table, nn.Embedding)
+    return table.weight.sum(0).expand_as(rows)
+
+
+def prune_by_synflow(
+    model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope, example: Tensor
+) -> Mask:
+    """The next mask, with ``live`` weights left, in ``STEPS`` steps of equal ratio."""
+    present = {name: int(mask[name].sum()) for name in live}
+    for step in range(1, STEPS + 1):
+        if scope == "layer":
+            now = {name: _between(present[name], count, step / STEPS) for name, count in live.items()}
+        else:  # where the sum is all that counts
+            total = _between(sum(present.values()), sum(live.values()), step / STEPS)
+            now = {**dict.fromkeys(live, 0), next(iter(live)): total}
+        mask = keep_topk(synflow_scores(model, weights, mask, example), mask, now, scope)
+    return mask
+
+
+def by_flow(step: PruningRound) -> Mask:
+    """The next mask of ``synflow``."""
+    return prune_by_synflow(step.model, step.initial, step.mask, step.live, step.scope, step.example)
+
+
+def check_network(spec: ModelSpec, schedule: Schedule) -> None:
+    """Raises InputError for a network that has no flow."""
+    del schedule
+    if any(isinstance(module, nn.RNNBase) for module in build(spec).modules()):
+        raise InputError(
+            f"`criterion`: synflow follows a flow through layers that are linear for it, and the gates of {spec.text} are"
+            " not; take init-magnitude or random"
+        )
+
+
+def _between(before: int, after: int, part: float) -> int:
+    """A number on the way from ``before`` to ``after``, in equal ratios; exactly ``after`` at the end."""
+    return after if part == 1 else max(after, round(before * (after / before) ** part))
+
+
 UNIFORM = 1 / 12
 """Variance of a number that is uniform between its bounds; that a cell is empty is taken to vary as much."""
 
@@ -218,13 +271,8 @@ def _variance(column: Column) -> float:
     return chance * (1 - chance)
 
 
-def columns_read(text: object, mask: Mask, feature_map: FeatureMap | None) -> list[str] | None:
+def columns_read(text: object, mask: Mask, feature_map: object | None) -> list[str] | None:
     """Columns that a network has a live weight for; None where that is not known.
-
-    Args:
-        text: of the schema.
-        mask: of the network.
-        feature_map: in front of it, which reads all columns.
 
     Guarantees:
         What the network answers depends on no other column: the weights of their features are zero.

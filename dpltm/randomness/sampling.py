@@ -1,19 +1,85 @@
-"""Poisson sampling: every record enters a step on its own coin; and the rows that enter, by index."""
+"""Poisson sampling: every record enters a step on its own coin, and a chunk of it on another.
+
+**Sums in float32, and why no record moves them by more than its bound.** Rounding a float32 sum of a whole batch lets one
+record move it by many times its bound (Casacuberta et al. 2022). So a batch is split into chunks, by an independent coin of
+every sampled record: a neighbour's extra record r is then in one chunk, and all others are sums of the same numbers in the
+same order, added up in float64.
+
+That chunk is computed once with r and once without. In a sum of m products every term takes part in at most m roundings, and
+in two before: of its factor, and of the factor times its output gradient. So with s_b the contribution of record b,
+|s_b| <= C, and u = 2^-24, coordinate by coordinate and therefore in L2,
+
+    |computed - exact| <= gamma sum_b |s_b| <= gamma m C,    gamma = (m + 2) u / (1 - (m + 2) u)    (Higham 2002, (3.4)),
+
+whatever the order of summation. Between neighbours this happens twice: the sum moves by at most C (1 + 2 gamma m), which is
+0.12 % more at m = ``LIMIT``. ``ROUNDING`` is its inverse: contributions are scaled by it, and C holds as it stands.
+A chunk that turns out larger is summed in float64, and scaled all the same: the scale may not depend on the records.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.gradients.chunks import LIMIT
 from dpltm.randomness.noise import RandomSource
-from dpltm.records.mapped import gathered
+
+LIMIT = 100
+"""Most records of a chunk that is summed in float32."""
+
+USUAL = 80
+"""Records of a chunk on average, at most: one in a hundred comes out larger than ``LIMIT``."""
+
+_GAMMA = (LIMIT + 2) * 2.0**-24 / (1 - (LIMIT + 2) * 2.0**-24)
+"""See above, of a full chunk."""
+
+ROUNDING = 1 / (1 + 2 * _GAMMA * LIMIT)
+"""What contributions are scaled by."""
+
+HIGHEST = 2.0**60
+"""Factors, and linear layers' output gradients times these, are cut off here: above, products of float32 numbers could
+overflow. In float64 sums as well, since another record may decide which of them one is in. Only a record whose gradient is
+far below 1 gets there, under a filter that normalises, and cutting off makes its contribution smaller."""
+
+
+def scale_of(bound: float) -> float:
+    """The power of two next above a bound, by which factors are divided and sums multiplied, exactly: what float32 cannot
+    hold is then negligible beside the bound, however small that is."""
+    return 2.0 ** math.ceil(math.log2(bound)) if 0 < bound < math.inf else 1.0
+
+
+def held_in_float32(factor: Tensor) -> Tensor:
+    """Factors that float32 rounds by no more than 2^-24: above ``HIGHEST`` they are cut off, below its normal numbers (of
+    records with gradients beyond 2^125) made zero. Both make contributions smaller.
+
+    Args:
+        factor: ``(batch,)`` float64.
+    """
+    return functional.hardshrink(factor.clamp(-HIGHEST, HIGHEST), torch.finfo(torch.float32).tiny)
+
+
+def check_chunks(chunks: Sequence[slice], records: int) -> None:
+    """Raises InputError for chunks that are not rows of a batch one after the other, at most ``LIMIT`` each."""
+    stop = 0
+    for rows in chunks:
+        if not stop <= rows.start <= rows.stop <= records or rows.stop - rows.start > LIMIT:
+            raise InputError(
+                f"`chunks`: rows {rows.start} to {rows.stop} of {records} are no chunk; give them in order, apart, and at"
+                f" most {LIMIT} together"
+            )
+        stop = rows.stop
+
+
+def others(chunks: Sequence[slice], records: int) -> list[slice]:
+    """The rows of a batch that are in no chunk."""
+    starts = [0, *(rows.stop for rows in chunks)]
+    stops = [*(rows.start for rows in chunks), records]
+    return [slice(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop]
 
 
 def poisson_sample(source: RandomSource, records: int, sampling_rate: float) -> np.ndarray:
@@ -42,8 +108,6 @@ def in_chunks(source: RandomSource, index: np.ndarray, chunks: int) -> tuple[np.
     """The records of a step, chunk by chunk.
 
     Args:
-        source: of the coins.
-        index: of the records.
         chunks: their number, public; one takes no coins.
 
     Returns:
@@ -57,161 +121,3 @@ def in_chunks(source: RandomSource, index: np.ndarray, chunks: int) -> tuple[np.
         return index, [len(index)]
     coins = np.frombuffer(source.random_bytes(4 * len(index)), dtype=np.uint32) % np.uint32(chunks)
     return index[np.argsort(coins, kind="stable")], np.bincount(coins, minlength=chunks).tolist()
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Some of the records that entered a step.
-
-    Attributes:
-        x, y: what the model and the loss take, ``(rows, ...)``.
-        present: ``(rows,)`` bool, False for rows that only fill the batch up; None where all are records.
-        chunks: rows of one chunk each that has few enough records for a float32 sum; None where there are no chunks.
-        groups: how many rows each group has, whose mean gradient is filtered; None where every row is by itself.
-    """
-
-    x: Tensor
-    y: Tensor
-    present: Tensor | None
-    chunks: tuple[slice, ...] | None = None
-    groups: tuple[int, ...] | None = None
-
-
-class Records:
-    """Records in memory, or memory-mapped, read by index a batch at a time and converted on the way.
-
-    Args:
-        x: features ``(n, ...)`` of any dtype, a tensor or an array (a ``numpy.memmap`` is read row by row).
-        y: labels ``(n, ...)``.
-        dtype: what features become that are neither 32- nor 64-bit whole numbers (those are tokens, and stay).
-        device: where batches go.
-        prepare: makes rows of features as stored into what the model takes, in place of ``dtype``. It must treat every row
-            alone, and any number of them.
-
-    Raises:
-        InputError: different numbers of features and labels, or a ``prepare`` that does not treat every row alone.
-    """
-
-    def __init__(
-        self,
-        x: Tensor | np.ndarray,
-        y: Tensor | np.ndarray,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        prepare: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
-        x, y = (values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values) for values in (x, y))
-        if len(x) != len(y):
-            raise InputError(f"x, y: {len(x)} records and {len(y)} labels; give one label a record")
-        self._x, self._y, self._dtype, self._device, self._prepare = x, y, dtype, torch.device(device), prepare
-        if prepare is not None and len(x):
-            _check_prepare(prepare, _rows(x, np.zeros(1, dtype=np.int64)))
-
-    def __len__(self) -> int:
-        return len(self._x)
-
-    def take(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
-        """The records at ``index``, ready for the model."""
-        x, y = _rows(self._x, index), _rows(self._y, index)
-        x = self._prepare(x) if self._prepare is not None else _plain(x, self._dtype)
-        y = _plain(y, self._dtype) if y.is_floating_point() else y.long()
-        return x.to(self._device), y.to(self._device)
-
-    def batches(
-        self, index: np.ndarray, rows: int, fixed: bool = False, chunks: Sequence[int] | None = None
-    ) -> Iterator[Batch]:
-        """The records at ``index``, at most ``rows`` at a time.
-
-        Args:
-            index: of one step; none gives no batch.
-            rows: most rows in memory at once.
-            fixed: fill every batch up to ``rows``, with copies of the first record that are marked as not present.
-            chunks: how many records each chunk has, in order (see ``in_chunks``); None for one of all.
-
-        Guarantees:
-            Where a chunk is cut, if it does not fit, depends on that chunk alone.
-        """
-        for start, stop, pieces in _packed([len(index)] if chunks is None else chunks, rows, not fixed):
-            part = index[start:stop]
-            missing = rows - len(part) if fixed else 0
-            x, y = self.take(np.concatenate([part, np.zeros(missing, dtype=part.dtype)]) if missing else part)
-            present = torch.arange(rows, device=self._device) < len(part) if fixed else None
-            yield Batch(x, y, present, None if chunks is None else pieces)
-
-    def groups(self, index: np.ndarray, rows: int, sizes: Sequence[int]) -> Iterator[Batch]:
-        """The records at ``index``, in batches of whole groups: at most ``rows`` at a time, or one group that has more.
-
-        Args:
-            index: of one step, group by group.
-            rows: most rows in memory at once.
-            sizes: of all groups; those without records are left out.
-        """
-        start, taken = 0, list[int]()
-        for size in (*(size for size in sizes if size), 0):  # the 0 ends the last batch
-            if taken and (size == 0 or sum(taken) + size > rows):
-                stop = start + sum(taken)
-                yield Batch(*self.take(index[start:stop]), None, None, tuple(taken))
-                start, taken = stop, []
-            taken.append(size)
-
-
-def _packed(chunks: Sequence[int], rows: int, even: bool) -> Iterator[tuple[int, int, tuple[slice, ...]]]:
-    """Chunks in batches of at most ``rows``: where each batch begins and ends, and its rows that float32 may sum."""
-    start = stop = 0
-    pieces: list[slice] = []
-    for size in chunks:
-        most = math.ceil(size / math.ceil(size / rows)) if even and size else rows
-        for done in range(0, size, most):
-            length = min(most, size - done)
-            if stop + length > start + rows:
-                yield start, stop, tuple(pieces)
-                start, pieces = stop, []
-            if size <= LIMIT:
-                pieces.append(slice(stop - start, stop - start + length))
-            stop += length
-    if stop > start:
-        yield start, stop, tuple(pieces)
-
-
-def _rows(values: Tensor | np.ndarray, index: np.ndarray) -> Tensor:
-    if isinstance(values, Tensor):
-        return values[torch.from_numpy(index).to(values.device)]
-    return torch.from_numpy(gathered(values, index))
-
-
-def _plain(values: Tensor, dtype: torch.dtype) -> Tensor:
-    return values.long() if values.dtype in (torch.int32, torch.int64) else values.to(dtype)
-
-
-def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
-    """Tries ``prepare`` on made-up rows: none may change by a bit when another is replaced, or left out."""
-    generator = torch.Generator().manual_seed(0)
-    shape = (8, *like.shape[1:])
-    if like.is_floating_point():
-        made_up = torch.rand(shape, generator=generator, dtype=torch.float64).to(like.dtype)
-        extremes = [
-            torch.zeros_like(made_up[0]),
-            torch.full_like(made_up[0], 1e4),
-            torch.full_like(made_up[0], torch.nan),
-        ]
-    else:
-        most = 1 if like.dtype == torch.bool else min(127, torch.iinfo(like.dtype).max)
-        made_up = torch.randint(0, most, shape, generator=generator).to(like.dtype)
-        extremes = [torch.zeros_like(made_up[0]), torch.full_like(made_up[0], most)]
-    whole = prepare(made_up)
-    same = len(whole) == 8
-    for length in (1, 2, 7):
-        part = prepare(made_up[:length])
-        same = same and len(part) == length and torch.equal(part, whole[:length])
-    for extreme in extremes:
-        other = made_up.clone()
-        other[3] = extreme
-        prepared = prepare(other)
-        rest = torch.arange(8) != 3
-        same = same and prepared.shape == whole.shape and torch.equal(prepared[rest], whole[rest])
-    if not same:
-        raise InputError(
-            "prepare: what it makes of a row depends on the other rows, or on how many there are: no bound would hold; scale"
-            " by public numbers, not by those of the batch"
-        )

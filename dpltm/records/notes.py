@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpltm.privacy.account import Account
-from dpltm.privacy.figures import figure
+from dpltm.privacy.describe import figure
 from dpltm.records.dataset import Dataset
 
 if TYPE_CHECKING:
-    from dpltm.training.run import Run
+    from dpltm.training.artifacts import Run
 
 SEVERAL_ROWS = (
     "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"

@@ -19,7 +19,7 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.randomness.noise import RandomSource
-from dpltm.training.second_moments import (
+from dpltm.randomness.second_moments import (
     BITS,
     MAX_NOISE,
     ROWS,

@@ -15,7 +15,7 @@ from dpltm.reports.statement import Subject, Terms
 from dpltm.reports.wording import PROVENANCE
 
 if TYPE_CHECKING:
-    from dpltm.pruning.ticket_set import TicketSet
+    from dpltm.training.artifacts import TicketSet
 
 WIDE_SUMS, CHUNKED_SUMS = "float64", "float64, or float32 in chunks of at most 100 records"
 """How sums over a batch may have been taken."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.privacy.accountants import ACCOUNTANTS
-from dpltm.privacy.describe import describe
+from dpltm.privacy.describe import describe, figure
 from dpltm.privacy.entry import RECORD, entry_from_json
-from dpltm.privacy.figures import figure
 from dpltm.reports.statement import precision
 
 

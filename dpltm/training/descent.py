@@ -9,124 +9,47 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from dpltm.audit.canaries import NO_CANARIES, Canaries, NoCanaries
 from dpltm.errors import InputError
-from dpltm.filters import Filter, check_compiles
-from dpltm.filters.trial import check_filter_bound
 from dpltm.gradients import Loss, RecordGradients
-from dpltm.gradients.chunks import USUAL
-from dpltm.gradients.kernels.choice import AUTO, check_kernel
 from dpltm.networks.masks import Mask
-from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
-from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
+from dpltm.privacy.mechanisms import Adjacency
+from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, gaussian_mechanism_on_device
 from dpltm.randomness.noise import RandomSource
-from dpltm.randomness.sampling import Records, in_chunks, poisson_sample
-from dpltm.training.averaging import AVERAGES, Average, WeightAverage
-from dpltm.training.losses import cross_entropy
-from dpltm.training.microbatches import check_microbatch, number_of_groups
-from dpltm.training.optimizers import OPTIMIZERS
-from dpltm.training.optimizers import Optimizer as AnyOptimizer
-from dpltm.training.plain import check_lr
+from dpltm.randomness.sampling import USUAL, in_chunks, poisson_sample
+from dpltm.records.batches import Records
+from dpltm.records.units import ABSENT
+from dpltm.training.canaries import NO_CANARIES, Canaries, NoCanaries
+from dpltm.training.config import TrainingConfig
+from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer, WeightAverage
 from dpltm.training.ranks import Ranks
 from dpltm.training.sample_sums import SampleSums
-from dpltm.training.schedules import SCHEDULES, Schedule
-
-Optimizer = Literal["sgd", "momentum", "adam", "adagrad"]
 
 
-@dataclass(frozen=True)
-class TrainingConfig:
-    """A DP training run; all of it is public.
+def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The loss of a classifier, one value a record: ``(batch, classes)`` and ``(batch,)`` to ``(batch,)``."""
+    return functional.cross_entropy(outputs, labels, reduction="none")
 
-    Attributes:
-        filter: what each record's gradient goes through.
-        sampling_rate: q in (0, 1].
-        steps: number of noisy sums, T.
-        expected_batch: q times the public number of records; sums are divided by it.
-        noise_std: standard deviation of the noise on each live coordinate of the sum.
-        lr: step size.
-        optimizer: ``sgd``, ``momentum`` (0.9), ``adam`` or ``adagrad``.
-        physical_batch: most records that go through the network at once, whatever a step's sample holds; None takes
-            what fits some memory (``RecordGradients.comfortable_batch``). Sums do not depend on it but for rounding.
-        compile: compile element-wise filters, and fill every batch up to a fixed shape so that it is done once; with no
-            compiler at hand, neither.
-        precision: of the passes through the network; ``bfloat16`` by ``torch.autocast``.
-        schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
-        average: of the weights, which the training ends with: ``none``, ``ema`` or ``poly`` (see ``WeightAverage``).
-        kernels: how linear layers compute (see ``RecordGradients``).
-        microbatch: about how many records have one gradient, their mean, which is filtered (``microbatches``); None for
-            one each.
+
+def mean_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The mean over copies of a record: ``(batch, copies, classes)`` and ``(batch,)`` to ``(batch,)``."""
+    copies = outputs.shape[1]
+    return cross_entropy(outputs.flatten(0, 1), labels.repeat_interleave(copies)).view(-1, copies).mean(1)
+
+
+def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The mean over what a user gave: ``(batch, slots, classes)`` and ``(batch, slots)`` to ``(batch,)``.
+
+    Labels are ``ABSENT`` in slots that a user left empty. How many are filled is the user's own affair, so it may divide.
     """
-
-    filter: Filter
-    sampling_rate: float
-    steps: int
-    expected_batch: float
-    noise_std: float
-    lr: float
-    optimizer: Optimizer = "sgd"
-    physical_batch: int | None = None
-    compile: bool = False
-    precision: Literal["float32", "bfloat16"] = "float32"
-    schedule: Schedule = "constant"
-    average: Average = "none"
-    kernels: str = AUTO
-    microbatch: int | None = None
-
-    def __post_init__(self) -> None:
-        if not hasattr(self.filter, "certified_bound"):
-            raise InputError(f"`filter`: {self.filter!r:.80} is no filter; make one with dpltm.filters.make_filter")
-        check_filter_bound(self.filter)
-        if self.compile:
-            check_compiles(self.filter)
-        if not 0 < self.sampling_rate <= 1:
-            raise InputError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
-        if not (isinstance(self.steps, int) and self.steps >= 1):
-            raise InputError(f"`steps`: {self.steps} is not a positive whole number")
-        if not (self.expected_batch > 0 and math.isfinite(self.expected_batch)):
-            raise InputError(f"`batch_size`: {self.expected_batch} is not positive")
-        if not (self.noise_std >= 0 and math.isfinite(self.noise_std)):
-            raise InputError(f"Expected finite noise_std={self.noise_std} >= 0")
-        check_lr(self.lr)
-        check_kernel(self.kernels)
-        self._check_microbatch()
-        if self.precision not in ("float32", "bfloat16"):
-            raise InputError(f"`precision`: unknown precision {self.precision!r}; known: float32, bfloat16")
-        if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):
-            raise InputError(f"`physical_batch`: {self.physical_batch} is not a positive whole number")
-        known: dict[str, Collection[str]] = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "average": AVERAGES}
-        for name, values in known.items():
-            if getattr(self, name) not in values:
-                raise InputError(f"`{name}`: unknown {name} {getattr(self, name)!r}; known: {', '.join(values)}")
-
-    def _check_microbatch(self) -> None:
-        check_microbatch(self.microbatch, self.expected_batch)
-        if self.microbatch is not None and (self.compile or self.kernels != AUTO):
-            option = "compile" if self.compile else "kernels"
-            raise InputError(f"`{option}`: is for gradients of single records; leave it out, or `microbatch`")
-
-    @property
-    def groups(self) -> int | None:
-        """How many groups of records a step has, a public number; None where every record is filtered by itself."""
-        return None if self.microbatch is None else number_of_groups(self.microbatch, self.expected_batch)
-
-    @property
-    def divisor(self) -> float:
-        """What noisy sums are divided by: the expected number of gradients that are filtered."""
-        return self.expected_batch if self.groups is None else float(self.groups)
-
-    @property
-    def filtered(self) -> str:
-        """The filter, and what it is applied to, in words."""
-        return str(self.filter) + ("" if self.microbatch is None else f" of groups of about {self.microbatch} records")
+    losses = functional.cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=ABSENT, reduction="none")
+    return losses.view_as(labels).sum(1) / (labels != ABSENT).sum(1).clamp_min(1)
 
 
 class NoisyGradients:
@@ -134,7 +57,6 @@ class NoisyGradients:
 
     Args:
         model: whose parameters get their ``grad``; pruned weights are zeroed before the first.
-        mask: live coordinates.
         loss: one value a record.
         records: private.
         config: public settings; optimizer, lr and steps are for ``Descent``.
@@ -142,11 +64,6 @@ class NoisyGradients:
         noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
         ranks: that share the work, all with the same network and records; None for one process. Coins and noise are those of
             rank 0 alone, and so are ``canaries``.
-
-    Attributes:
-        parameters: those that are trained.
-        gradients: how they are had.
-        canaries: of an audit.
 
     Raises:
         InputError: the network or its loss cannot be trained this way (see ``RecordGradients``), or torch cannot compile
@@ -165,9 +82,7 @@ class NoisyGradients:
         noise: RandomSource,
         ranks: Ranks | None = None,
     ) -> None:
-        self.gradients = RecordGradients(
-            model, mask, loss, config.compile, config.kernels, grouped=config.groups is not None
-        )
+        self.gradients = RecordGradients(model, mask, loss, config.compile, grouped=config.groups is not None)
         example = _first(records) if len(records) else None
         if example is not None:
             self.gradients.check(*example)
@@ -238,6 +153,22 @@ class NoisyGradients:
             parameter.grad = None
 
 
+def plant(gradients: NoisyGradients, count: int | None, adjacency: Adjacency, coins: RandomSource) -> None:
+    """Adds canaries to a training that has not begun.
+
+    Args:
+        count: of canaries; None for no audit.
+
+    Raises:
+        InputError: more canaries than live coordinates.
+    """
+    if count is not None:
+        layers, config = gradients.gradients.layer_of, gradients.config
+        gradients.canaries = Canaries(
+            count, config.filter, layers, config.sampling_rate, adjacency == "replace-one", coins
+        )
+
+
 def _first(records: Records) -> tuple[Tensor, Tensor]:
     """The first record, whose shape and type are looked at.
 
@@ -266,7 +197,6 @@ def train(
 
     Args:
         model: starts from whatever it holds; pruned weights are zeroed first.
-        mask: live coordinates.
         records: private.
         config: public settings.
         sampling, noise: see ``NoisyGradients``.
@@ -276,7 +206,7 @@ def train(
 
     Guarantees:
         The parameters after each step are post-processing of ``config.steps`` releases, each a Poisson-subsampled sum
-        with the sensitivity of ``dpltm.training.sensitivity`` plus N(0, noise_std^2) on every live coordinate.
+        with the sensitivity of ``dpltm.training.config`` plus N(0, noise_std^2) on every live coordinate.
         The caller enters the event in a ledger before calling. Nothing private is returned.
     """
     Descent(NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise)).run(progress)
@@ -288,15 +218,11 @@ class Descent:
     It may end after any step and go on in another process: from its ``state``, and those of its random sources, the same
     steps follow to the last bit.
 
-    Args:
-        gradients: of the training.
-        optimizer: in place of that of the settings.
-
     Attributes:
         step: how many are done.
     """
 
-    def __init__(self, gradients: NoisyGradients, optimizer: AnyOptimizer | None = None) -> None:
+    def __init__(self, gradients: NoisyGradients, optimizer: Optimizer | None = None) -> None:
         self.gradients, self.step = gradients, 0
         self._optimizer = optimizer or OPTIMIZERS[gradients.config.optimizer](gradients.parameters)
         gradients.apply_mask()  # or the average would begin with weights that are pruned
@@ -371,7 +297,6 @@ def noisy_mean(total: Tensor, noise_std: float, divisor: float, noise: RandomSou
         total: filtered sum on the live coordinates, ``(live,)``.
         noise_std: standard deviation per coordinate; 0 adds nothing.
         divisor: public, such as the expected batch size; never the realised one, which is private.
-        noise: random bits.
     """
     if total.is_cuda:
         noisy = gaussian_mechanism_on_device(total.double(), noise_std, noise)

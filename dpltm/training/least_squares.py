@@ -27,11 +27,12 @@ from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
 from dpltm.randomness.noise import RandomSource
+from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
 from dpltm.records import Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.units import ABSENT
-from dpltm.training.descent import TrainingConfig
-from dpltm.training.second_moments import MAX_NOISE, SENSITIVITY, NewtonSteps, edge, release_second_moments
+from dpltm.training.config import TrainingConfig
+from dpltm.training.optimizers import NewtonSteps
 from dpltm.training.start import StartingPoint
 
 STEPS = 16

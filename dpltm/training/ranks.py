@@ -24,8 +24,7 @@ from torch import Tensor
 from torch import distributed as group
 
 from dpltm.errors import BudgetError, DpltmError, InputError, RankError, first_line
-from dpltm.gradients.choose import choices_made, repeat_choices
-from dpltm.gradients.fused import compiler_at_hand
+from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.records.mapped import pieces
 from dpltm.training.launcher import Place
 
@@ -60,7 +59,6 @@ class Ranks:
         """Joins the processes that ``torchrun`` started: by gloo, and for tensors on GPUs by NCCL.
 
         Args:
-            place: of this process.
             device: of the training: ``cuda`` stands for the GPU of this rank from here on.
 
         Raises:
@@ -159,22 +157,10 @@ class Ranks:
         made, refused = _tried(work)
         return self._all_well(made, refused)
 
-    def in_turn(self, work: Callable[[], T]) -> T:
-        """As ``together``; but rank 0 works first, and the others take over which kernels it found to be the quickest."""
-        made, refused, choices = None, None, None
-        if self.first:
-            made, refused = _tried(work)
-            choices = choices_made()
-        repeat_choices(self.tell(choices))
-        if not self.first:
-            made, refused = _tried(work)
-        return self._all_well(made, refused)
-
     def agree(self, facts: Mapping[str, str], private: Mapping[str, str] | None = None) -> None:
         """Raises InputError on all ranks, with what differs named, unless all have the same facts.
 
         Args:
-            facts: names and values.
             private: names and digests, which no message shows.
         """
         heard = self.hear([dict(facts), dict(private or {})])
@@ -216,9 +202,9 @@ class Ranks:
         return values if carried is values else values.copy_(carried)
 
 
-def in_turn(ranks: Ranks | None, work: Callable[[], T]) -> T:
-    """What ``work`` gives, in one process or by turns (:meth:`Ranks.in_turn`)."""
-    return work() if ranks is None else ranks.in_turn(work)
+def together(ranks: Ranks | None, work: Callable[[], T]) -> T:
+    """What ``work`` gives, in one process or in all ranks (:meth:`Ranks.together`)."""
+    return work() if ranks is None else ranks.together(work)
 
 
 def environment() -> dict[str, str]:

@@ -16,30 +16,34 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from dpltm.audit.canaries import plant
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.features.normalisation import release_mean
-from dpltm.gradients.choose import repeat_choices
+from dpltm.networks.evaluation import accuracy, count_correct, root_mean_squared_error
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by
+from dpltm.privacy.calibration import Odometer
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading, standing
+from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import Entry, Lineage
-from dpltm.privacy.figures import figure, percent
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
-from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.release import Secret
 from dpltm.privacy.statement import json_figure
-from dpltm.randomness.keyed_source import KeyedSource, ResumableSource, source_of
-from dpltm.randomness.noise import FastSource, two_sided_geometric
+from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
 from dpltm.records import Augmentation, Dataset, Split
 from dpltm.records.mapped import pieces
 from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
-from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading, standing
-from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
-from dpltm.training.evaluation import accuracy, count_correct, root_mean_squared_error
-from dpltm.training.losses import cross_entropy, mean_cross_entropy, user_cross_entropy
-from dpltm.training.ranks import Ranks, in_turn, rows_digest
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import (
+    Descent,
+    NoisyGradients,
+    cross_entropy,
+    mean_cross_entropy,
+    plant,
+    user_cross_entropy,
+)
+from dpltm.training.ranks import Ranks, rows_digest, together
 from dpltm.training.start import StartingPoint, weights_id
 
 MEAN_ROWS = 1000
@@ -77,7 +81,6 @@ class Sources:
             audited: whether it has canaries.
         """
         if at is not None:
-            repeat_choices(at.state["choices"])
             return cls(**{name: source_of(state) for name, state in at.state["sources"].items()})
         noisy = FastSource.of(secret.child("noise")) if noise == "fast" else KeyedSource(secret.child("noise"))
         return cls(
@@ -189,7 +192,7 @@ class Training:
             )
         if ranks is not None:
             _tell_settings(ranks, training)
-        drawn = Drawn(training, sources, second, in_turn(ranks, lambda: _descent(training, sources, second)))
+        drawn = Drawn(training, sources, second, together(ranks, lambda: _descent(training, sources, second)))
         if at is not None:
             drawn.resume(at)
         if ranks is not None:
@@ -328,7 +331,7 @@ class Drawn:
             return self.reached if ranks is None or options.stop_at is None else ranks.same(self.reached)
 
         with training.services.progress.progress("training under DP", mechanism.steps) as step:
-            # the first step takes longer: kernels are timed in it, or compiled
+            # the first step takes longer: a filter may be compiled in it
             step(descent.step, "taking the first step" if descent.step == 0 else "going on")
 
             def between() -> None:
@@ -465,7 +468,7 @@ def follow(ranks: Ranks, settle: Callable[[], Training]) -> None:
     if centre is not None:
         mine = mine.centred_at(centre)
     sources = Sources.unused(mine.options.noise)
-    descent = ranks.in_turn(lambda: Descent(noisy_gradients(mine, sources)))
+    descent = ranks.together(lambda: Descent(noisy_gradients(mine, sources)))
     told = ranks.tell()
     descent.resume(told["step"], ranks.share({}))
     if not told["ended"]:

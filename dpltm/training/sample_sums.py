@@ -6,7 +6,7 @@ public settings say (``at_once``). Group g belongs to rank g modulo the number o
 itself. So what comes out of it does not depend on the number of ranks.
 
 **Their total does not either.** The sum s of a group, in float64, is split coordinate by coordinate into whole multiples
-of two public steps. S is the power of two from C up to 2 C (``chunks.scale_of``):
+of two public steps. S is the power of two from C up to 2 C (``sampling.scale_of``):
 
     high = s rounded to multiples of a = 2^-28 S,    low = (s - high) rounded to multiples of b = 2^-61 S.        (1)
 
@@ -17,12 +17,12 @@ rounds once.
 
 **The bound is that of one process.** Take neighbours, and the record r that one of them lacks. By r's coin it is in one
 chunk. All other chunks are sums of the same numbers in the same order, and groups without r have the same highs and lows.
-The chunk of r moves by at most C, its rounding in float32 included (``chunks``). In the group of r, float64 adds up at
+The chunk of r moves by at most C, its rounding in float32 included (``sampling``). In the group of r, float64 adds up at
 most four chunks, as one process adds up all of them; then (1) leaves out at most 2^-62 S of each of n coordinates.
 Between neighbours that is at most 2^-60 C sqrt(n) in L2 norm, of the order of what float64 rounds off in the total of one
 process (2^-53 of each coordinate), and far within what ``RecordGradients.rounding`` leaves over. No term is added to the
 sensitivity for either. Element-wise filters are summed in float64 throughout, in blocks by position instead of chunks.
-There (1) leaves out as much for every group. Microbatches (``microbatches``) are summed in float64 too, and shared out by
+There (1) leaves out as much for every group. Microbatches (``training.config``) are summed in float64 too, and shared out by
 their public numbers: r is in one of them, by its coin, and that moves by at most 2 C.
 
 Noise is added once, by rank 0, to this sum. What the other ranks receive is the noisy mean.
@@ -41,26 +41,22 @@ from torch import Tensor
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients import RecordGradients
-from dpltm.gradients.chunks import LIMIT, USUAL, scale_of
-from dpltm.gradients.full_precision import full_precision
-from dpltm.gradients.fused import compiler_at_hand
-from dpltm.randomness.sampling import Batch, Records
+from dpltm.gradients.linear_layer import compiler_at_hand
+from dpltm.networks.full_precision import full_precision
+from dpltm.randomness.sampling import LIMIT, USUAL, scale_of
+from dpltm.records.batches import Batch, Records
 from dpltm.training.ranks import Ranks
 
 if TYPE_CHECKING:
-    from dpltm.training.descent import TrainingConfig
+    from dpltm.training.config import TrainingConfig
 
 Sample = tuple[np.ndarray, list[int] | None]
 """Who enters a step, chunk by chunk, and how many records each chunk has; None without chunks. Or group by group, where the
-filter takes the mean gradient of groups (``microbatches``)."""
+filter takes the mean gradient of groups (``training.config``)."""
 
 
 def at_once(chunks: int) -> int:
-    """How many of a step's chunks make a group: more take less time each, but leave some ranks without work.
-
-    Args:
-        chunks: of a step, a public number.
-    """
+    """How many of a step's chunks make a group: more take less time each, but leave some ranks without work."""
     return 1 if chunks < 8 else 2 if chunks < 32 else 4
 
 
@@ -68,7 +64,6 @@ class ExactSum:
     """A sum of vectors, the same to the last bit whatever their order and whoever adds them: see (1) of the module.
 
     Args:
-        length: of the vectors.
         bound: C, of one record.
         device: where they are.
 
@@ -102,8 +97,6 @@ class SampleSums:
     Args:
         gradients: of the network; checked against records, unless there are none.
         records: private.
-        config: of the training.
-        device: of the network.
         ranks: that share the work; None for one process.
     """
 

@@ -11,8 +11,8 @@ from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_of
-from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset
+from dpltm.training.artifacts import TicketSet, Winner
 
 DEFAULT_NETWORK = "mlp:300,100"
 
@@ -27,9 +27,6 @@ class StartingPoint:
     """What a training starts from. The model is trained in place, so each is for one training.
 
     Attributes:
-        spec: the network.
-        model: holding its starting weights.
-        mask: live coordinates.
         tickets, round: where it comes from; None for a dense network of no set.
         lineage: of the ticket, with the draws that its set was marked by.
     """
@@ -69,12 +66,7 @@ def fresh(spec: ModelSpec, seed: int) -> StartingPoint:
 
 
 def starting_point(
-    ticket: Winner | TicketSet | str,
-    dataset: Dataset,
-    *,
-    round: int | None = None,
-    dense: bool = False,
-    seed: int = 0,
+    ticket: Winner | TicketSet | str, dataset: Dataset, *, round: int | None = None, dense: bool = False, seed: int = 0
 ) -> StartingPoint:
     """Return what a training of ``ticket`` starts from.
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from dpltm.audit.attacks import MaskFindings, local_bound, mask_findings, out_of_order, unset_features, with_canaries
+from dpltm.audit.bounds import check_confidence
 from dpltm.audit.findings import Findings, examine, violated
-from dpltm.audit.local import local_bound
-from dpltm.audit.masks import MaskFindings, mask_findings, out_of_order, unset_features, with_canaries
-from dpltm.audit.one_run import check_confidence
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services, tensors
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
+from dpltm.networks.evaluation import accuracy
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.checks import check_delta_alone
@@ -29,12 +29,10 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
-from dpltm.pruning.ticket_set import TicketSet
 from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records import Dataset
-from dpltm.training.evaluation import accuracy
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run, TicketSet
 from dpltm.training.start import fresh
 from dpltm.verbs.train import train_start
 

@@ -8,13 +8,13 @@ from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs
 from dpltm.features.setup import take_over_map
 from dpltm.networks import check_takes
+from dpltm.networks.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error
 from dpltm.privacy.account import check_declared
 from dpltm.privacy.guards import met
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.records import Dataset, by_user
 from dpltm.records.notes import bounds_notes, run_bounds_notes
-from dpltm.training.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
 
 UNKNOWN = (
     "whether some of these records were trained on cannot be checked in another process than the training's: accuracy on"

@@ -18,17 +18,18 @@ from dpltm.features.inputs import Services, batched_records, inputs, tensors
 from dpltm.features.setup import as_declared, declarations
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build, model_spec
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.options import check_choices, parse_numbers
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
-from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.calibration import Odometer, calibrate_noise
+from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept, PartOf, reading, standing
 from dpltm.privacy.checks import check_count, check_epsilon
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import TICKETS, Entry, Lineage, lineage_of
-from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, Unprotected
-from dpltm.privacy.odometer import Odometer
 from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, generation
@@ -43,21 +44,18 @@ from dpltm.pruning.generation import (
     weights_of,
     without_data,
 )
-from dpltm.pruning.ticket_set import ProvenanceKind, TicketSet
+from dpltm.pruning.plain import threads
 from dpltm.pruning.unstructured import input_groups
-from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset
 from dpltm.records.checks import check_delta
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments
 from dpltm.registry import listed
-from dpltm.training.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept, PartOf, reading, standing
-from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
-from dpltm.training.evaluation import accuracy
-from dpltm.training.losses import cross_entropy
-from dpltm.training.plain import threads
+from dpltm.training.artifacts import ProvenanceKind, TicketSet
+from dpltm.training.config import TrainingConfig, sensitivity
+from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
 from dpltm.training.release import Sources
-from dpltm.training.sensitivity import sensitivity
 from dpltm.verbs.synthesize import RECORDS, check_moments, draw_records
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"

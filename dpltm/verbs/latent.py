@@ -19,7 +19,6 @@ import torch
 
 from dpltm.errors import InputError
 from dpltm.features import Choice, parse
-from dpltm.features.inputs import Inputs
 from dpltm.features.setup import FeatureSources, as_declared, declarations, with_feature_map
 from dpltm.local import PROTOCOLS
 from dpltm.local.channels import Channel, channel, largest
@@ -27,11 +26,13 @@ from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import LABEL_BYTES, ROWS, BitStrings, FixedPoint, Scheme, no_statistics, public_statistics
 from dpltm.local.server import Messages, best_codebook, nearest_mean
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
+from dpltm.networks.evaluation import Inputs, accuracy
 from dpltm.networks.masks import Mask
 from dpltm.options import parse_numbers
 from dpltm.options.data import FeatureOptions
 from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonRequest, SchemeOptions, ServerOptions
 from dpltm.privacy.account import Account, check_private
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, PartOf, check_same
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger
@@ -40,13 +41,10 @@ from dpltm.privacy.release import Paid, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import GenerationConfig, Ticket, by_round, generate, prune_once, train_dense
-from dpltm.randomness.keyed_source import KeyedSource
-from dpltm.randomness.noise import FastSource
+from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records import Dataset, Split
 from dpltm.records.checks import check_delta
 from dpltm.records.notes import bounds_notes, unit_notes
-from dpltm.training.checkpoint import NOT_KEPT, Checkpoints, PartOf, check_same
-from dpltm.training.evaluation import accuracy
 
 # --- Claims beside what holds ---------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from dpltm.errors import InputError
 from dpltm.progress import SILENT, Progress
 from dpltm.records import Layout, count_outside, prepare
 from dpltm.records.notes import run_bounds_notes
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
 
 ROWS = 512
 """Records in the network at once."""

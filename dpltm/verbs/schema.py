@@ -19,7 +19,7 @@ from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, Nois
 from dpltm.privacy.release import Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import Progress
-from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import KeyedSource
 from dpltm.records.checks import check_delta
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.private_columns import LONGEST_NAME, MOST_NAMES, ColumnQuery, Unfinished, find_columns

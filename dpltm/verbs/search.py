@@ -18,30 +18,27 @@ import torch
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services, inputs
-from dpltm.gradients.choose import repeat_choices
+from dpltm.networks.evaluation import accuracy, count_correct
 from dpltm.options import check_choices, check_required, recorded
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import PrivateTuneOptions
 from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.calibration import calibrate_noise, calibrate_search, check_share
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, Kept, reading, standing
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
-from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 from dpltm.privacy.private_search import SCORE_NOISE, gamma_for, tries
 from dpltm.privacy.release import Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
-from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
-from dpltm.randomness.keyed_source import KEY, KeyedSource, source_of
-from dpltm.randomness.noise import RandomSource, uniform
+from dpltm.randomness.noise import KEY, KeyedSource, RandomSource, source_of, uniform
 from dpltm.records import Dataset
 from dpltm.records.notes import test_notes
-from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, Kept, reading, standing
+from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.descent import Descent
-from dpltm.training.evaluation import accuracy, count_correct
 from dpltm.training.release import Sources, Training, prepare
-from dpltm.training.run import Run
 from dpltm.training.start import StartingPoint, starting_point
 from dpltm.verbs.train import config_of, on_record
 from dpltm.verbs.train import settle as settle_training
@@ -103,7 +100,6 @@ class Search:
             position = _Position.first(self.mechanism.gamma, secret)
         else:
             self.services.progress.say("going on with the search; nothing more is spent")
-            repeat_choices(at.state["choices"])
             position = _position_in(self, at)
         paid = replace(self, entry=secret.entry)  # which checkpoints name
         spent = f"epsilon of the whole search {figure(planned_statement(self).certified.epsilon)}"

@@ -11,11 +11,12 @@ import numpy as np
 from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
+from dpltm.networks.evaluation import count_correct
 from dpltm.options import check_choices
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, Entry, Lineage, Part, lineage_of
-from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Adjacency, Selection, Unprotected
 from dpltm.privacy.release import Secret, pay
@@ -28,12 +29,11 @@ from dpltm.privacy.selection import (
 )
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import Ticket
-from dpltm.pruning.ticket_set import Candidate, TicketSet, Winner
-from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset
 from dpltm.records.checks import check_delta
 from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, unit_notes
-from dpltm.training.evaluation import count_correct
+from dpltm.training.artifacts import Candidate, TicketSet, Winner
 
 
 @dataclass(frozen=True, kw_only=True)

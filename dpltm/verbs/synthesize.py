@@ -14,6 +14,7 @@ from dpltm.features.inputs import Services, tensors
 from dpltm.features.normalisation import NORM
 from dpltm.features.setup import check_quantities
 from dpltm.networks import ModelSpec, build, model_spec
+from dpltm.networks.evaluation import accuracy
 from dpltm.options import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy.account import Account, Planned, check_private
@@ -25,13 +26,12 @@ from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, NoisySgd
 from dpltm.privacy.release import Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import GenerationConfig, train_dense
-from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays, unit_range, unscale
 from dpltm.records.checks import check_delta
 from dpltm.records.notes import feature_notes, public_input_notes, unit_notes
 from dpltm.records.settle import MAX_NAME
 from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments, synthetic_records
-from dpltm.training.evaluation import accuracy
 
 MAX_VALUES = 2**28
 """Values of all synthetic records together: a gigabyte of them."""

@@ -13,21 +13,22 @@ from typing import Any, cast
 
 import torch
 
-from dpltm.audit.canaries import check_canaries
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.features.inputs import Services
 from dpltm.features.normalisation import SENSITIVITY
 from dpltm.features.setup import as_declared, check_kind, check_quantities, declarations
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
-from dpltm.gradients.fused import compiler_at_hand
+from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import for_inputs
+from dpltm.networks.evaluation import DIVERGED, has_diverged
 from dpltm.networks.masks import Mask
 from dpltm.options import check_choices, recorded
 from dpltm.options.train import PER_UNIT, TrainOptions
 from dpltm.privacy.account import Account, Planned, check_private
 from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.best_of import best_of_notes
-from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
+from dpltm.privacy.calibration import POINTS, calibrate_noise, calibrate_steps, check_share
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, Kept
 from dpltm.privacy.checks import MAX_STEPS, check_epsilon, check_noise, default_batch, steps_of
 from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of, to_json
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
@@ -40,7 +41,6 @@ from dpltm.privacy.mechanisms import (
     Selection,
     Unprotected,
 )
-from dpltm.privacy.odometer import POINTS
 from dpltm.privacy.release import pay
 from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
 from dpltm.pruning.unstructured import columns_read
@@ -50,14 +50,12 @@ from dpltm.records.checks import check_delta
 from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, rating_notes, test_notes, unit_notes
 from dpltm.registry import changed, listed
 from dpltm.training import least_squares as head
-from dpltm.training.checkpoint import NOT_KEPT, Checkpoints, Kept
-from dpltm.training.descent import TrainingConfig
-from dpltm.training.evaluation import DIVERGED, has_diverged
+from dpltm.training.artifacts import Run
+from dpltm.training.canaries import check_canaries
+from dpltm.training.config import TrainingConfig, microbatch_note, nominal_sensitivity, nominal_source, sensitivity
 from dpltm.training.optimizers import DECAY
 from dpltm.training.ranks import Ranks
 from dpltm.training.release import Training, settled_together
-from dpltm.training.run import Run
-from dpltm.training.sensitivity import microbatch_note, nominal_sensitivity, nominal_source, sensitivity
 from dpltm.training.start import StartingPoint, weights_id
 
 LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
@@ -106,7 +104,7 @@ def train_start(
 
     Guarantees:
         The entry is on record before any noisy value that it pays for is drawn. Whatever ends the training after that, the
-        entry stays. A step is noised once, whoever computes it how often (``dpltm.training.checkpoint``).
+        entry stays. A step is noised once, whoever computes it how often (``dpltm.privacy.checkpoint``).
     """
     services = services or Services()
     settled = settled_together(ranks, lambda: settle(start, dataset, options, ledger, services))
@@ -176,7 +174,7 @@ def settle(
         bits="fast" if options.noise == "fast" else "secure",
     )
     _check_augmented(options, start, dataset)
-    asked = ("optimizer", "physical_batch", "compile", "precision", "schedule", "average", "kernels", "microbatch")
+    asked = ("optimizer", "physical_batch", "compile", "precision", "schedule", "average", "microbatch")
     lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
     config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **{name: getattr(options, name) for name in asked})
     notes = [

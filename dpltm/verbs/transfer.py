@@ -21,11 +21,11 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import Tickets
-from dpltm.pruning.ticket_set import Parent, ProvenanceKind, TicketSet
 from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget
 from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
 from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes
+from dpltm.training.artifacts import Parent, ProvenanceKind, TicketSet
 
 
 @dataclass(frozen=True)

@@ -23,25 +23,26 @@ from dpltm.features.inputs import Services, tensors
 from dpltm.features.setup import declarations
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, model_spec
+from dpltm.networks.evaluation import accuracy
 from dpltm.options import check_choices, check_required, parse_numbers
 from dpltm.options.data import FeatureOptions
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
 from dpltm.privacy.account import Account, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, check_same
 from dpltm.privacy.checks import MAX_STEPS, check_count, check_delta_alone, check_epsilon, default_batch, steps_of
 from dpltm.privacy.entry import Entry, Lineage, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.statement import PrivacyReport, statement
-from dpltm.pruning.ticket_set import TicketSet
-from dpltm.randomness import keyed_source
+from dpltm.randomness import noise
 from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records
 from dpltm.records import Dataset
+from dpltm.records.batches import Records
 from dpltm.records.notes import bounds_notes, feature_notes
-from dpltm.training.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, check_same
-from dpltm.training.descent import TrainingConfig, train
-from dpltm.training.evaluation import accuracy
+from dpltm.training.artifacts import TicketSet
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import train
 from dpltm.training.start import fresh, from_round
 
 MAX_TRIALS = 10_000
@@ -356,9 +357,7 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     if held is not None:
         check_same(held.state["of"], facts)
     plan = replace(plan, lineage=plan.ledger.declare_once(*plan.beside) | plan.lineage)
-    key = (
-        keyed_source.fresh_key() if held is None else bytes.fromhex(held.state["key"])
-    )  # of the training that comes next
+    key = noise.fresh_key() if held is None else bytes.fromhex(held.state["key"])  # of the training that comes next
     scores: list[float] = [] if held is None else list(held.state["scores"])
     repeats, total = options.repeats, len(plan.trainings) * options.repeats
     with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:

@@ -24,8 +24,8 @@ from dpltm.privacy.mechanisms import (
     RandomizedResponse,
     Selection,
     Unprotected,
+    over_two_steps,
 )
-from dpltm.privacy.two_steps import over_two_steps
 from exact import gaussian_delta
 
 DELTA = 1e-5

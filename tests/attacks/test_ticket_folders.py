@@ -29,10 +29,10 @@ from dpltm.features.feature_map import FeatureMap, FrozenNetwork
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
-from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.tickets.export import Folder, pull
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, save_winner
+from dpltm.training.artifacts import TicketSet, Winner
 from hostile_values import MAPS, wrong_values
 from set_entries import DRAWN, MOMENTS, TRAINED
 from sets import store_set

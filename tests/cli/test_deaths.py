@@ -23,9 +23,9 @@ from child_processes import PATIENCE
 from commands import LEDGER, PRIVATE, words
 from deaths import dies_at
 from dpltm.cli.main import run
-from dpltm.pruning.ticket_set import Winner
 from dpltm.tickets.files import new_file, new_folder, replaced, staged_file
 from dpltm.tickets.store import problems
+from dpltm.training.artifacts import Winner
 from programs import program
 from recipes import RUN
 

@@ -15,7 +15,7 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from commands import LEDGER, PRIVATE, PUBLIC, TINY, certified
 from dpltm import tickets as artifacts
 from dpltm.privacy.account import Account
-from dpltm.privacy.figures import percent
+from dpltm.privacy.describe import percent
 from dpltm.records import load
 from dpltm.tickets.ticket_set import load_ticket_set
 

@@ -12,7 +12,7 @@ from dpltm.cli.console import Console
 from dpltm.errors import BudgetError
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.accountants import ACCOUNTANTS, Accountant
-from dpltm.privacy.figures import figure
+from dpltm.privacy.describe import figure
 from dpltm.tickets.workbench.train import train
 
 RATE = "--sampling-rate 256/60000"

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from commands import LEDGER, PRIVATE, certified
-from dpltm.gradients import choose
 from dpltm.privacy.private_search import gamma_for, tries
-from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import KeyedSource
 from dpltm.training.descent import NoisyGradients
 from dpltm.verbs.search import secret_draws
 from interruptions import Killed, die, ending, often
@@ -28,8 +27,7 @@ SEVEN = f"{SEARCH} --tries 4 --out r --json"
 
 @pytest.fixture
 def keys(monkeypatch):
-    """Has the next search make four tries, by keys that do not change; kernels tie, so that bits can be compared."""
-    monkeypatch.setattr(choose.time, "perf_counter", itertools.count().__next__)
+    """Has the next search make four tries, by keys that do not change."""
     gamma = gamma_for(4.0)
     key = next(
         key

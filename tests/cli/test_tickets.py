@@ -17,9 +17,9 @@ from commands import PRIVATE, PUBLIC, certified
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Entry, Lineage
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection, Unprotected
-from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set, save_ticket_set
+from dpltm.training.artifacts import TicketSet
 from set_entries import LINEAGES, MOMENTS
 
 TRAIN = f"{PRIVATE} --steps 2 --noise-multiplier 100 --json"  # next to nothing beside a draw

@@ -11,7 +11,7 @@ import torch
 from safetensors.numpy import load_file
 
 from commands import PRIVATE
-from dpltm.gradients.fused import compiler_at_hand
+from dpltm.gradients.linear_layer import compiler_at_hand
 
 IMAGES = "--dataset images.npz --bounds 0,255 --classes 3"
 

@@ -15,7 +15,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.entry import lineage_from_json
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Silent
-from dpltm.pruning.ticket_set import Winner
+from dpltm.training.artifacts import Winner
 from refusals import refused
 from stage_cases import CLASSES, a_draw, kinds, private_set, records, ticket_set
 

@@ -16,10 +16,11 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.compaction import compact
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records
-from dpltm.training.descent import TrainingConfig, cross_entropy, train
-from dpltm.training.private_loop import PrivateLoop
-from gradient_cases import filters, filters_for, naive_gradients, norm, prepared, random_mask
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import cross_entropy, train
+from dpltm.verbs.private_loop import PrivateLoop
+from gradient_cases import always, filters, filters_for, naive_gradients, norm, prepared, random_mask
 from gradient_networks import EVERY_FILTER, KINDS, attacks, network
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -70,7 +71,10 @@ def test_the_sum_of_a_batch_is_that_of_the_processor(
     shape = (400, features)
     x = (torch.randint(1, spec.tables[0], shape) if spec.tables else torch.rand(shape)).to(dtype)
     y = torch.arange(400) % classes
-    here = RecordGradients(model, mask, cross_entropy, kernels="float64")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear_layer, "kernel_for", always("float64"))
+        here = RecordGradients(model, mask, cross_entropy)
+        here.check(x, y)
     some = torch.cat(list(naive_gradients(model, mask, cross_entropy, x[:9], y[:9]).values()), 1).norm(dim=1)
     chosen = filters_for(float(some.median()))
     expected = [here.filtered_sum(x, y, filter).values for filter in chosen]

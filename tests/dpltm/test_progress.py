@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpltm
-from dpltm.privacy.figures import figure
+from dpltm.privacy.describe import figure
 from dpltm.pruning.generation import by_round
 from probed import probed_once
 

@@ -23,7 +23,7 @@ from dpltm.randomness.noise import FastSource
 from dpltm.tickets.files import read_section
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.tickets.workbench.train import check_request
-from dpltm.training.private_loop import PrivateLoop
+from dpltm.verbs.private_loop import PrivateLoop
 from programs import program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -19,7 +19,7 @@ from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training.descent import cross_entropy
-from dpltm.training.private_loop import PrivateLoop
+from dpltm.verbs.private_loop import PrivateLoop
 from neighbours import CLASSES, FLAT, ITEMS, LABELLED, LOUD, RECORDS, TWIN, USERS, WILD, WORDS, Adjacency, Kind
 
 TABLE: Command = ("--dataset", "d.npz", "--records", str(RECORDS), "--classes", str(CLASSES))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dpltm.privacy import release
-from dpltm.randomness import keyed_source
+from dpltm.randomness import noise
 from dpltm.tickets import checkpoint_files
 
 
@@ -70,4 +70,4 @@ def seeded_keys(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     counter = itertools.count(number * 1000)
     drawn = SimpleNamespace(token_bytes=lambda count: next(counter).to_bytes(count, "little"))
     monkeypatch.setattr(release, "secrets", drawn)
-    monkeypatch.setattr(keyed_source, "fresh_key", lambda: next(counter).to_bytes(32, "little"))
+    monkeypatch.setattr(noise, "fresh_key", lambda: next(counter).to_bytes(32, "little"))

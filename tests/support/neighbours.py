@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from dpltm.gradients.chunks import LIMIT
+from dpltm.randomness.sampling import LIMIT
 
 Kind = Literal["table", "chunk", "csv", "images", "tokens", "ratings", "users", "people", "people csv"]
 Adjacency = Literal["add-remove", "replace-one"]

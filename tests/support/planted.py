@@ -26,14 +26,14 @@ from dpltm.privacy import selection
 from dpltm.privacy.entry import UNKNOWN_RECORDS, Entry
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.randomness import sampling
+from dpltm.randomness import second_moments
 from dpltm.randomness.noise import FastSource
-from dpltm.records import synthetic, units
+from dpltm.records import batches, synthetic, units
 from dpltm.tickets.ledger_file import FileStore
 from dpltm.tickets.workbench import tune
+from dpltm.training import config
 from dpltm.training import descent as training
 from dpltm.training import release as training_release
-from dpltm.training import second_moments, sensitivity
 from dpltm.verbs import search
 from dpltm.verbs import train as train_verb
 from neighbours import LABELLED, LOUD
@@ -104,7 +104,7 @@ def _entries(change: Callable[[Entry], Entry | None]) -> Callable[[], AbstractCo
 @contextlib.contextmanager
 def _untried(bug: AbstractContextManager[Any]) -> Iterator[None]:
     """A bug of a filter, where nobody tries filters out: the trial would refuse it before anything is spent."""
-    with bug, mock.patch.object(training, "check_filter_bound"):
+    with bug, mock.patch.object(config, "check_filter_bound"):
         yield
 
 
@@ -284,7 +284,7 @@ BUGS = (
     Bug(
         "features scaled by the records at hand",
         "sensitivity",
-        _other(sampling.Records, "take", _scaled_by_the_records),
+        _other(batches.Records, "take", _scaled_by_the_records),
     ),
     Bug(
         "true number of records in the answer",
@@ -383,7 +383,7 @@ BUGS = (
     Bug(
         "group of records counted as one",
         "sensitivity",
-        lambda: mock.patch.object(sensitivity, "FACTOR", 1.0),
+        lambda: mock.patch.object(config, "FACTOR", 1.0),
         Case("microbatch", ((*LONGER, *cases.SMALL, *cases.NOISE, "--microbatch", "4", "--lr", "3"),), odd=LABELLED),
     ),
 )

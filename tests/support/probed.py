@@ -12,7 +12,7 @@ import pytest
 
 from dpltm.gradients.probe import Probe
 
-OURS = ("torch.nn.modules", "dpltm.networks", "dpltm.training.losses")
+OURS = ("torch.nn.modules", "dpltm.networks", "dpltm.training.descent")
 
 passed: set[tuple[object, ...]] = set()
 inner = Probe.check_apart

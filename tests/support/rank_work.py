@@ -18,24 +18,23 @@ import dpltm
 from dpltm.cli import main
 from dpltm.errors import InputError
 from dpltm.filters import make_filter
-from dpltm.gradients import choose
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy import release
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.randomness import keyed_source
+from dpltm.randomness import noise
 from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records
+from dpltm.records.batches import Records
 from dpltm.tickets import checkpoint_files
 from dpltm.tickets.workbench import ranks as _  # noqa: F401 - imported before the fork
 from dpltm.training import launcher
-from dpltm.training.descent import Descent, NoisyGradients, TrainingConfig
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
 from dpltm.training.launcher import launched
-from dpltm.training.losses import cross_entropy
-from dpltm.training.private_loop import PrivateLoop
 from dpltm.training.ranks import Ranks
+from dpltm.verbs.private_loop import PrivateLoop
 
 DATA = ("--dataset", "digits", "--subset", "0.5:1.0", "--model", "mlp:8", "--batch-size", "300", "--delta", "1e-4")
 TRAIN = ("train", "--dense", *DATA, "--epsilon", "2", "--steps", "8", "--optimizer", "momentum", "--average", "poly")
@@ -57,11 +56,6 @@ def joined() -> Ranks:
     return Ranks.join(place, "cpu")
 
 
-def tied() -> None:
-    """Kernels that are chosen by timing tie: two processes on a busy machine would choose differently."""
-    choose.time = types.SimpleNamespace(perf_counter=itertools.count().__next__)  # type: ignore[assignment]
-
-
 def digest(model: nn.Module) -> str:
     """Of all weights."""
     return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in model.parameters())).hexdigest()
@@ -75,7 +69,6 @@ def some_records(count: int = 500, features: int = 784) -> tuple[torch.Tensor, t
 
 def trained(network: str, filter: str, ranks: Ranks | None, **more: Any) -> nn.Module:
     """A network after some private steps, coins and noise of rank 0 injected, and wrong ones on the others."""
-    tied()
     x, y = some_records()
     model, own = build(ModelSpec(network, 784, 10), 0), 0 if ranks is None else 7 * ranks.rank
     settings = {"expected_batch": 250.0, **more}
@@ -124,18 +117,6 @@ def refuse(which: Sequence[int]) -> None:
     ranks.together(work)
 
 
-def take_turns() -> dict[str, str]:
-    """Rank 0 finds a kernel; the others take it over, whatever they would have found."""
-    ranks = joined()
-
-    def work() -> None:
-        choose.fastest("test", lambda: {name: lambda: None for name in (f"of {ranks.rank}", "slow")})
-
-    tied()
-    ranks.in_turn(work)
-    return choose.choices_made()
-
-
 def agree(facts: Sequence[dict[str, str]], private: Sequence[dict[str, str]]) -> None:
     """Ranks compare facts."""
     ranks = joined()
@@ -172,11 +153,10 @@ def command(arguments: Sequence[str], own: Sequence[Sequence[str]] = (), key: in
         key: the seed.
         at: rank, step and signal: what the rank sends itself in that step.
     """
-    tied()
     place = launched()
     assert place is not None
     counter = itertools.count(key * 1000 + 100 * place.rank)
-    keyed_source.fresh_key = lambda: next(counter).to_bytes(32, "little")
+    noise.fresh_key = lambda: next(counter).to_bytes(32, "little")
     release.secrets = types.SimpleNamespace(token_bytes=lambda count: next(counter).to_bytes(count, "little"))  # type: ignore[attr-defined]
     checkpoint_files.EVERY, checkpoint_files.SHARE = 0.0, 1e9
     launcher.PATIENCE = 0.0
@@ -222,7 +202,6 @@ def loop(own: Sequence[dict[str, Any]] = (), spent: float | None = None, steps: 
         spent: epsilon that the ledger of rank 0 holds already.
         steps: that are taken.
     """
-    tied()
     place = launched()
     assert place is not None
     if place.size > 1:

@@ -37,19 +37,18 @@ import dpltm.records
 import dpltm.tickets
 from dpltm.features import normalisation
 from dpltm.local import channels, codebook, scheme
+from dpltm.networks import evaluation
 from dpltm.privacy import selection
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
-from dpltm.randomness import noise
+from dpltm.randomness import noise, second_moments
 from dpltm.randomness.gaussian_mechanism import SEED, grid_step
-from dpltm.randomness.keyed_source import KeyedSource
-from dpltm.randomness.noise import FastSource, SecureSource
-from dpltm.randomness.sampling import Records
+from dpltm.randomness.noise import FastSource, KeyedSource, SecureSource
 from dpltm.records import Dataset, private_columns, synthetic
+from dpltm.records.batches import Records
 from dpltm.tickets.ledger_file import FileStore
 from dpltm.training import descent as training
-from dpltm.training import evaluation, second_moments
 from dpltm.training.descent import NoisyGradients
 from dpltm.verbs import search
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.pruning.generation import Tickets
-from dpltm.pruning.ticket_set import TicketSet
 from dpltm.tickets.ticket_set import save_ticket_set
+from dpltm.training.artifacts import TicketSet
 from set_entries import LINEAGES
 
 

@@ -15,8 +15,8 @@ from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Selection, Unprotected
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
-from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, from_arrays, prepare
+from dpltm.training.artifacts import TicketSet
 from dpltm.training.release import Training
 from dpltm.training.start import StartingPoint, from_round
 from dpltm.verbs.train import plan, settle

@@ -16,8 +16,8 @@ import torch
 
 from dpltm.networks import ModelSpec
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
-from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import load, scale
+from dpltm.training.artifacts import TicketSet
 from sets import store_set
 
 SPEC = ModelSpec("mlp:8", 64, 10)

@@ -16,12 +16,12 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import Ticket, Tickets
-from dpltm.pruning.ticket_set import Parent
 from dpltm.tickets.compact import compact_run, compact_set, plain_pytorch
 from dpltm.tickets.files import new_folder, write_json, write_lineage
 from dpltm.tickets.run import load_run, weights_of, write_run
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
+from dpltm.training.artifacts import Parent
 from refusals import told
 from set_entries import DRAWN, LINEAGES
 from sets import store_set

@@ -16,10 +16,9 @@ from torch.nn.utils import prune
 from dpltm.errors import InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
+from dpltm.privacy.describe import percent
 from dpltm.privacy.entry import Lineage, to_json
-from dpltm.privacy.figures import percent
 from dpltm.pruning.generation import GenerationConfig, weights_of, without_data
-from dpltm.pruning.ticket_set import Winner
 from dpltm.tickets.export import (
     Origin,
     export_onnx,
@@ -32,6 +31,7 @@ from dpltm.tickets.export import (
 from dpltm.tickets.feature_files import Front
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, private_path, save_winner
+from dpltm.training.artifacts import Winner
 from refusals import told
 from set_entries import DRAWN, LINEAGES, MOMENTS, entered
 

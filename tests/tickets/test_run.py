@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from dpltm.audit.canaries import Observations
 from dpltm.networks import build
 from dpltm.privacy.entry import Lineage
 from dpltm.tickets.files import new_folder, write_lineage
 from dpltm.tickets.run import AUDIT, load_run, read_observations, weights_of, write_observations, write_run
+from dpltm.training.canaries import Observations
 from refusals import told
 
 METRICS = [{"step": 1, "epsilon": 0.5, "accuracy": None}, {"step": 2, "epsilon": "inf", "accuracy": 0.25}]

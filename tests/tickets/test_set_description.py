@@ -17,8 +17,8 @@ from dpltm.errors import ArtifactError
 from dpltm.networks import ModelSpec
 from dpltm.privacy.entry import Lineage, to_json
 from dpltm.pruning.generation import GenerationConfig, without_data
-from dpltm.pruning.ticket_set import PROVENANCES, Parent
 from dpltm.tickets.ticket_set import card_is_as_written, check_text, load_ticket_set
+from dpltm.training.artifacts import PROVENANCES, Parent
 from refusals import told
 from set_entries import DRAWN, LINEAGES, MADE, MOMENTS, SAID, TRAINED
 from sets import store_set

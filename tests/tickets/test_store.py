@@ -15,11 +15,11 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
-from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets import store, ticket_set
 from dpltm.tickets.store import bundled_names, find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import is_bundled, save_winner
+from dpltm.training.artifacts import TicketSet, Winner
 from dpltm.verbs import generate as generating
 from dpltm.verbs import select as selecting
 from refusals import told

@@ -10,8 +10,8 @@ import pytest
 
 from dpltm.errors import ArtifactError
 from dpltm.privacy.entry import Lineage, to_json
-from dpltm.pruning.ticket_set import Winner
 from dpltm.tickets.ticket_set import last_winner, load_ticket_set, load_winner, save_winner
+from dpltm.training.artifacts import Winner
 from refusals import told
 from set_entries import DRAWN, SAID
 

@@ -15,7 +15,7 @@ from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
 from dpltm.privacy.checks import MAX_NOISE, MAX_STEPS, check_delta_alone, check_epsilon, steps_of
-from dpltm.privacy.figures import figure
+from dpltm.privacy.describe import figure
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Selection
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
 from dpltm.privacy.trade_off import Curves, curves, curves_of_account, sentence

@@ -9,7 +9,7 @@ from typing import Any
 from dpltm.options.evaluate import EvaluateRequest
 from dpltm.records.files import TABLES, kind_of
 from dpltm.records.schema import Schema, parse_schema
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
 
 
 def said_in_training(run: Run) -> dict[str, str | None]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dpltm.audit.attacks import local_bound
+from dpltm.audit.bounds import check_confidence
 from dpltm.audit.findings import violated
-from dpltm.audit.local import local_bound
-from dpltm.audit.one_run import check_confidence
 from dpltm.errors import ArtifactError, InputError, as_flags
 from dpltm.options.evaluate import AuditRequest
 from dpltm.privacy.statement import json_figure

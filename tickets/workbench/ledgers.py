@@ -12,9 +12,8 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.checks import check_delta_alone, check_epsilon
-from dpltm.privacy.describe import describe
+from dpltm.privacy.describe import describe, figure
 from dpltm.privacy.entry import Entry, union
-from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Book
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.statement import json_figure, statement

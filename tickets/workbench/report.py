@@ -17,10 +17,9 @@ from dpltm.networks.masks import Mask
 from dpltm.options.report import ReportRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, lineage_from_json, lineage_of
-from dpltm.privacy.figures import figure
 from dpltm.progress import Progress
-from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records.catalogue import catalogue
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, terms_of_run, text
@@ -33,6 +32,7 @@ from dpltm.tickets.run import FoundRun, find_run, is_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA, is_sweep
 from dpltm.tickets.workbench.opening import free_name
+from dpltm.training.artifacts import TicketSet
 from dpltm.verbs.audit import audit
 
 MAX_LAYERS = 16

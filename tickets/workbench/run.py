@@ -21,6 +21,7 @@ from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.account import check_private
+from dpltm.privacy.checkpoint import begun_again_by, check_same
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Book, Ledger
@@ -38,7 +39,6 @@ from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.train import check_request, opened_ledger, train
-from dpltm.training.checkpoint import begun_again_by, check_same
 from dpltm.training.start import fresh
 from dpltm.verbs import generate as generation
 from dpltm.verbs import select as selection

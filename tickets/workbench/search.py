@@ -13,7 +13,6 @@ from dpltm.features.setup import take_over_map
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.release import price
 from dpltm.progress import Progress
-from dpltm.pruning.ticket_set import TicketSet, Winner
 from dpltm.records import Dataset, DatasetCache
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import new_folder
@@ -23,6 +22,7 @@ from dpltm.tickets.store import find_set
 from dpltm.tickets.ticket_set import last_winner
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.training.artifacts import TicketSet, Winner
 from dpltm.training.start import default_network
 from dpltm.verbs import search as verb
 from dpltm.verbs.tune import widest_front

@@ -8,7 +8,6 @@ from typing import Any
 from dpltm.errors import InputError, as_flags
 from dpltm.options.select import SelectRequest
 from dpltm.progress import Progress
-from dpltm.pruning.ticket_set import Winner
 from dpltm.records import DatasetCache
 from dpltm.tickets.files import check_writable
 from dpltm.tickets.ledger_file import ledger_of
@@ -16,6 +15,7 @@ from dpltm.tickets.store import find_set
 from dpltm.tickets.ticket_set import folder_of, is_bundled, last_winner, save_winner, winner_path
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.training.artifacts import Winner
 from dpltm.verbs.select import check_options, check_scored, draw_facts, plan, planned_report, select_public
 from dpltm.verbs.select import select as draw_winner
 

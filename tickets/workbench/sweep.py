@@ -44,8 +44,9 @@ from dpltm.experiments.table import markdown, planned, table, trains_at_once
 from dpltm.options import resolve
 from dpltm.options.run import RunRequest
 from dpltm.options.train import TrainRequest
+from dpltm.privacy.checkpoint import begun_again_by
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import Entry, Part, lineage_from_json, lineage_of, part_from_json, to_json
-from dpltm.privacy.figures import figure
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
@@ -75,7 +76,6 @@ from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.tickets import transfer
 from dpltm.tickets.workbench.train import train
 from dpltm.tickets.workbench.tune import tune
-from dpltm.training.checkpoint import begun_again_by
 
 MAX_JOBS = 1024
 

@@ -23,7 +23,6 @@ from dpltm.options.tickets import (
 from dpltm.privacy.entry import to_json
 from dpltm.progress import Progress
 from dpltm.pruning.generation import Ticket
-from dpltm.pruning.ticket_set import TicketSet
 from dpltm.pruning.unstructured import columns_read
 from dpltm.records import DatasetCache
 from dpltm.records.notes import bounds_notes
@@ -40,6 +39,7 @@ from dpltm.tickets.store import find_set, listing, problems, set_path, split_rou
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
 from dpltm.tickets.workbench.opening import feature_sources
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.training.artifacts import TicketSet
 from dpltm.verbs import transfer as verb
 
 

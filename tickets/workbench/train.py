@@ -14,7 +14,6 @@ from dpltm.options.train import TrainRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.release import price
 from dpltm.progress import SILENT, Progress
-from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
 from dpltm.records.at_unit import check_per_unit
 from dpltm.tickets.charts import new_picture, over_steps, write_charts
@@ -26,9 +25,9 @@ from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.ticket_set import load_winner
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.training.artifacts import Run, TicketSet
 from dpltm.training.least_squares import NO_TICKET, is_least_squares
 from dpltm.training.ranks import Ranks
-from dpltm.training.run import Run
 from dpltm.training.start import StartingPoint, default_network, fresh, from_round
 from dpltm.verbs.train import check_options, facts_of, plan, planned_statement, protected_units, settle, train_start
 

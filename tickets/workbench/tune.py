@@ -13,7 +13,6 @@ from dpltm.features.setup import take_over_map
 from dpltm.options import recorded
 from dpltm.options.tune import TuneRequest
 from dpltm.progress import Progress
-from dpltm.pruning.ticket_set import TicketSet
 from dpltm.records import Dataset, DatasetCache
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable, new_file
@@ -22,6 +21,7 @@ from dpltm.tickets.store import find_set
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.search import search
+from dpltm.training.artifacts import TicketSet
 from dpltm.training.start import default_network
 from dpltm.verbs import tune as verb
 from dpltm.verbs.tune import check_request, widest_front

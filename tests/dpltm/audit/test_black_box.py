@@ -8,9 +8,9 @@ import pytest
 from scipy.stats import binom, norm
 
 from dpltm import PrivateLoop
-from dpltm.audit import f_dp
+from dpltm.audit import bounds
 from dpltm.audit.black_box import LEAST, Trials, examine_membership, mislabelled, repeat
-from dpltm.audit.f_dp import TradeOff
+from dpltm.audit.bounds import TradeOff
 from dpltm.errors import InputError
 from dpltm.privacy import gdp
 from dpltm.privacy.accountant import profile
@@ -73,7 +73,7 @@ def test_a_true_epsilon_is_exceeded_no_oftener_than_it_may(monkeypatch, audits):
 
     Whether a bound by trade-off functions exceeds the true epsilon is whether that is refuted, which is quicker asked.
     """
-    monkeypatch.setattr(f_dp, "epsilon_bound", lambda refuted, _, start: math.inf if refuted(start) else 0.0)
+    monkeypatch.setattr(bounds, "family_bound", lambda refuted, _, start: math.inf if refuted(start) else 0.0)
     epsilon = gdp.epsilon(1e-5, 2.0)
     above = [examine_membership(trials(200, 2.0, seed), epsilon, 1e-5, mechanism=GAUSSIAN) for seed in range(audits)]
     assert sum(found.violates for found in above) <= binom.ppf(0.999, audits, 0.05)

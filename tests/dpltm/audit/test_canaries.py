@@ -12,14 +12,14 @@ from scipy.stats import norm
 from torch import nn
 
 from dpltm import PrivateLoop
-from dpltm.audit.canaries import LEAST, Canaries
+from dpltm.audit.bounds import least_canaries
 from dpltm.audit.findings import PLANNED
-from dpltm.audit.one_run import least_canaries
 from dpltm.errors import InputError
 from dpltm.filters import FILTERS, Clip, make_filter
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import FastSource
 from dpltm.training import descent as training
+from dpltm.training.canaries import LEAST, Canaries
 
 LAYERS = torch.tensor([0] * 70 + [1] * 30)
 

@@ -9,11 +9,9 @@ from scipy.optimize import linprog
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from dpltm.audit import f_dp
-from dpltm.audit.f_dp import TradeOff, refutes
+from dpltm.audit import bounds
+from dpltm.audit.bounds import TradeOff, clopper_pearson, epsilon_bound, refutes
 from dpltm.audit.findings import gaussian_epsilon, guess, planned
-from dpltm.audit.one_run import epsilon_bound
-from dpltm.audit.pairs import clopper_pearson
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.mechanisms import NoisySgd
 from exact import gaussian_delta
@@ -77,7 +75,7 @@ def sgd(noise, rate, steps):
 
 
 def bound(rate, steps, start, canaries, guesses, correct, confidence=0.95):
-    return f_dp.epsilon_bound(
+    return bounds.family_bound(
         lambda noise: refutes(sgd(noise, rate, steps)[1], canaries, guesses, correct, confidence),
         lambda noise: sgd(noise, rate, steps)[0].epsilon(1e-5),
         start,

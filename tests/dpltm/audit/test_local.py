@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 
-from dpltm.audit.local import local_bound
+from dpltm.audit.attacks import local_bound
 from dpltm.local.channels import Response
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint

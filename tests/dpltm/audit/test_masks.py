@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from dpltm.audit.masks import mask_findings, out_of_order, unset_features, with_canaries
+from dpltm.audit.attacks import mask_findings, out_of_order, unset_features, with_canaries
 from dpltm.errors import InputError
 
 WEIGHTS = np.array([[0.1, 0.5, 0.3, 0.6], [0.2, 0.7, 0.8, 0.05]])

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from dpltm.audit.bounds import epsilon_bound, least_canaries, p_value
 from dpltm.audit.findings import guess
-from dpltm.audit.one_run import epsilon_bound, least_canaries, p_value
 from dpltm.errors import InputError
 
 

@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpltm.audit.selection import chances, drawn_bound, worst_neighbour
+from dpltm.audit.attacks import chances, drawn_bound, worst_neighbour
 from dpltm.privacy import selection
 from dpltm.privacy.selection import SelectionPlan
 from dpltm.randomness.noise import FastSource

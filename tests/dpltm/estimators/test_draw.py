@@ -11,7 +11,7 @@ import dpltm
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.pruning.ticket_set import TicketSet
+from dpltm.training.artifacts import TicketSet
 from stage_cases import kinds
 
 

@@ -22,7 +22,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.records import from_arrays
 from dpltm.records.notes import feature_notes
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
 from refusals import refused
 from set_entries import LINEAGES
 

@@ -11,7 +11,7 @@ import torch
 
 from dpltm.filters import FILTERS, Automatic, Clip, Tanh
 from dpltm.filters.trial import check_filter_bound
-from dpltm.training.descent import TrainingConfig
+from dpltm.training.config import TrainingConfig
 from refusals import refused
 
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
-from dpltm.gradients.full_precision import full_precision
+from dpltm.networks.evaluation import count_correct
+from dpltm.networks.full_precision import full_precision
 from dpltm.networks.masks import Mask
 from dpltm.training.descent import cross_entropy
-from dpltm.training.evaluation import count_correct
-from dpltm.training.private_loop import PrivateLoop
+from dpltm.verbs.private_loop import PrivateLoop
 
 CUBLAS = torch.backends.cuda.matmul
 REDUCTIONS = (

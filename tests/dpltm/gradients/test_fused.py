@@ -14,8 +14,9 @@ from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records
-from dpltm.training.descent import NoisyGradients, TrainingConfig, cross_entropy
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import NoisyGradients, cross_entropy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method"),  # torch's own, when it loads its compiler

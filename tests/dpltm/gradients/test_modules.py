@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.gradients import RecordGradients, explicit_layer, linear_layer, rules
-from dpltm.gradients.embedding_layer import EmbeddingLayer
+from dpltm.gradients.explicit_layer import EmbeddingLayer
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.networks.masks import Mask
 from gradient_cases import (

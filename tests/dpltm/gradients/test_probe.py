@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from dpltm.filters import Clip
 from dpltm.gradients import probe
-from dpltm.gradients.module_state import in_float64
-from dpltm.gradients.probe import MadeUp
+from dpltm.gradients.probe import MadeUp, in_float64
 from gradient_cases import MIXED, REMEDY, Applied, checked, cross_entropy, refusal, squared_error
 from refusals import refused
 

@@ -16,7 +16,7 @@ from dpltm.gradients import RecordGradients
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.records.units import ABSENT
-from dpltm.training.losses import cross_entropy, user_cross_entropy
+from dpltm.training.descent import cross_entropy, user_cross_entropy
 from gradient_cases import filters, filters_for, gradients_of, naive_sum, own_layers, prepared
 
 pytestmark = pytest.mark.parametrize("_products", ["dense"], indirect=True)  # embeddings have no other

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dpltm.networks import ModelSpec, build, for_tables, ncf, renamed, resolve
+from dpltm.networks import ModelSpec, build, for_tables, renamed, resolve, tables
+from dpltm.networks.evaluation import root_mean_squared_error
 from dpltm.records.units import ABSENT
-from dpltm.training.evaluation import root_mean_squared_error
-from dpltm.training.losses import cross_entropy, user_cross_entropy
+from dpltm.training.descent import cross_entropy, user_cross_entropy
 from refusals import refused
 
 
@@ -31,7 +31,7 @@ def test_shapes_by_hand():
     assert "ncf" in for_tables((6040, 3952))
     assert [(name, tuple(p.shape)) for name, p in build(spec, 0).named_parameters()] == list(spec.shapes().items())
     assert renamed(spec, spec.shapes()).shapes() == spec.shapes()
-    assert set(ncf.OF_USERS) == {name for name, shape in spec.shapes().items() if shape[0] == 6040}
+    assert set(tables.OF_USERS) == {name for name, shape in spec.shapes().items() if shape[0] == 6040}
 
 
 def test_computes_products_and_what_stands_beside_them():

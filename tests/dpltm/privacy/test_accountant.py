@@ -8,8 +8,7 @@ import pytest
 from scipy.optimize import brentq
 
 from dpltm.errors import InputError
-from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon, profile
-from dpltm.privacy.composition import compose
+from dpltm.privacy.accountant import approximate, central_limit_mu, compose, epsilon, profile
 from dpltm.privacy.mechanisms import (
     GaussianRelease,
     Guarantee,

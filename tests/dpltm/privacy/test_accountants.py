@@ -9,9 +9,8 @@ import pytest
 from dpltm.errors import InputError
 from dpltm.privacy.accountant import approximate, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, Accountant, certified_by, check_certifies
-from dpltm.privacy.calibration import TOLERANCE, calibrate_noise
+from dpltm.privacy.calibration import TOLERANCE, Odometer, calibrate_noise
 from dpltm.privacy.mechanisms import Guarantee, LaplaceRelease, NoisySgd, Unprotected
-from dpltm.privacy.odometer import Odometer
 from refusals import refused
 
 SGD = NoisySgd(0.01, 100, 1.0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.privacy.figures import figure, percent
+from dpltm.privacy.describe import figure, percent
 from programs import ROOT
 
 

@@ -9,7 +9,7 @@ from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPriv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpltm.privacy.gaussian_profile import GaussianProfile
+from dpltm.privacy.privacy_loss import GaussianProfile
 
 THEIRS = {"removed": AdjacencyType.REMOVE, "added": AdjacencyType.ADD, "replaced": AdjacencyType.REPLACE}
 WAYS = list(THEIRS)

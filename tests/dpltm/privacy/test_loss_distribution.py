@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from dpltm.privacy.loss_distribution import TAILS, LossDistribution, _bulk, both_plus, connected
 from dpltm.privacy.pld import Losses
+from dpltm.privacy.privacy_loss import TAILS, LossDistribution, _bulk, both_plus, connected
 
 
 @given(st.floats(1e-4, 3.0), st.integers(-50, 50), st.lists(st.floats(0, 1), min_size=1, max_size=12))

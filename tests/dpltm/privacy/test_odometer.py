@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpltm.errors import InputError
-from dpltm.privacy import odometer as module
+from dpltm.privacy import calibration as module
 from dpltm.privacy.account import Account, Planned, epsilon_with
 from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.calibration import Odometer
 from dpltm.privacy.entry import HASHES, Entry, Part
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, Selection, Unprotected
-from dpltm.privacy.odometer import Odometer
 from exact import gaussian_epsilon
 
 DELTA = 1e-5

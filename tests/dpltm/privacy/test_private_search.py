@@ -17,9 +17,8 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.describe import describe
 from dpltm.privacy.entry import Entry, Part, entry_from_json, to_json
-from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, PrivateSearch, mean_tries
+from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, PrivateSearch, mean_tries, over_two_steps
 from dpltm.privacy.private_search import gamma_for, search_curve, tries
-from dpltm.privacy.two_steps import over_two_steps
 
 DELTA = 1e-5
 TRAINING = NoisySgd(4096 / 60000, 234, noise_multiplier=1.0)

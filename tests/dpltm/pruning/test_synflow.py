@@ -11,8 +11,7 @@ from torch import nn
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.pruning.generation import GenerationConfig, make_schedule, weights_of, without_data
-from dpltm.pruning.synflow import prune_by_synflow, synflow_scores
-from dpltm.pruning.unstructured import keep_topk
+from dpltm.pruning.unstructured import keep_topk, prune_by_synflow, synflow_scores
 
 SPEC = ModelSpec("mlp:4,3", 5, 2)
 EXAMPLE = torch.full((1, 5), 7.0)  # its values must not matter

@@ -16,8 +16,7 @@ from scipy import stats
 
 from dpltm.randomness import gaussian_mechanism as module
 from dpltm.randomness.gaussian_mechanism import SEED, gaussian_mechanism, grid_step
-from dpltm.randomness.keyed_source import KeyedSource
-from dpltm.randomness.noise import FastSource, gaussian
+from dpltm.randomness.noise import FastSource, KeyedSource, gaussian
 from programs import ROOT
 
 KEY = bytes(range(32))
@@ -236,7 +235,7 @@ def test_zeros_have_no_sign() -> None:
 # Nothing goes past it.
 
 
-MODULES = ("dpltm.randomness.noise", "dpltm.randomness.gaussian_mechanism", "dpltm.randomness.gaussian_on_device")
+MODULES = ("dpltm.randomness.noise", "dpltm.randomness.gaussian_mechanism", "dpltm.randomness.gaussian_mechanism")
 
 
 def test_every_other_gaussian_is_public() -> None:

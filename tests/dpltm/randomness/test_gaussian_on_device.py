@@ -8,11 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.randomness import gaussian_mechanism, gaussian_on_device
-from dpltm.randomness.gaussian_mechanism import AT_ONCE, SEED
-from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
-from dpltm.randomness.keyed_source import KeyedSource
-from dpltm.randomness.noise import FastSource, RandomSource
+from dpltm.randomness import gaussian_mechanism
+from dpltm.randomness.gaussian_mechanism import AT_ONCE, SEED, gaussian_mechanism_on_device
+from dpltm.randomness.noise import FastSource, KeyedSource, RandomSource
 
 KEY = bytes(range(32))
 WORDS = st.lists(
@@ -45,7 +43,7 @@ def agree(
 @devices
 @pytest.mark.parametrize("count", [0, 1, 2, 5, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 5 * AT_ONCE + 7])
 def test_the_same_bits(device: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gaussian_on_device, "TOGETHER", 2)
+    monkeypatch.setattr(gaussian_mechanism, "TOGETHER", 2)
     values = np.random.default_rng(count).normal(size=count) * 3
     for std in (1e-3, 1.0, 12345.6):
         agree(values * std, std, device, KeyedSource, KEY)
@@ -55,11 +53,11 @@ def test_the_same_bits(device: str, count: int, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("count", [3, AT_ONCE + 1])
 def test_of_what_is_decided_exactly_as_well(device: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a doubt a hundred thousand times as wide, in every block and in both halves of pairs."""
-    for module in (gaussian_mechanism, gaussian_on_device):
+    for module in (gaussian_mechanism,):
         monkeypatch.setattr(module, "OPEN", 2.0**-5 if count < 9 else 2.0**-13)
         monkeypatch.setattr(module, "AT_ONCE", 2**13 if count > 9 else 2)
     asked, exactly = [], gaussian_mechanism.exactly
-    monkeypatch.setattr(gaussian_on_device, "exactly", lambda *given: (asked.append(given[-1]), exactly(*given))[1])
+    monkeypatch.setattr(gaussian_mechanism, "exactly", lambda *given: (asked.append(given[-1]), exactly(*given))[1])
     for seed in range(30 if count < 9 else 1):
         agree(np.random.default_rng(seed).normal(size=count), 0.7, device, FastSource, seed)
     assert set(asked) == {False, True}

@@ -12,9 +12,8 @@ import sys
 import pytest
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.randomness import keyed_source
-from dpltm.randomness.keyed_source import AES, SHAKE, KeyedSource, source_of
-from dpltm.randomness.noise import FastSource, SecureSource
+from dpltm.randomness import noise
+from dpltm.randomness.noise import AES, SHAKE, FastSource, KeyedSource, SecureSource, source_of
 
 KEY = bytes(range(32))
 
@@ -25,7 +24,7 @@ def test_aes_is_that_of_the_standard():
     counter = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
     plain = bytes.fromhex("6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51")
     cipher = bytes.fromhex("601ec313775789a5b7a7f504bbf3d228f443e3ca4d62b59aca84e990cacaf5c5")
-    aes = keyed_source._aes()
+    aes = noise._aes()
     assert aes is not None, "OpenSSL's functions are out of reach: noise would be slow"
     stream = aes(key, 32, counter)
     assert bytes(a ^ b for a, b in zip(stream, plain, strict=True)) == cipher
@@ -35,12 +34,12 @@ def test_aes_is_that_of_the_standard():
 def test_long_streams_are_the_same_in_parts(monkeypatch, most, count):
     """OpenSSL takes so many bytes at once; parts of a block go on within it."""
     whole = bytes(KeyedSource(KEY, AES).random_bytes(count))
-    monkeypatch.setattr(keyed_source, "_AT_ONCE", most)
+    monkeypatch.setattr(noise, "_AT_ONCE", most)
     assert bytes(KeyedSource(KEY, AES).random_bytes(count)) == whole
 
 
 def test_without_aes_it_is_shake(monkeypatch):
-    monkeypatch.setattr(keyed_source, "_aes", lambda: None)
+    monkeypatch.setattr(noise, "_aes", lambda: None)
     source, key = KeyedSource(KEY), KEY
     for count in (5, 1000):
         expected = hashlib.shake_256(key).digest(32 + count)
@@ -96,7 +95,7 @@ def test_a_source_is_never_copied(source, copied):
 
 
 DRAW = """
-from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import KeyedSource
 from dpltm.randomness.noise import FastSource, SecureSource
 for kind in (KeyedSource, FastSource, SecureSource):
     print(bytes(kind().random_bytes(16_000)).hex())

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpltm.gradients.chunks import LIMIT
 from dpltm.randomness.noise import FastSource, SecureSource
-from dpltm.randomness.sampling import Records, in_chunks, poisson_sample
+from dpltm.randomness.sampling import LIMIT, in_chunks, poisson_sample
+from dpltm.records.batches import Records
 from refusals import refused
 
 rates = st.floats(0, 1, exclude_min=True, exclude_max=True)

@@ -11,7 +11,7 @@ from dpltm.gradients import RecordGradients
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.records import copies_of
-from dpltm.training.losses import cross_entropy, mean_cross_entropy
+from dpltm.training.descent import cross_entropy, mean_cross_entropy
 from refusals import refused
 
 

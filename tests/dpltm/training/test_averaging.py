@@ -12,12 +12,13 @@ from torch.nn import functional
 
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
-from dpltm.gradients.chunks import ROUNDING
 from dpltm.networks import ModelSpec, build
 from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records
-from dpltm.training.averaging import AVERAGES
-from dpltm.training.descent import SCHEDULES, TrainingConfig, train
+from dpltm.randomness.sampling import ROUNDING
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import SCHEDULES, train
+from dpltm.training.optimizers import AVERAGES
 from gradient_cases import flat, some_mask, toy_data
 from refusals import refused
 

@@ -10,11 +10,11 @@ import torch
 from dpltm.errors import InputError
 from dpltm.filters import Clip
 from dpltm.networks import ModelSpec, build
-from dpltm.randomness.keyed_source import KeyedSource, source_of
-from dpltm.randomness.sampling import Records
-from dpltm.training.checkpoint import check_same
-from dpltm.training.descent import OPTIMIZERS, Descent, NoisyGradients, TrainingConfig
-from dpltm.training.losses import cross_entropy
+from dpltm.privacy.checkpoint import check_same
+from dpltm.randomness.noise import KeyedSource, source_of
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import OPTIMIZERS, Descent, NoisyGradients, cross_entropy
 from gradient_cases import some_mask, toy_data
 from refusals import refused
 

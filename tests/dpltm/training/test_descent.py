@@ -17,14 +17,14 @@ from torch.nn import functional
 
 from dpltm.filters import Clip, Filter, PerLayerClip, Tanh
 from dpltm.gradients import RecordGradients
-from dpltm.gradients.chunks import ROUNDING
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.randomness.gaussian_mechanism import grid_step
 from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records, poisson_sample
-from dpltm.training.descent import OPTIMIZERS, NoisyGradients, TrainingConfig, cross_entropy, noisy_mean, train
-from dpltm.training.sensitivity import sensitivity
+from dpltm.randomness.sampling import ROUNDING, poisson_sample
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig, sensitivity
+from dpltm.training.descent import OPTIMIZERS, NoisyGradients, cross_entropy, noisy_mean, train
 from gradient_cases import flat, some_mask, toy_data
 from refusals import refused
 

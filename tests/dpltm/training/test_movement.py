@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.networks.masks import Mask
-from dpltm.training.movement import FIRST_STEPS
-from dpltm.training.private_loop import PrivateLoop
+from dpltm.verbs.private_loop import FIRST_STEPS, PrivateLoop
 
 STUCK = (
     "model: after 10 steps no weight has moved, so nothing is trained though it is paid for; give the optimizer the"

@@ -31,10 +31,11 @@ from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unpro
 from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.randomness.gaussian_mechanism import SEED
 from dpltm.randomness.noise import FastSource, SecureSource
-from dpltm.randomness.sampling import Records
 from dpltm.records import from_arrays
-from dpltm.training.descent import TrainingConfig, cross_entropy, train
-from dpltm.training.private_loop import START_NOTE, PrivateLoop
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import cross_entropy, train
+from dpltm.verbs.private_loop import START_NOTE, PrivateLoop
 from gradient_cases import flat, some_mask, toy_data
 from refusals import refused
 

@@ -65,10 +65,6 @@ def test_what_one_rank_refuses_all_refuse(ranked: Ranked):
     assert errors == [["InputError", "rank 1: `lr`: refused by 1"], of_one, of_two]
 
 
-def test_kernels_are_those_of_rank_0(ranked: Ranked):
-    assert [rank.value for rank in ranked.run(2, "rank_work:take_turns")] == [{"'test'": "of 0"}] * 2
-
-
 @pytest.mark.parametrize(
     ("facts", "private", "said"),
     [

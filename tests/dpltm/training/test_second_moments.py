@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as npst
 from torch import Tensor, nn
 
 from dpltm.randomness.noise import FastSource
-from dpltm.training.optimizers import Sgd
-from dpltm.training.second_moments import CURVATURE, SENSITIVITY, NewtonSteps, edge, release_second_moments, whole_rows
+from dpltm.randomness.second_moments import SENSITIVITY, edge, release_second_moments, whole_rows
+from dpltm.training.optimizers import CURVATURE, OPTIMIZERS, NewtonSteps
 
 FEATURES = 3
 ANY = npst.arrays(np.float32, (4, FEATURES), elements=st.floats(width=32, allow_nan=True, allow_infinity=True))
@@ -102,5 +102,5 @@ def test_without_moments_above_their_noise_a_step_is_one_of_sgd(second: Tensor |
     gradient = torch.randn(2, 4, generator=torch.Generator().manual_seed(5))
     newton, sgd = layer(gradient), layer(gradient)
     NewtonSteps(list(newton.parameters()), second, 3.0).step(0.5)
-    Sgd(list(sgd.parameters())).step(0.5)
+    OPTIMIZERS["sgd"](list(sgd.parameters())).step(0.5)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(newton.parameters(), sgd.parameters(), strict=True))

@@ -20,7 +20,7 @@ from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.records import Dataset, from_arrays
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
 from dpltm.training.start import fresh
 from dpltm.verbs.evaluate import UNKNOWN, evaluate
 from dpltm.verbs.train import train_start

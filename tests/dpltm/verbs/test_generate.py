@@ -20,9 +20,9 @@ from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
 from dpltm.pruning import DATA_FREE, DP_CRITERIA
-from dpltm.pruning.ticket_set import TicketSet
-from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
+from dpltm.training.artifacts import TicketSet
 from dpltm.training.start import from_round
 from dpltm.verbs import generate as verb
 from dpltm.verbs.generate import generate, plan, planned_report

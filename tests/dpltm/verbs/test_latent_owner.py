@@ -18,12 +18,11 @@ from dpltm.networks.masks import Mask
 from dpltm.options.latent import EncodeOptions, SchemeOptions
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import Guarantee, NoisySgd
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
 from dpltm.privacy.release import Paid, price
-from dpltm.privacy.two_steps import over_two_steps
-from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
 from dpltm.verbs import latent
 from dpltm.verbs.latent import check_scheme_options, encode, encoding, encoding_report, make_scheme
 from refusals import refused

@@ -14,7 +14,7 @@ from dpltm.errors import InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run
 from dpltm.verbs.predict import predict
 from refusals import refused
 

@@ -21,10 +21,10 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, PrivateSearch
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
-from dpltm.randomness.keyed_source import KeyedSource
-from dpltm.randomness.sampling import Records
+from dpltm.randomness.noise import KeyedSource
+from dpltm.records.batches import Records
+from dpltm.training.artifacts import Run
 from dpltm.training.descent import train
-from dpltm.training.run import Run
 from dpltm.training.start import from_round
 from dpltm.verbs import search as verb
 from dpltm.verbs.train import train_start

@@ -21,8 +21,8 @@ from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, Selection, Unprotected
 from dpltm.privacy.selection import SelectionPlan
-from dpltm.pruning.ticket_set import Draws, TicketSet, Winner
 from dpltm.records import Dataset, from_arrays
+from dpltm.training.artifacts import Draws, TicketSet, Winner
 from dpltm.verbs import generate as generating
 from dpltm.verbs import select as verb
 from dpltm.verbs.select import plan, planned_report, select, select_public

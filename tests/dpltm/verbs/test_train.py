@@ -18,19 +18,18 @@ from dpltm.errors import ArtifactError, BudgetError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import Services, tensors
 from dpltm.networks import ModelSpec
+from dpltm.networks.evaluation import accuracy
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.entry import NO_LINEAGE, Entry, to_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
-from dpltm.pruning.ticket_set import Winner
 from dpltm.randomness import noise
-from dpltm.randomness.keyed_source import KeyedSource
+from dpltm.randomness.noise import KeyedSource
 from dpltm.records import from_arrays
-from dpltm.training.evaluation import accuracy
-from dpltm.training.private_loop import PrivateLoop
-from dpltm.training.run import Run
+from dpltm.training.artifacts import Run, Winner
 from dpltm.training.start import default_network, fresh, from_round, starting_point
+from dpltm.verbs.private_loop import PrivateLoop
 from dpltm.verbs.train import facts_of, plan, planned_statement, settle, train_start
 from refusals import refused
 from stage_cases import (

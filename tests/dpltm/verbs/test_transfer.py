@@ -18,8 +18,8 @@ from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.pruning.generation import GenerationConfig, without_data
-from dpltm.pruning.ticket_set import Draws, Parent, ProvenanceKind, TicketSet
 from dpltm.records import Dataset, from_arrays
+from dpltm.training.artifacts import Draws, Parent, ProvenanceKind, TicketSet
 from dpltm.verbs.transfer import StatedFront, TransferredSet, check_options, front_of_import, imported_set, transfer
 from refusals import refused
 from set_entries import DRAWN, LINEAGES, MOMENTS

@@ -8,9 +8,9 @@ noise. Its score is the log-likelihood ratio of what is released on its coordina
 A filter that looks at the norm lets a gradient of one coordinate reach its bound. One that maps coordinates, or layers, is
 attacked hardest by a gradient that is long on all coordinates that canaries can share out evenly: these get live / m each.
 
-Where the filter takes mean gradients of groups (``microbatches``), a canary that is sampled is a group by itself. There it
-adds the filter's bound, half of what is certified: only in a group whose other records agree could it move the sum by all of
-that, and such records are not made up here.
+Where the filter takes mean gradients of groups (``training.config``), a canary that is sampled is a group by itself. There
+it adds the filter's bound, half of what is certified: only in a group whose other records agree could it move the sum by
+all of that, and such records are not made up here.
 
 Canaries are data-independent, so a record beside them is protected as before. Scores are post-processing of the noisy
 sums, which are what is certified; the audit's coins are nobody's data.
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,18 +28,14 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.filters import Filter
 from dpltm.filters.trial import filtered
-from dpltm.privacy.mechanisms import Adjacency
 from dpltm.randomness.noise import RandomSource, uniform
-
-if TYPE_CHECKING:
-    from dpltm.training.descent import NoisyGradients
 
 LENGTH = 1e8
 """Of a canary's gradient on each coordinate: every filter is at the end of its range there."""
 
 
 LEAST = 6
-"""Canaries that an audit at the default confidence of 95 % needs (``one_run.least_canaries``, not imported: it is slow)."""
+"""Canaries that an audit at the default confidence of 95 % needs (``bounds.least_canaries``, not imported: it is slow)."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +67,6 @@ def check_canaries(count: int | None, live: int, noise_multiplier: float) -> Non
 
     Args:
         count: of canaries; None for no audit.
-        live: coordinates that are trained.
-        noise_multiplier: of the training.
 
     Raises:
         InputError: no positive number, too few for an audit, more canaries than coordinates, or no noise.
@@ -100,24 +93,12 @@ class Canaries:
 
     Args:
         count: m, at most the live coordinates.
-        filter: of the training.
         layers: which layer each live coordinate is in, ``(live,)`` int64.
-        sampling_rate: q.
         replace_one: whether neighbours differ by the value of a record: then a canary is there with either sign.
-        coins: of the audit.
-
-    Attributes:
-        observations: so far.
     """
 
     def __init__(
-        self,
-        count: int,
-        filter: Filter,
-        layers: Tensor,
-        sampling_rate: float,
-        replace_one: bool,
-        coins: RandomSource,
+        self, count: int, filter: Filter, layers: Tensor, sampling_rate: float, replace_one: bool, coins: RandomSource
     ) -> None:
         check_canaries(count, len(layers), 1.0)
         self._filter, self._rate, self._replace_one = filter, sampling_rate, replace_one
@@ -147,7 +128,6 @@ class Canaries:
 
         Args:
             index: places among the records at hand, and ``extra`` after them.
-            records: at hand.
         """
         self._drawn = self._records[index[index >= records] - records]
         return index[index < records]
@@ -166,7 +146,6 @@ class Canaries:
         Args:
             released: the noisy mean, ``(live,)``.
             divisor: of the noisy sum that it was made from.
-            noise_std: that the sum is claimed to have.
         """
         norms = self.observations.norms
         along = (released[self._places].double() * (divisor * self._vectors)).sum(1).cpu().numpy()
@@ -177,9 +156,6 @@ class Canaries:
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
         """Takes over the coins and the scores of another process.
-
-        Args:
-            state: what ``state`` gave there.
 
         Raises:
             ValueError, KeyError: it is of other canaries.
@@ -220,13 +196,7 @@ class NoCanaries:
         """Adds nothing."""
 
     def observe(self, released: Tensor, divisor: float, noise_std: float) -> None:
-        """Looks at nothing.
-
-        Args:
-            released: not looked at, as the others.
-            divisor: of a mean.
-            noise_std: of a sum.
-        """
+        """Looks at nothing."""
 
     def state(self) -> dict[str, np.ndarray]:
         """There is none."""
@@ -237,22 +207,3 @@ class NoCanaries:
 
 
 NO_CANARIES = NoCanaries()
-
-
-def plant(gradients: NoisyGradients, count: int | None, adjacency: Adjacency, coins: RandomSource) -> None:
-    """Adds canaries to a training that has not begun.
-
-    Args:
-        gradients: of the training.
-        count: of canaries; None for no audit.
-        adjacency: the relation that is claimed.
-        coins: of the audit.
-
-    Raises:
-        InputError: more canaries than live coordinates.
-    """
-    if count is not None:
-        layers, config = gradients.gradients.layer_of, gradients.config
-        gradients.canaries = Canaries(
-            count, config.filter, layers, config.sampling_rate, adjacency == "replace-one", coins
-        )

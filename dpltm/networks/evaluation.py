@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from dpltm.features.inputs import Inputs
-from dpltm.gradients.full_precision import full_precision
 from dpltm.networks import ModelSpec
+from dpltm.networks.full_precision import full_precision
+
+
+class Rows(Protocol):
+    """Inputs that are made ready as they are read."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor: ...
+
+
+Inputs = Tensor | Rows
+"""``(n, features)``, in memory or a batch at a time."""
+
 
 CHUNK = 1024
 """Records that are looked at together. A convolutional network's activations of many more outgrow a processor's caches."""
@@ -33,7 +46,6 @@ def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) ->
         model: returns ``(batch, classes)``.
         x: records, ``(n, features)``.
         y: labels, ``(n,)`` int64.
-        chunk: records that are looked at together.
 
     Guarantees:
         Rows go through the network so many at a time, the last ones beside rows of zeros: products of another size may
@@ -60,7 +72,6 @@ def root_mean_squared_error(model: nn.Module, x: Inputs, y: Tensor, chunk: int =
         model: gives a row of values a record, ``(batch, classes)``; p is their softmax.
         x: ``(n, features)``, n from 1 up.
         y: ratings as classes, ``(n,)``, whole numbers from 0; adding one to all of them changes nothing.
-        chunk: records at a time.
 
     Returns:
         Infinity for a network that training drove out of the numbers.

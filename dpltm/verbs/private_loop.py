@@ -1,54 +1,231 @@
-"""For PyTorch users: a training loop of their own, made private in three lines.
-
-    private = PrivateLoop(model, loss, x, y, batch_size=400, steps=3000, epsilon=1.0, delta=1e-5)
-    for step in private:
-        step.backward()        # in place of: for batch in loader ... loss.backward()
-        optimizer.step()
-    print(private.report().certified.epsilon)
-
-One object draws the samples, bounds and sums the gradients, adds the noise and enters what pays for it, all from
-the same rate, bound and number of steps: they cannot disagree.
-"""
+"""What a ``PrivateLoop`` is to be: its settings, their types, and what ranks of one loop must have in common."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from dpltm.audit.canaries import check_canaries, plant
 from dpltm.errors import BudgetError, InputError
+from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
+from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
+from dpltm.options import arguments, check_required
+from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_private, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
-from dpltm.privacy.figures import figure
 from dpltm.privacy.guards import remember
 from dpltm.privacy.ledger import Book, Ledger, of_process
-from dpltm.privacy.mechanisms import NoisySgd, Unprotected
+from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
 from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
-from dpltm.randomness.noise import FastSource
-from dpltm.randomness.sampling import Records
+from dpltm.randomness.noise import FastSource, RandomSource, SecureSource
+from dpltm.records.batches import Records
 from dpltm.records.dataset import Rows
 from dpltm.records.items import gives_items, read_items
-from dpltm.training.descent import NoisyGradients
-from dpltm.training.loop_settings import LoopSettings, agree, check_type
-from dpltm.training.movement import FIRST_STEPS, Movement, unmoved_note
-from dpltm.training.ranks import Ranks, in_turn
-from dpltm.training.sensitivity import nominal_sensitivity, nominal_source, sensitivity
+from dpltm.training.canaries import check_canaries
+from dpltm.training.config import TrainingConfig, nominal_sensitivity, nominal_source, sensitivity
+from dpltm.training.descent import NoisyGradients, plant
+from dpltm.training.ranks import Ranks, environment, rows_digest, together
 
 if TYPE_CHECKING:
     from dpltm.audit.findings import Findings
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings(LoopOptions):
+    """What a loop is to be, all of it public: the fields of ``LoopOptions``, and values that are no options of a command.
+
+    Attributes:
+        filter: what every record's gradient goes through.
+        mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
+        prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
+        sampling, noise: random bits; anything but the default is for tests.
+    """
+
+    batch_size: float  # what is needed is there: see ``of``
+    steps: int
+    delta: float
+    adjacency: Adjacency
+    precision: Literal["float32", "bfloat16"]
+    filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
+    mask: Mask | None = None
+    prepare: Callable[[Tensor], Tensor] | None = None
+    sampling: RandomSource = field(default_factory=SecureSource)
+    noise: RandomSource = field(default_factory=SecureSource)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> LoopSettings:
+        """Settings by name; None stands for the default.
+
+        Raises:
+            InputError: a name that there is none of, with the nearest that there is; one that is needed is missing; or a
+                value of the wrong type, or out of range whatever the records.
+        """
+        objects = {name: given[name] for name in _OBJECTS if given.get(name) is not None}
+        for name, value in objects.items():
+            check_type(name, value)
+        others = {name: value for name, value in given.items() if name not in _OBJECTS}
+        options = arguments(LoopOptions, others, _OBJECTS)
+        check_required(options)
+        check_count("steps", options.steps)
+        check_count("physical_batch", options.physical_batch)
+        if options.records is not None and options.records < 1:
+            raise InputError(f"`records`: {options.records} is not a positive whole number")
+        if (options.noise_multiplier is None) == (options.epsilon is None):
+            raise InputError("`noise_multiplier`, `epsilon`: give one of them")
+        check_noise(options.noise_multiplier)
+        check_epsilon("epsilon", options.epsilon)
+        return cls(**asdict(options), **objects)
+
+    def check(self, count: int, at_hand: int) -> None:
+        """Raises InputError for what does not suit so many records.
+
+        Args:
+            count: their public number.
+            at_hand: how many there are.
+        """
+        if not 0 < self.batch_size <= count:
+            raise InputError(f"`batch_size`: {self.batch_size:g} is not between 0 and the {count} records")
+        check_delta_of(self.delta, count, at_hand)
+
+    def config(self, rate: float) -> TrainingConfig:
+        """The training at a sampling rate, but for its noise; the optimizer is the caller's."""
+        return TrainingConfig(
+            filter=self.filter,
+            sampling_rate=rate,
+            steps=self.steps,
+            expected_batch=self.batch_size,
+            noise_std=0.0,
+            lr=1.0,
+            physical_batch=self.physical_batch,
+            compile=self.compile,
+            precision=self.precision,
+            microbatch=self.microbatch,
+        )
+
+
+_OBJECTS = ("filter", "mask", "prepare", "sampling", "noise")
+"""Settings that are no options of a command."""
+
+_KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "model": (lambda value: isinstance(value, nn.Module), "a torch.nn.Module"),
+    "loss": (callable, "a function of outputs and labels"),
+    "ledger": (lambda value: isinstance(value, Ledger), "a dpltm.Ledger"),
+    "filter": (lambda value: hasattr(type(value), "certified_bound"), "a filter of dpltm.filters.make_filter"),
+    "mask": (lambda value: isinstance(value, Mask), "a dpltm.networks.masks.Mask"),
+    "prepare": (callable, "a function of rows"),
+    "sampling": (lambda value: hasattr(value, "random_bytes"), "a source of random bytes"),
+    "noise": (lambda value: hasattr(value, "random_bytes"), "a source of random bytes"),
+}
+
+
+def check_type(name: str, value: object) -> None:
+    """Raises InputError for a value of another type; records may be in it, so it is not said."""
+    fits, wanted = _KINDS[name]
+    if not fits(value):
+        raise InputError(f"`{name}`: of type {type(value).__name__}, not {wanted}")
+
+
+def agree(
+    ranks: Ranks, model: nn.Module, mask: Mask, given: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
+) -> None:
+    """Raises InputError on all ranks unless they have the same model, mask, settings and records.
+
+    Args:
+        ranks: of the loop.
+        model, mask: that it trains.
+        given: its settings.
+        x, y: its records.
+    """
+    options = {f"`{item.name}`": repr(getattr(given, item.name)) for item in fields(LoopOptions)}
+    weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
+    private = {
+        "`x`, `y`": rows_digest(x, y),
+        "model": content_id(weights),
+        "`mask`": content_id({name: value.cpu().numpy() for name, value in mask.items()}),
+    }
+    facts = {"`filter`": str(given.filter), "`noise`": type(given.noise).__name__}
+    ranks.agree(options | facts | environment(), private)
+
+
+FIRST_STEPS = 10
+"""Steps within which something has to move: an optimizer may be asked every few steps only, or begin with step size 0."""
+
+SHOWN = 3
+"""Names in a message."""
+
+
+class Movement:
+    """Compares weights with what they were.
+
+    Args:
+        model: after its mask was applied, since pruned weights move to zero once, by no training.
+        mask: parameters with live coordinates are looked at, but for frozen ones.
+    """
+
+    def __init__(self, model: nn.Module, mask: Mask) -> None:
+        self._model = model
+        self._before = {
+            name: value.detach().clone()
+            for name, value in model.named_parameters()
+            if value.requires_grad and bool(mask[name].any())
+        }
+
+    @property
+    def count(self) -> int:
+        """How many parameters are looked at."""
+        return len(self._before)
+
+    def unmoved(self) -> tuple[str, ...]:
+        """Names of the parameters that are the same to the bit; what became of others is not looked at."""
+        now = dict(self._model.named_parameters())
+        return tuple(name for name, value in self._before.items() if name in now and torch.equal(now[name], value))
+
+    def check(self, step: int) -> tuple[str, ...]:
+        """The parameters that have not moved by a step, if others have.
+
+        Args:
+            step: that was taken last.
+
+        Raises:
+            InputError: none has.
+        """
+        still = self.unmoved()
+        if still and len(still) == len(self._before):
+            raise InputError(
+                f"model: after {step} steps no weight has moved, so nothing is trained though it is paid for; give the"
+                f" optimizer the parameters of the very model that the loop has ({_some(still)}), and call its step"
+            )
+        return still
+
+
+def unmoved_note(names: Iterable[str], count: int) -> str:
+    """What a reader should know of parameters that were paid for and not moved."""
+    names = tuple(names)
+    return (
+        f"{len(names)} of {count} parameters had not moved after the first steps ({_some(names)}): the optimizer may not"
+        " have them; freeze them (requires_grad False) before the loop is made, and there is less noise for the others"
+    )
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
 
 START_NOTE = (
     "starting weights were taken as data-free: nothing says what they come from; pass lineage=run.lineage, or declare"
@@ -132,7 +309,7 @@ class PrivateLoop:
     alone draws, adds noise, and pays, in its ledger.
 
     After the first ten steps the loop looks at whether the weights move. If none does, it stops: then the optimizer has
-    other parameters than the model (``dpltm.training.movement``). If some do not, the report says so.
+    other parameters than the model (``dpltm.verbs.private_loop``). If some do not, the report says so.
 
     Guarantees:
         What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record under ``adjacency``, and
@@ -188,7 +365,7 @@ class PrivateLoop:
         if ranks is not None:
             agree(ranks, model, whole, given, x, y)
         make = partial(NoisyGradients, model, whole, loss, source, given.config(rate), ranks=ranks)
-        self._gradients = in_turn(ranks, partial(make, sampling=given.sampling, noise=given.noise))
+        self._gradients = together(ranks, partial(make, sampling=given.sampling, noise=given.noise))
         live = self._gradients.gradients.live
         if live == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
@@ -308,11 +485,7 @@ class PrivateLoop:
                 self._movement = Movement(*self._watched)
 
     def _look(self) -> None:
-        """Looks, once, at whether the weights move; later a copy of them would only take room.
-
-        Raises:
-            InputError: none does, so far.
-        """
+        """Looks, once, at whether the weights move; later a copy of them would only take room."""
         watched, self._movement = self._movement, None
         if watched is not None and (still := watched.check(FIRST_STEPS)):
             self._notes.append(unmoved_note(still, watched.count))
@@ -357,12 +530,7 @@ class PrivateLoop:
 
 
 def part_of(ledger: Ledger, x: Tensor | np.ndarray) -> Part:
-    """Return the part that arrays are, known again by their rows; whatever else the ledger holds may be of the same.
-
-    Args:
-        ledger: that pays.
-        x: ``(n, ...)``.
-    """
+    """Return the part that arrays are, known again by their rows; whatever else the ledger holds may be of the same."""
     values = x.detach().cpu().float().numpy() if isinstance(x, Tensor) else x
     rows = Rows(values.reshape(len(values), -1), np.zeros(len(values), dtype=np.int64))
     part = Part("arrays", ledger.snapshot(rows.digest))
@@ -371,16 +539,7 @@ def part_of(ledger: Ledger, x: Tensor | np.ndarray) -> Part:
 
 
 def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:
-    """Return whether a mask was made from private records with no mechanism, as its maker declares.
-
-    Args:
-        mask: that was handed in; None for none.
-        lineage: that came with it.
-        provenance: that was declared in its place.
-
-    Raises:
-        InputError: neither was given.
-    """
+    """Return whether a mask was made from private records with no mechanism, as its maker declares."""
     if provenance not in (None, "data-free", "public", "private"):
         raise InputError("provenance", provenance, "data-free, public or private")
     if mask is not None and lineage is None and provenance is None:

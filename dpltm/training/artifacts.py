@@ -1,4 +1,4 @@
-"""Ticket sets and winners, and what they depend on: values. ``dpltm.tickets`` keeps them on disk."""
+"""Ticket sets, winners and runs, and what they depend on: values. ``dpltm.tickets`` keeps them on disk."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from torch import nn
 
-from dpltm.errors import ArtifactError
+from dpltm.errors import ArtifactError, InputError
+from dpltm.features.feature_map import FeatureMap, FrozenNetwork
 from dpltm.features.setup import take_over_map
-from dpltm.networks import check_takes
+from dpltm.networks import ModelSpec, check_takes
 from dpltm.networks.content import content_id, pack
 from dpltm.networks.masks import Mask
-from dpltm.privacy.entry import Lineage
-from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
+from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch, Unprotected
 from dpltm.pruning.generation import Ticket, Tickets
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
+    from dpltm.privacy.ledger import Ledger
     from dpltm.privacy.statement import PrivacyReport
     from dpltm.records import Dataset
+    from dpltm.training.canaries import Observations
 
 ProvenanceKind = Literal["data-free", "public", "dp", "private"]
 """What masks, theta0 and predictors were made from: no records; records declared public; a DP release; private records with
@@ -66,8 +70,6 @@ class TicketSet:
 
     Attributes:
         body: spec, theta0 and tickets.
-        name: label.
-        criterion: how weights were chosen.
         provenance: what masks, theta0 and predictors were made from.
         made_from: lineage of everything that they depend on.
         parent: the set it was made from, if any.
@@ -112,9 +114,6 @@ class TicketSet:
     def mark(self, lineage: Lineage) -> None:
         """Add a draw to its lineage, in memory and in its folder: whoever takes a round later may have seen the winner.
 
-        Args:
-            lineage: of the draw.
-
         Raises:
             ArtifactError: the folder cannot be written.
         """
@@ -157,12 +156,7 @@ class TicketSet:
 
 
 def check_provenance(provenance: ProvenanceKind, lineage: Lineage) -> None:
-    """Raises ArtifactError for a provenance that the lineage beside it does not bear out.
-
-    Args:
-        provenance: of a ticket set.
-        lineage: of the same set.
-    """
+    """Raises ArtifactError for a provenance that the lineage beside it does not bear out."""
     releases = [entry for entry in lineage.entries if entry.kind == "release"]
     borne_out = {
         "data-free": True,
@@ -181,7 +175,6 @@ class Candidate:
     Attributes:
         round, density: of the ticket.
         accuracy, score: on the private records.
-        probability: that it would win.
     """
 
     round: int
@@ -234,3 +227,101 @@ def set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:
         f"masks/{number}/{name}": pack(value) for number, mask in masks.items() for name, value in mask.items()
     }
     return content_id(tensors)
+
+
+RECORDED = ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
+"""Public facts that a run and its entry have in common."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained network, and everything that says how it came about.
+
+    Attributes:
+        config: its settings, as ``config.json`` holds them.
+        model: the network, on the CPU; pruned weights are zero.
+        feature_map: what stands in front of the network; None where it takes records as they are.
+        metrics: what was noted on the way, a line for each point.
+        privacy: the report on the records that were trained on; None of a run that was read.
+        ledger: that paid; None of a run that was read, and where nothing was paid.
+        lineage: of everything that it depends on, its own training among it: what goes with it wherever it goes.
+        seconds: how long its training took, which no artifact keeps.
+        observations: what an audit of its training saw; None where there was none.
+        path: its folder; None for a run in memory.
+    """
+
+    config: Mapping[str, Any]
+    model: nn.Sequential
+    mask: Mask
+    feature_map: FeatureMap | None = None
+    metrics: tuple[Mapping[str, Any], ...] = ()
+    privacy: PrivacyReport | None = field(default=None, compare=False)
+    ledger: Ledger | None = field(default=None, compare=False, repr=False)
+    lineage: Lineage = field(default=NO_LINEAGE, compare=False, repr=False)
+    seconds: float = field(default=0.0, compare=False)
+    observations: Observations | None = field(default=None, compare=False, repr=False)
+    label: str = field(default="the run", compare=False)
+    path: Path | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        spent = "" if self.privacy is None else f", {self.privacy.certified}"
+        return f"Run({self.label!r}: {self.spec.text}, {self.mask.live:,} weights{spent})"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Public bounds that inputs are scaled by."""
+        low, high = self.config["bounds"]
+        return float(low), float(high)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The network."""
+        return ModelSpec(self.config["model"], self.config["features"], self.config["classes"])
+
+    @property
+    def entry(self) -> Entry | None:
+        """What paid for its training, or search; None of a run that nothing paid for.
+
+        Raises:
+            ArtifactError: it names an entry that its lineage lacks, or whose noise is another one.
+        """
+        named = self.config.get("entry")
+        if named is None:
+            return None
+        found = next((entry for entry in self.lineage.entries if entry.id == named), None)
+        if found is None or not any(map(self._fits, _trainings(found))):
+            raise ArtifactError(
+                f"{self.label}: its lineage holds no training with its settings; the two do not fit each other"
+            )
+        return found
+
+    def in_front_of(self, dataset: Dataset) -> FeatureMap:
+        """Return the network without its last layer, as a map of these records, with the lineage of the run.
+
+        Raises:
+            InputError: what the network depends on is not known, or it cannot take these records.
+        """
+        name = self.label
+        if self.feature_map is not None:
+            raise InputError(
+                f"`features`: {name} stands behind {self.feature_map.text} features itself; take a run on records as they"
+                " are"
+            )
+        if not self.spec.text.partition(":")[2]:
+            raise InputError(f"`features`: the network of {name} is one layer, with nothing in front of it to take")
+        if not self.lineage:
+            raise InputError(f"`features`: {name}: its lineage holds no training, so nothing can be certified")
+        parameters = {key: value.detach().clone() for key, value in self.model.named_parameters()}
+        network = FrozenNetwork(self.spec, parameters)
+        return FeatureMap(network, dataset.row_shape, self.bounds, lineage=self.lineage).for_records(
+            dataset.row_shape, dataset.bounds
+        )
+
+    def _fits(self, mechanism: NoisySgd) -> bool:
+        facts = self.config.get("resolved")
+        return isinstance(facts, Mapping) and all(getattr(mechanism, name) == facts.get(name) for name in RECORDED)
+
+
+def _trainings(entry: Entry) -> list[NoisySgd]:
+    tried = [sgd for search in entry.of(PrivateSearch) for sgd in search.trainings]
+    return [*entry.of(NoisySgd), *tried]

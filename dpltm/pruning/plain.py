@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.features.inputs import Inputs
+from dpltm.networks.evaluation import Inputs
 from dpltm.networks.masks import Mask
 
 MAX_LR = 1e30
@@ -45,12 +45,9 @@ def train_plain(
 
     Args:
         model: its weights must be masked already.
-        mask: live coordinates.
         x: records, ``(n, features)``.
         y: labels, ``(n,)`` int64.
         batches: indices of each step's records, ``(batch,)``.
-        steps: how many.
-        lr: step size.
         progress: called with the steps done, every 25 and at the end.
     """
     parameters = list(model.parameters())
@@ -78,9 +75,7 @@ def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iter
     """Runs a block with that share of the last layer's inputs left out at random, and the others made up for it.
 
     Args:
-        model: its last child is the layer.
         share: chance that an input is left out, at least 0 and below 1.
-        generator: that draws them.
 
     Raises:
         InputError: a share out of range.
@@ -105,9 +100,7 @@ class Batches:
     """Index batches of exactly ``batch_size``, through one shuffled epoch after another; a short rest is left out.
 
     Args:
-        records: n.
         batch_size: from 1 to n.
-        generator: that shuffles.
 
     Yields:
         Indices ``(batch_size,)`` int64, without end.

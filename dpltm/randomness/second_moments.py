@@ -8,7 +8,7 @@ in which inputs vary much are then walked no faster than the curvature allows, a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -32,9 +32,6 @@ MAX_NOISE = 2.0**16
 LOW = 48
 """Bits of a whole number that take part in the rounding of its noise: grid steps are below 2^41 up to ``MAX_NOISE``."""
 
-CURVATURE = 0.03
-"""Curvature of the loss of clipped residuals, over the second moments. Chosen on kmnist-7k, of 0.03 and 0.15."""
-
 
 def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: float, noise: RandomSource) -> Tensor:
     """The sum of u u^T over all rows u, with noise.
@@ -44,7 +41,6 @@ def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: 
         features: their number.
         noise_std: standard deviation of the noise on every coordinate of svec, at most ``MAX_NOISE``: that of the noise
             on the diagonal, and sqrt 2 times that of the noise off it.
-        noise: random bits.
 
     Returns:
         ``(features, features)`` float64, symmetric; not positive semi-definite, for the noise.
@@ -106,8 +102,6 @@ def noisy_symmetric(second: Tensor, noise_std: float, noise: RandomSource) -> Te
 
     Args:
         second: ``(features, features)`` int64, symmetric.
-        noise_std: on the diagonal.
-        noise: random bits.
 
     Returns:
         float64 of the same shape, symmetric.
@@ -129,8 +123,6 @@ def noisy_whole(whole: Tensor, std: float, bits: int, source: RandomSource) -> T
     Args:
         whole: int64.
         std: of the noise on ``whole / 2^bits``.
-        bits: of the fraction.
-        source: random bits.
     """
     high = whole >> LOW << LOW
     low = (whole - high).to(torch.float64)
@@ -141,50 +133,3 @@ def noisy_whole(whole: Tensor, std: float, bits: int, source: RandomSource) -> T
 def edge(features: int, noise_std: float) -> float:
     """Where the eigenvalues of the noise alone end: 2 sqrt(features) times its deviation off the diagonal."""
     return 2 * math.sqrt(features) * noise_std / math.sqrt(2)
-
-
-class NewtonSteps:
-    """Steps of one layer along (I + lr CURVATURE n M)^-1 times its gradient, for second moments M of a share of n records.
-
-    That is the minimiser of a least-squares problem: the linear model of the step, its curvature, and a penalty 1 / lr on
-    how far it goes. The penalty is public, since the step size is. Eigenvalues of M within those of noise count as 0, and
-    one of l above their edge e as sqrt(l^2 - e^2) (Gavish and Donoho 2017). Without M it is a step against the gradient.
-
-    Args:
-        parameters: weights ``(classes, features)`` and bias ``(classes,)``.
-        second: released second moments of the inputs, bias input included, in units of a squared input norm of 1; None
-            for none.
-        noise_std: of their noise.
-        scale: squared norm of an input, over the public number of records: takes ``second`` to those of a mean gradient.
-
-    Attributes:
-        second: as given.
-    """
-
-    def __init__(
-        self, parameters: Sequence[Tensor], second: Tensor | None, noise_std: float = 0.0, scale: float = 1.0
-    ) -> None:
-        self.second, self._parameters = second, list(parameters)
-        if second is None:
-            return
-        values, self._vectors = torch.linalg.eigh(second)
-        floor = edge(len(second), noise_std)
-        self._values = scale * (values.clamp(min=0).square() - floor**2).clamp(min=0).sqrt()
-
-    @torch.no_grad()
-    def step(self, lr: float) -> None:
-        """See :meth:`dpltm.training.optimizers.Optimizer.step`."""
-        weight, bias = self._parameters
-        gradient = torch.cat([weight.grad, bias.grad[:, None]], dim=1).double().cpu()  # type: ignore[list-item, index]
-        if self.second is not None:
-            gradient = gradient @ self._vectors / (1 + lr * CURVATURE * self._values) @ self._vectors.T
-        move = (-lr * gradient).to(weight)
-        weight.add_(move[:, :-1])
-        bias.add_(move[:, -1])
-
-    def state(self) -> dict[str, Tensor]:
-        """It remembers nothing of its steps."""
-        return {}
-
-    def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
-        """It goes on as it began."""

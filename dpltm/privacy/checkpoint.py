@@ -4,7 +4,7 @@ What a private training promises across interruptions, and why it holds:
 
 - **One event.** All steps of a training are entered in the ledger before its first draw. Whoever goes on enters nothing, and
   must find those very events there. A checkpoint after the first step whose events are missing is refused.
-- **One noisy sum a step.** Coins and noise come from keyed generators (``randomness.keyed_source``), first keys are on
+- **One noisy sum a step.** Coins and noise come from keyed generators (``randomness.noise``), first keys are on
   disk *before* the events are entered. A step that is computed again, because the process died after the last checkpoint,
   gets the same records and the same noise: no second draw exists that could be averaged with the first. So a run that was
   interrupted ends with the bits of one that was not (same machine, libraries and number of threads).
@@ -32,7 +32,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.gradients.choose import choices_made
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.release import Held
 
@@ -47,7 +46,6 @@ class Checkpoint:
     Attributes:
         place: the same in words, such as "step 30 of 100".
         state: as JSON.
-        tensors: arrays by name.
     """
 
     place: str
@@ -61,7 +59,6 @@ class Checkpoints(Protocol):
     @property
     def held(self) -> Checkpoint | None:
         """The one to go on from; None to begin."""
-        ...
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """Keeps this one in place of the last; when this returns, it is on disk.
@@ -69,14 +66,9 @@ class Checkpoints(Protocol):
         Raises:
             ArtifactError: it cannot be kept, and neither could the result: nothing may be spent.
         """
-        ...
 
     def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
         """Keeps one if it is time to, or if the work was told to stop, which ends it here.
-
-        Args:
-            make: gives the checkpoint.
-            figures: somebody waits for figures from here.
 
         Returns:
             Whether what was computed so far may be told: it is on disk, or nobody will ever compute it again.
@@ -84,11 +76,9 @@ class Checkpoints(Protocol):
         Raises:
             Interrupted: the work was told to stop; what it says is where to go on.
         """
-        ...
 
     def forget(self) -> None:
         """Removes what is held: nothing will go on from it."""
-        ...
 
 
 class NoCheckpoints:
@@ -129,19 +119,15 @@ class PartOf:
 
     @property
     def held(self) -> Checkpoint | None:
-        """See :class:`Checkpoints`."""
         return self.whole.held if self.begun else None
 
     def keep(self, checkpoint: Checkpoint) -> None:
-        """See :class:`Checkpoints`."""
         self.whole.keep(self._joined(checkpoint))
 
     def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
-        """See :class:`Checkpoints`."""
         return self.whole.offer(lambda: self._joined(make()), figures=figures)
 
     def forget(self) -> None:
-        """See :class:`Checkpoints`."""
         self.whole.forget()
 
     def _joined(self, made: Checkpoint) -> Checkpoint:
@@ -166,7 +152,7 @@ def standing(facts: Mapping[str, Any], entry: Entry, step: int) -> dict[str, Any
         entry: as it is on record.
         step: how many are done.
     """
-    return {"of": dict(facts), "id": entry.id, "step": step, "choices": choices_made()}
+    return {"of": dict(facts), "id": entry.id, "step": step}
 
 
 @contextlib.contextmanager
@@ -187,7 +173,6 @@ def check_same(had: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
     Args:
         had: what the interrupted work was of: names and values.
-        now: what this is of.
     """
     differences = [
         f"`{name}` was {_shown(had.get(name))} and is {_shown(now.get(name))}"

@@ -1,0 +1,288 @@
+"""Lower bounds on epsilon: from one run, by trade-off functions, and from many releases of two neighbouring inputs.
+
+**One run** (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run").
+
+m canaries are each in or out by a fair coin. Whoever sees what was released guesses r of the coins, with v right. Theorem
+5.2 there: if the release is (epsilon, delta)-DP for one canary more or less, then for W ~ Binomial(r, 1 / (1 + e^-epsilon))
+
+    P[at least v right] <= P[W >= v] + 2 m delta max_{1 <= i <= v} P[v - i <= W < v] / i.                              (1)
+
+**Trade-off functions**, a tighter bound from one run (Mahloujifar, Melis, Chaudhuri 2024, "Auditing f-DP in One Run").
+
+Of m canaries, each in or out by a fair coin, r are guessed; p_j is the chance that j guesses are right. Let f be a symmetric
+trade-off function of the release for one canary more or less. Theorem 9 there: for every i,
+
+    sum_{j >= i} (j / m) p_j <= 1 - f( sum_{j >= i} ((r - j + 1) / m) p_{j - 1} ).                                      (2)
+
+(Take a guess at random. That it is right, with i or more right, is an event; with that coin turned it is wrong, with one
+fewer right. f is convex, so Jensen's inequality averages over coins.) With h_i = sum_{j >= i} j p_j / m and
+k_i = sum_{j >= i} (r - j) p_j / m this is k_{i - 1} >= f(1 - h_i).
+
+Suppose v or more are right with chance t. Then p_v = t, and nothing above, asks least of the chances below: by (2),
+k_{i - 1} has a least value for i = v, v - 1, ..., 1, and with it h_{i - 1}. Now h_0 + k_0 is r / m times the sum of all
+chances. Where it would exceed r / m, no release with this f lets v guesses be right with chance t.
+
+**Pairs**: many releases of two neighbouring inputs, told apart by a score.
+
+If a mechanism is (epsilon, delta)-DP, a test that says "first" with probability a on the first input, and b on the second,
+has a <= e^epsilon b + delta (Wasserman, Zhou 2010; Kairouz, Oh, Viswanath 2015). Clopper-Pearson intervals on a and b make a
+lower bound on epsilon of that. The test is a threshold on the score; one half of the releases decides it, and the other half
+is counted, so that the intervals hold whatever the scores are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import beta, binom
+
+from dpltm.errors import InputError
+from dpltm.privacy.accountant import profile
+from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.pld import Profile
+
+MAX_EPSILON = 50.0
+"""No number of canaries in reach says more."""
+
+
+def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """The chance (1), or a bound on it, that a release which is (epsilon, delta)-DP lets so many guesses be right.
+
+    Args:
+        canaries: m, each in or out by a fair coin of its own.
+        guesses: r, a number that depends on no coin, from 0 to m.
+        correct: v, from 0 to r.
+        epsilon: of the claim that is tested, at least 0.
+        delta: of the claim, from 0 to 1.
+
+    Returns:
+        At most 1.
+    """
+    check_counts(canaries, guesses, correct)
+    if correct == 0:
+        return 1.0
+    chance = float(expit(epsilon))
+    tail = float(binom.sf(correct - 1, guesses, chance))
+    below = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, chance)) / np.arange(1, correct + 1)
+    return min(1.0, tail + 2 * canaries * delta * float(below.max()))
+
+
+def epsilon_bound(canaries: int, guesses: int, correct: int, delta: float, confidence: float) -> float:
+    """The largest epsilon that so many right guesses refute; 0 where they refute none.
+
+    Args:
+        canaries, guesses, correct: as in :func:`p_value`.
+        confidence: in (0, 1).
+
+    Guarantees:
+        For a release that is (epsilon, delta)-DP, the bound exceeds epsilon with probability at most 1 - ``confidence``,
+        over the coins and the release. It asks nothing of the attack, but that ``guesses`` was fixed before.
+    """
+    allowed = 1 - confidence
+
+    def excess(epsilon: float) -> float:
+        return p_value(canaries, guesses, correct, epsilon, delta) - allowed
+
+    if excess(0.0) >= 0:
+        return 0.0
+    if excess(MAX_EPSILON) < 0:
+        return MAX_EPSILON
+    return max(0.0, float(brentq(excess, 0.0, MAX_EPSILON, xtol=1e-9)) - 1e-8)
+
+
+def least_canaries(confidence: float) -> int:
+    """How many guesses, all of them right, are the fewest that refute anything: 2^-r < 1 - ``confidence``."""
+    return math.floor(-math.log2(1 - confidence)) + 1
+
+
+def check_counts(canaries: int, guesses: int, correct: int) -> None:
+    """Refuses numbers that no audit has."""
+    if not 0 <= correct <= guesses <= canaries:
+        raise InputError(f"Expected 0 <= correct={correct} <= guesses={guesses} <= canaries={canaries}")
+
+
+def check_confidence(confidence: float) -> None:
+    """Raises InputError for a confidence that is not in [0.5, 1)."""
+    if not 0.5 <= confidence < 1:
+        raise InputError(f"`confidence`: {confidence:g} is not at least 0.5 and below 1, such as 0.95")
+
+
+LINES = 200
+"""Lines beneath a trade-off function, by which it is replaced."""
+
+LOOSE, TIGHT, HALVINGS = 60.0, 1e-3, 12
+"""Epsilons between which a family is searched, and how often the last interval is halved."""
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """A trade-off function from beneath, by a certified profile (Dong, Roth, Su 2022, Proposition 2.12).
+
+    f(alpha) is at least the largest of 1 - delta - e^epsilon alpha, e^-epsilon (1 - delta - alpha), and 0.
+
+    Attributes:
+        epsilons: at least 0, ``(lines,)``.
+        deltas: upper bounds at these, ``(lines,)``.
+    """
+
+    epsilons: np.ndarray
+    deltas: np.ndarray
+
+    @classmethod
+    def of(cls, epsilon: Callable[[float], float], delta: Callable[[np.ndarray], np.ndarray]) -> TradeOff:
+        """That of a profile.
+
+        Args:
+            epsilon: as a function of delta.
+            delta: at ascending epsilons.
+        """
+        ends = (epsilon(least) for least in (1e-9, 1e-6, 1e-3))
+        epsilons = np.linspace(0.0, min(next((end for end in ends if math.isfinite(end)), LOOSE), 700.0), LINES)
+        return cls(epsilons, delta(epsilons))
+
+    def misses(self, alarms: float) -> float:
+        """f(alpha): the least share of misses of a test with this share of false alarms."""
+        slopes, values = self.lines()
+        return float((slopes * (1 - alarms) + values).max())
+
+    def lines(self) -> tuple[np.ndarray, np.ndarray]:
+        """Slopes and values at 0 of lines beneath h -> f(1 - h), ``(2 lines + 1,)`` each."""
+        growth = np.exp(self.epsilons)
+        slopes = np.concatenate([growth, 1 / growth, [0.0]])
+        return slopes, np.concatenate([1 - self.deltas - growth, -self.deltas / growth, [0.0]])
+
+
+def refutes(curve: TradeOff, canaries: int, guesses: int, correct: int, confidence: float) -> bool:
+    """Whether so many right guesses refute a trade-off function.
+
+    Args:
+        canaries: m, each in or out by a fair coin of its own.
+        guesses: r, a number that depends on no coin, from 0 to m.
+        correct: v, from 0 to r.
+        confidence: in (0, 1).
+
+    Guarantees:
+        A release whose trade-off function for one canary more or less is at least ``curve`` is refuted with probability at
+        most 1 - ``confidence``.
+    """
+    check_counts(canaries, guesses, correct)
+    if correct == 0:
+        return False
+    slopes, values = curve.lines()
+    allowed, whole = 1 - confidence, guesses / canaries
+    right, wrong = allowed * correct / canaries, allowed * (guesses - correct) / canaries  # h_v and k_v
+    for one in range(correct - 1, -1, -1):
+        least = float((slopes * right + values).max())
+        if least > wrong:
+            right += one / (guesses - one) * (least - wrong)
+            wrong = least
+        if right + wrong > whole * (1 + 1e-9):
+            return True
+    return False
+
+
+def family_bound(refuted: Callable[[float], bool], epsilon: Callable[[float], float], start: float) -> float:
+    """The largest epsilon of a family of releases that is refuted; 0 where none is.
+
+    Guarantees:
+        A release that is at least as private as that of the family with epsilon E gets a bound above E only where
+        ``refuted`` errs at E.
+    """
+    low, high = start, start
+    while not refuted(high):  # more noise: a bolder claim
+        if epsilon(high) < TIGHT:
+            return 0.0
+        low, high = high, 2 * high
+    if low == high:
+        while refuted(low):
+            if epsilon(low) > LOOSE:
+                return epsilon(low)
+            low, high = low / 2, low
+    for _ in range(HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if refuted(middle) else (middle, high)
+    return epsilon(high)
+
+
+class NoiseFamily:
+    """All trainings like one, with more noise or less: what a bound by trade-off functions is taken over."""
+
+    def __init__(self, mechanism: NoisySgd, delta: float) -> None:
+        self._mechanism, self._delta = replace(mechanism, sensitivity=1.0, nominal_sensitivity=None), delta
+
+    def bound(self, refuted: Callable[[TradeOff], bool]) -> float:
+        """The largest epsilon of a member that is refuted; 0 where none is.
+
+        Args:
+            refuted: whether the release with this trade-off function is; with more noise it stays so.
+        """
+
+        def at(noise: float) -> bool:
+            known = self._member(noise)
+            return known is not None and refuted(known[1])
+
+        def epsilon(noise: float) -> float:
+            known = self._member(noise)
+            return math.inf if known is None else known[0].epsilon(self._delta)
+
+        return family_bound(at, epsilon, max(self._mechanism.noise_multiplier, 0.5))
+
+    def _member(self, noise: float) -> tuple[Profile, TradeOff] | None:
+        return _claims(replace(self._mechanism, noise_multiplier=noise))
+
+
+@lru_cache(maxsize=200)
+def _claims(mechanism: NoisySgd) -> tuple[Profile, TradeOff] | None:
+    """What a training claims; None where hardly any noise claims nothing."""
+    try:
+        one = profile((mechanism,))
+    except InputError:
+        return None
+    return one, TradeOff.of(one.epsilon, one.delta)
+
+
+THRESHOLDS = 40
+"""That are tried on the half that decides."""
+
+
+def pair_bound(first: np.ndarray, second: np.ndarray, delta: float, confidence: float) -> float:
+    """The bound; 0 where nothing is refuted.
+
+    Args:
+        first, second: scores of independent releases of either input, each ``(n,)``; larger ones speak for the first.
+        confidence: in (0, 1).
+
+    Guarantees:
+        For an (epsilon, delta)-DP mechanism the bound exceeds epsilon with probability at most 1 - ``confidence``.
+    """
+    levels = np.unique(np.quantile(np.concatenate([first[::2], second[::2]]), np.linspace(0, 1, THRESHOLDS)))
+    least = np.nextafter(levels[0], -math.inf)
+    tests = [(level, side) for level in (least, *levels) for side in (True, False)]
+    level, side = max(tests, key=lambda test: _bound(first[::2], second[::2], test[0], test[1], delta, confidence))
+    return max(0.0, _bound(first[1::2], second[1::2], level, side, delta, confidence))
+
+
+def _bound(first: np.ndarray, second: np.ndarray, level: float, side: bool, delta: float, confidence: float) -> float:
+    """Of one test: that the score is above ``level`` speaks for the first input, or its opposite for the second."""
+    likely, unlikely = (first > level, second > level) if side else (second <= level, first <= level)
+    each = 1 - (1 - confidence) / 2
+    low = 1 - clopper_pearson(int((~likely).sum()), len(likely), each)
+    high = clopper_pearson(int(unlikely.sum()), len(unlikely), each)
+    return math.log((low - delta) / high) if low > delta else -math.inf
+
+
+def clopper_pearson(count: int, trials: int, confidence: float) -> float:
+    """An upper bound on a probability (Clopper, Pearson 1934), exact for independent trials.
+
+    Args:
+        count: of trials that it was met in.
+        trials: at least ``count``.
+        confidence: one-sided, in (0, 1).
+    """
+    return 1.0 if count >= trials else float(beta.ppf(confidence, count + 1, trials - count))

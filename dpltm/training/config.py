@@ -1,0 +1,220 @@
+"""The settings of a private training, and its sensitivity: how far one neighbour moves the filtered sum of a step.
+
+**Microbatches**: the filter takes the mean gradient of a group of records in place of that of each record (Amian 2021).
+
+A step has G groups, a public number. Every sampled record draws its group by a coin of its own (``sampling.in_chunks``), as
+it drew its place in the sample. Let S_g be the records of group g, and F the filter, whose certified bound is C. Then
+
+    sum = F(m_1) + ... + F(m_G),    m_g = (1 / |S_g|) sum of the gradients of S_g,                                     (1)
+
+where an empty group adds 0 in place of F(m_g). The mean is over the realised size, as in the papers. That size is private,
+and may divide here: it acts in front of the filter, and F bounds whatever it is given. What stands behind the filter, the
+divisor of the noisy sum, is the public G.
+
+**Add/remove: 2 C.** Let D' be D with one record r more. Give all other records the same coins on both sides, for sample and
+group. If r is not sampled, both sums are equal. If r is sampled, into group g by its coin, every other group holds what it
+held. So the sum moves by
+
+    v = F(m_g with r) - F(m_g without r),    |v| <= |F(m_g with r)| + |F(m_g without r)| <= 2 C,                       (2)
+
+and by C at most where r is alone in its group, since the other term is 0. (2) is reached: let the others of g agree, and let
+r have a long gradient that points the other way. Given these coins, the releases are N(s) and (1 - q) N(s) + q N(s + v),
+which the pair of a sampled Gaussian step with sensitivity 2 C dominates (privacy-model.md 5.2). The law of these coins does
+not depend on r, so joint convexity of the hockey-stick divergence carries this over to their mixture.
+
+**Replace-one: 4 C.** Give r and its replacement r' the same coins. Then one group changes, and the sum moves by 2 C at most.
+But the pair for sampled steps (5.2) asks for more: each record alone, against its absence, may move the sum by half of the
+sensitivity. That is 2 C by (2), so the sensitivity is 4 C. Were r' to draw a group of its own, two groups would change by
+2 C each, sqrt(8) C in all, which is below 4 C too. At q = 1 the figure is twice what is needed.
+
+**What it costs.** The mean over G = ceil(B / M) groups, B the expected batch, has noise of standard deviation 2 sigma C / G.
+That is 2 B / G times the noise of single records at the same sigma, on a gradient of the same bound C: 2 M if M divides B.
+B / G is because there are fewer groups, 2 by (2). A record's own share in the mean of its group is about 1 / M.
+
+**Arithmetic.** Gradients are written out and averaged in float32, then norm and sum see the same numbers. Filtered means are
+added up in float64. As everywhere in the engine, what one group contributes is taken as computed independently of the rows
+beside it. That holds up to the last bits of float32, and a mean of long gradients that cancel can make them matter.
+
+The papers account with C. That is the nominal sensitivity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from dpltm.errors import InputError
+from dpltm.filters import Filter, check_compiles
+from dpltm.filters.dpsr_cg import DpsrCg
+from dpltm.filters.trial import check_filter_bound
+from dpltm.privacy.mechanisms import Adjacency, NoisySgd
+from dpltm.pruning.plain import check_lr
+from dpltm.training.optimizers import AVERAGES, OPTIMIZERS, SCHEDULES, Average, Schedule
+
+FACTOR = 2.0
+"""Of the certified bound of a filter, what one record moves the sum of filtered groups by, at most: (2)."""
+
+
+def check_microbatch(microbatch: int | None, batch: float) -> None:
+    """Refuses a size of groups that there cannot be."""
+    if microbatch is None:
+        return
+    if isinstance(microbatch, bool) or not isinstance(microbatch, int) or microbatch < 2:
+        raise InputError(
+            f"`microbatch`: {microbatch} is not a whole number of records from 2; leave it out to filter single records"
+        )
+    if microbatch > batch:
+        raise InputError(
+            f"`microbatch`: {microbatch} is more than the {batch:g} records that a step has on average (`batch_size`)"
+        )
+
+
+def number_of_groups(microbatch: int, batch: float) -> int:
+    """G, groups of a step: public, and settled before the sample is drawn."""
+    return math.ceil(batch / microbatch)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """A DP training run; all of it is public.
+
+    Attributes:
+        filter: what each record's gradient goes through.
+        sampling_rate: q in (0, 1].
+        steps: number of noisy sums, T.
+        expected_batch: q times the public number of records; sums are divided by it.
+        noise_std: standard deviation of the noise on each live coordinate of the sum.
+        optimizer: ``sgd``, ``momentum`` (0.9), ``adam`` or ``adagrad``.
+        physical_batch: most records that go through the network at once, whatever a step's sample holds; None takes
+            what fits some memory (``RecordGradients.comfortable_batch``). Sums do not depend on it but for rounding.
+        compile: compile element-wise filters, and fill every batch up to a fixed shape so that it is done once; with no
+            compiler at hand, neither.
+        precision: of the passes through the network; ``bfloat16`` by ``torch.autocast``.
+        schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
+        average: of the weights, which the training ends with: ``none``, ``ema`` or ``poly`` (see ``WeightAverage``).
+        microbatch: about how many records have one gradient, their mean, which is filtered (``training.config``); None for
+            one each.
+    """
+
+    filter: Filter
+    sampling_rate: float
+    steps: int
+    expected_batch: float
+    noise_std: float
+    lr: float
+    optimizer: Literal["sgd", "momentum", "adam", "adagrad"] = "sgd"
+    physical_batch: int | None = None
+    compile: bool = False
+    precision: Literal["float32", "bfloat16"] = "float32"
+    schedule: Schedule = "constant"
+    average: Average = "none"
+    microbatch: int | None = None
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.filter, "certified_bound"):
+            raise InputError(f"`filter`: {self.filter!r:.80} is no filter; make one with dpltm.filters.make_filter")
+        check_filter_bound(self.filter)
+        if self.compile:
+            check_compiles(self.filter)
+        if not 0 < self.sampling_rate <= 1:
+            raise InputError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
+        if not (isinstance(self.steps, int) and self.steps >= 1):
+            raise InputError(f"`steps`: {self.steps} is not a positive whole number")
+        if not (self.expected_batch > 0 and math.isfinite(self.expected_batch)):
+            raise InputError(f"`batch_size`: {self.expected_batch} is not positive")
+        if not (self.noise_std >= 0 and math.isfinite(self.noise_std)):
+            raise InputError(f"Expected finite noise_std={self.noise_std} >= 0")
+        check_lr(self.lr)
+        self._check_microbatch()
+        if self.precision not in ("float32", "bfloat16"):
+            raise InputError(f"`precision`: unknown precision {self.precision!r}; known: float32, bfloat16")
+        if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):
+            raise InputError(f"`physical_batch`: {self.physical_batch} is not a positive whole number")
+        known: dict[str, Collection[str]] = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "average": AVERAGES}
+        for name, values in known.items():
+            if getattr(self, name) not in values:
+                raise InputError(f"`{name}`: unknown {name} {getattr(self, name)!r}; known: {', '.join(values)}")
+
+    def _check_microbatch(self) -> None:
+        check_microbatch(self.microbatch, self.expected_batch)
+        if self.microbatch is not None and self.compile:
+            raise InputError("`compile`: is for gradients of single records; leave it out, or `microbatch`")
+
+    @property
+    def groups(self) -> int | None:
+        """How many groups of records a step has, a public number; None where every record is filtered by itself."""
+        return None if self.microbatch is None else number_of_groups(self.microbatch, self.expected_batch)
+
+    @property
+    def divisor(self) -> float:
+        """What noisy sums are divided by: the expected number of gradients that are filtered."""
+        return self.expected_batch if self.groups is None else float(self.groups)
+
+    @property
+    def filtered(self) -> str:
+        """The filter, and what it is applied to, in words."""
+        return str(self.filter) + ("" if self.microbatch is None else f" of groups of about {self.microbatch} records")
+
+
+def sensitivity(filter: Filter, live: int, adjacency: Adjacency, microbatch: int | None = None) -> float:
+    """Return the certified L2 change that one neighbour makes to the filtered sum: the bound, doubled for replace-one.
+
+    Args:
+        microbatch: of groups whose mean gradient is filtered, which doubles it as well.
+    """
+    bound = filter.certified_bound(live) * (1.0 if microbatch is None else FACTOR)
+    return bound * (2.0 if adjacency == "replace-one" else 1.0)
+
+
+def nominal_sensitivity(
+    filter: Filter, live: int, adjacency: Adjacency, asked: bool = False, microbatch: int | None = None
+) -> float | None:
+    """Return what the filter's source claims in its place; None where it claims nothing of its own.
+
+    Args:
+        asked: whether the claim is wanted for a filter that clips before, as its source does not.
+        microbatch: of groups, which the papers account as if each were one record.
+    """
+    printed = filter.kind != "element-wise" or filter.before is None
+    bound = filter.nominal_bound if printed or asked else None
+    if bound is None and microbatch is not None:
+        bound = filter.certified_bound(live)
+    return None if bound is None else bound * (2.0 if adjacency == "replace-one" else 1.0)
+
+
+def nominal_source(filter: Filter, microbatch: int | None = None) -> str:
+    """Return the sources of a claim. Arguments as :func:`nominal_sensitivity`."""
+    own = "sensitivity in the code of DPSR-CG" if isinstance(filter, DpsrCg) else "tanh paper's sensitivity"
+    if microbatch is None:
+        return own
+    return "; ".join(
+        dict.fromkeys(["tanh paper's sensitivity for microbatches", *([own] if isinstance(filter, DpsrCg) else [])])
+    )
+
+
+def noise_ratio(config: TrainingConfig, mechanism: NoisySgd, live: int, nominal: bool) -> float:
+    """Return the noise on the mean of a step, over that of the same training without groups."""
+    alone = sensitivity(config.filter, live, mechanism.adjacency)
+    multiplier = mechanism.noise_multiplier
+    if nominal:
+        alone = nominal_sensitivity(config.filter, live, mechanism.adjacency, asked=True) or alone
+        multiplier = mechanism.nominal_noise_multiplier
+    return (config.noise_std / config.divisor) / (multiplier * alone / config.expected_batch)
+
+
+def microbatch_note(
+    config: TrainingConfig, mechanism: NoisySgd, live: int, nominal: bool, unit: str = "record"
+) -> str:
+    """Return what groups do to the sensitivity and to the noise, in one sentence.
+
+    Args:
+        nominal: as in :func:`noise_ratio`.
+    """
+    said = f"`microbatch`: a step filters the mean gradients of {config.groups} groups"
+    said += f", and one {unit} moves one of them by twice the bound at most"
+    if mechanism.noise_multiplier == 0:
+        return said
+    ratio = noise_ratio(config, mechanism, live, nominal)
+    return f"{said}: the noise on their mean is {ratio:.3g} times that of single {unit}s"
