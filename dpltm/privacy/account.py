@@ -356,7 +356,7 @@ def check_private(account: Account, part: Part) -> None:
         InputError: the declaration that stands against it.
     """
     for entry in account.entries:
-        if entry.kind in _SAID and _meets(entry.part, part):
+        if entry.kind in _SAID and _meets(entry.part, part, by_name=entry.kind == "public"):
             raise InputError(
                 f"`dataset`: {entry.part} was declared {_SAID[entry.kind]}, and {part} shares records with it; the same"
                 " records cannot be private here: take another `subset`, other records, or a ledger of their"
@@ -406,7 +406,7 @@ def check_declared(account: Account, part: Part, kind: str) -> None:
         InputError: the release that stands against it.
     """
     for entry in account.paid:
-        if _meets(entry.part, part):
+        if _meets(entry.part, part, by_name=kind == "public"):
             raise InputError(
                 f"`dataset`: {entry.part} is protected by a release on record ({entry.words}, {entry.day}), and {part}"
                 f" shares records with it; the same records cannot be {kind}: take other records, or another `subset`"
@@ -441,14 +441,16 @@ def _by_rows(one: Part, other: Part) -> str:
     return "; where rows of different people may well be equal, say `rows_coincide`"
 
 
-def _meets(one: Part, other: Part) -> bool:
+def _meets(one: Part, other: Part, *, by_name: bool) -> bool:
     """Whether two parts share records, as far as is known: of one snapshot; by their rows; or of a dataset that changed.
 
-    A dataset that changed is known by its name, unless that is the one that arrays have where nobody named them.
+    A part of a dataset that changed is known by the dataset's name; with ``by_name`` so is all of it, unless that is the name
+    that arrays have where nobody named them.
     """
     if one.snapshot is not None and one.snapshot == other.snapshot:
         return one.overlaps(other)
     if share(one, other):
         return True
     changed = one.name == other.name and one.snapshot is not None and other.snapshot is not None
-    return changed and (one.name != UNKNOWN_RECORDS.name or one.cut != "whole" or other.cut != "whole")
+    named = by_name and one.name != UNKNOWN_RECORDS.name
+    return changed and (named or one.cut != "whole" or other.cut != "whole")

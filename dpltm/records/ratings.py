@@ -213,20 +213,16 @@ def by_user(dataset: Dataset, slots: int) -> Dataset:
     labels = np.full((count, slots), ABSENT, dtype=np.int64)
     places[row, slot], labels[row, slot] = x[entered[index]], y[entered[index]]
     records: dict[Origin, int] = {"declared": dataset.records, "described": users, "counted": count}
+    theirs = np.empty(0, int) if dataset.test is None else np.flatnonzero(out[dataset.test.x[:, 0]])
+    test, rows = (dataset.test, dataset.test_rows) if len(theirs) else (None, None)
     return replace(
         dataset,
         train=replace(dataset.train, x=places, y=labels),
-        test=_test_of(dataset, out),
+        test=None if test is None else Split(test.x[theirs], test.y[theirs]),
+        test_rows=None if rows is None else rows.taken(theirs),  # none of a user who is protected
         records=records[dataset.records_origin],
         unit="user",
     )
-
-
-def _test_of(dataset: Dataset, out: np.ndarray) -> Split | None:
-    if dataset.test is None:
-        return None
-    theirs = out[dataset.test.x[:, 0]]
-    return Split(dataset.test.x[theirs], dataset.test.y[theirs]) if theirs.any() else None
 
 
 _SPLIT = 1

@@ -192,7 +192,7 @@ SIZES = st.floats(5e-324, 1.7e308)
         st.builds(Selection, SIZES, st.just(math.inf)),
         st.builds(
             NoisySgd,
-            st.sampled_from([1e-300, 0.01, 1]),
+            st.sampled_from([1e-15, 0.01, 1]),
             st.integers(1, 10**9),
             st.sampled_from([0, 1e-3, 1.0, 1e300]),
             SIZES,
