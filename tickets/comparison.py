@@ -178,7 +178,8 @@ def stated_at(body: Mapping[str, Any]) -> str:
 
 def costs(body: Mapping[str, Any]) -> list[str]:
     """Return what training baselines costs, or did, and what all that is compared costs together, in words."""
-    said, one = [], body["together"]
+    said: list[str] = []
+    one = body["together"]
     if "baselines" in body:
         beside = body["baselines"]
         left, cost, states = beside["to_train"], beside["cost"], [one["state"] for one in beside["trainings"]]

@@ -61,7 +61,7 @@ class Command:
             own training.
     """
 
-    request: type
+    request: type[Any]
     check: Callable[[Any], object]
     decided: frozenset[str] = frozenset()
 
@@ -319,7 +319,8 @@ class _Reader:
         if wrong:
             self._note(where, [wrong])
             return []
-        rows, (first, values) = [], next(iter(lists.items()))
+        rows: list[Section] = []
+        first, values = next(iter(lists.items()))
         for at in range(sizes.pop()):
             row: dict[str, Any] = json.loads(json.dumps(_without(body, "vary")))
             for key, each in lists.items():
