@@ -217,6 +217,13 @@ def drawn_bound(
 ) -> float:
     """A lower bound on epsilon of the code that draws, by winners of two neighbouring count vectors.
 
+    Args:
+        plan: of the draw.
+        first, second: counts, ``(k,)``.
+        draws: of either.
+        confidence: of the bound, in [0.5, 1).
+        source: coins of the draws.
+
     Guarantees:
         If a draw is epsilon-DP, the bound exceeds epsilon with probability at most 1 - ``confidence``.
     """

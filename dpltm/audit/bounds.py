@@ -102,7 +102,11 @@ def least_canaries(confidence: float) -> int:
 
 
 def check_counts(canaries: int, guesses: int, correct: int) -> None:
-    """Refuses numbers that no audit has."""
+    """Refuses numbers that no audit has.
+
+    Args:
+        canaries, guesses, correct: as in :func:`p_value`.
+    """
     if not 0 <= correct <= guesses <= canaries:
         raise InputError(f"Expected 0 <= correct={correct} <= guesses={guesses} <= canaries={canaries}")
 
@@ -189,6 +193,11 @@ def refutes(curve: TradeOff, canaries: int, guesses: int, correct: int, confiden
 
 def family_bound(refuted: Callable[[float], bool], epsilon: Callable[[float], float], start: float) -> float:
     """The largest epsilon of a family of releases that is refuted; 0 where none is.
+
+    Args:
+        refuted: whether the release with this noise multiplier is; with more noise it stays so.
+        epsilon: of that release; it falls with the noise.
+        start: noise multiplier to begin at.
 
     Guarantees:
         A release that is at least as private as that of the family with epsilon E gets a bound above E only where

@@ -83,7 +83,14 @@ def _accuracy(share: float, mu: float) -> float:
 
 
 def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float) -> tuple[Guesses, ...]:
-    """Guesses at both numbers."""
+    """Guesses at both numbers.
+
+    Args:
+        scores: of canaries, the larger the likelier in, ``(m,)``.
+        included: their coins, ``(m,)`` bool.
+        mu: of the attack, from public numbers.
+        confidence: that bounds from all guesses hold together.
+    """
     order, count, error = np.argsort(-scores, kind="stable"), len(scores), 1 - confidence
     numbers = {count // 2 * 2: error * (1 - PLANNED)}
     best = planned(count, mu, error * PLANNED)

@@ -64,6 +64,7 @@ class RecordGradients:
         loss: maps the model's outputs and labels to one loss per record, ``(batch,)``.
         compile: have ``torch.compile`` fuse element-wise filters; takes a while for every new shape.
             Where no C++ compiler is at hand, nothing is compiled.
+        kernels: how linear layers compute (``linear_layer``); ``auto`` follows the share of live weights.
         grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
 
     Raises:
@@ -71,11 +72,18 @@ class RecordGradients:
     """
 
     def __init__(
-        self, model: nn.Module, mask: Mask, loss: Loss, compile: bool = False, *, grouped: bool = False
+        self,
+        model: nn.Module,
+        mask: Mask,
+        loss: Loss,
+        compile: bool = False,
+        kernels: str = "auto",
+        *,
+        grouped: bool = False,
     ) -> None:
         check_model(model)
         mask.check_fits(model)
-        self._model, self._loss, self._grouped = model, loss, grouped
+        self._model, self._loss, self._kernels, self._grouped = model, loss, kernels, grouped
         self._compile = compile and compiler_at_hand()
         self._live_mask = {
             name: (mask[name] if value.requires_grad else torch.zeros_like(mask[name])).to(value.device)
@@ -124,7 +132,9 @@ class RecordGradients:
                     "model: its parameters are not those that it had at first; begin anew with this model"
                 )
             with full_precision():
-                self._plan = make_plan(self._model, self._live_mask, self._loss, x, y, self._compile, self._grouped)
+                self._plan = make_plan(
+                    self._model, self._live_mask, self._loss, x, y, self._compile, self._kernels, self._grouped
+                )
             self._checked = state
             layers = [layer for layer, _ in self._plan.layers]
             sizes = [size for layer in layers for size in layer.sizes]

@@ -125,6 +125,7 @@ class ExplicitLayer(ExplicitGradients):
         self._squares = self._squares.masked_fill(bad, 0.0)
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
+        """See :meth:`Layer.add_weighted_sum`."""
         values, found = self._values, torch.zeros_like(total)
         if chunks is not None:
             factor = held_in_float32(factor)  # in a chunk or not: what a record contributes may not depend on that
@@ -141,6 +142,7 @@ class ExplicitLayer(ExplicitGradients):
         return torch.cat(parts)
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+        """See :meth:`Layer.mapped_sum`."""
         total = torch.zeros(sum(self.sizes), dtype=torch.float64, device=factor.device)
         for rows, part in self._mapped(factor, map):
             weighted = part if weight is None else part.mul_(weight[rows, None].to(part.dtype))
@@ -225,6 +227,7 @@ class EmbeddingLayer(ExplicitGradients):
         self._squares = self._squares.masked_fill(bad, 0.0)
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
+        """See :meth:`Layer.add_weighted_sum`."""
         del chunks  # all in float64
         total += self._by_token(self.values * factor[self.record][:, None])
 
@@ -245,6 +248,7 @@ class EmbeddingLayer(ExplicitGradients):
         return (changed + len(self._index) * at_zero**2).clamp_min_(0.0)
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+        """See :meth:`Layer.mapped_sum`."""
         values, at_zero = self._mapped(factor, map)
         if weight is not None:
             values = values.mul_(weight[self.record][:, None])

@@ -29,6 +29,9 @@ SPARSE, NARROW = 0.3, 32
 on layers from 100 to 4,096 wide: at half of the weights dense products win, at a tenth they take two to four times as
 long."""
 
+KERNELS = ("auto", "float64", "dense", "sparse")
+"""What may be asked for: ``auto`` follows the rule."""
+
 WORTH_COMPILING = 1000
 """Live weights of a layer from which on a compiled filter is worth its while."""
 
@@ -221,7 +224,7 @@ def sparse_squared_norms(operands: Operands) -> Tensor:
 
 
 def sparse_add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
-    """As :func:`dense_add`."""
+    """The same over live coordinates alone. Arguments as :func:`dense_add`."""
     left = operands.space.fill("left", scaled.T)
     right = operands.space.fill("chunk", operands.inputs[:, rows], scaled.dtype)
     pattern = operands.pattern(scaled.dtype)
@@ -235,11 +238,13 @@ def _times(bags: tuple[Tensor, Tensor], dense: Tensor, values: Tensor | None = N
     return torch.embedding_bag(dense, *bags, False, 0, False, values)[0]
 
 
-def kernel_for(operands: Operands) -> str:
+def kernel_for(operands: Operands, asked: str = "auto") -> str:
     """The name of the kernel for a layer: on a GPU, and for a network in float64, all is computed in float64 anyway."""
     weight = operands.module.weight
     if weight.is_cuda or weight.dtype != torch.float32 or not len(operands.index):
         return "float64"
+    if asked != "auto":
+        return asked
     return "sparse" if len(operands.index) <= SPARSE * weight.numel() and min(weight.shape) >= NARROW else "dense"
 
 
@@ -280,7 +285,14 @@ class LinearLayer:
         live_mask: live coordinates of every parameter of the model, none of frozen ones.
     """
 
-    def __init__(self, name: str, module: nn.Linear, live_mask: Mapping[str, Tensor], compile: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: nn.Linear,
+        live_mask: Mapping[str, Tensor],
+        compile: bool = False,
+        kernels: str = "auto",
+    ) -> None:
         prefix = f"{name}." if name else ""
         self.module = module
         self.operands = Operands(module, live_mask[f"{prefix}weight"])
@@ -290,7 +302,7 @@ class LinearLayer:
         if module.bias is not None:
             self.bias_index = live_mask[f"{prefix}bias"].nonzero().squeeze(1)
             self.names, self.sizes = (*self.names, f"{prefix}bias"), (*self.sizes, len(self.bias_index))
-        self.kernel = kernel_for(self.operands)
+        self.kernel = kernel_for(self.operands, kernels)
         self._compile = compile and len(self.operands.index) >= WORTH_COMPILING
 
     def release(self) -> None:
@@ -357,6 +369,7 @@ class LinearLayer:
         return (squares if whole else squares.index_select(1, self.bias_index)).sum(1)
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
+        """See :meth:`Layer.add_weighted_sum`."""
         operands, gradient = self.operands, self.operands.gradient
         add, turned = (sparse_add, True) if self.kernel == "sparse" else (dense_add, False)
         of_weight, of_bias = total[: len(operands.index)], total[len(operands.index) :]
@@ -388,6 +401,7 @@ class LinearLayer:
         return total
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+        """See :meth:`Layer.mapped_sum`."""
         narrow = None if weight is None else weight.to(self.operands.gradient.dtype)
         gradient, operands, parts = self._scaled(factor), self.operands, []
         if self._compile:

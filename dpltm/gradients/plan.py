@@ -116,6 +116,7 @@ def make_plan(
     x: Tensor,
     y: Tensor,
     compile: bool,
+    kernels: str,
     written: bool = False,
 ) -> Plan:
     """The plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at.
@@ -138,7 +139,7 @@ def make_plan(
         probe.check_apart()
         refusal: InputError | None = None
         try:
-            plan = _assign(probe, units, live_mask, compile, written)
+            plan = _assign(probe, units, live_mask, compile, kernels, written)
             if plan is not None and _right(probe, plan, live_mask):
                 return plan
         except InputError as error:
@@ -174,7 +175,12 @@ def _units(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _assign(
-    probe: Probe, units: Mapping[str, nn.Module], live_mask: Mapping[str, Tensor], compile: bool, written: bool
+    probe: Probe,
+    units: Mapping[str, nn.Module],
+    live_mask: Mapping[str, Tensor],
+    compile: bool,
+    kernels: str,
+    written: bool,
 ) -> Plan | None:
     """A layer for each group of modules that share parameters; None if ``torch.func`` should take the whole model.
 
@@ -194,7 +200,7 @@ def _assign(
         once = len(group) == len(calls) == 1 and rules.has_rule(module) and not written
         layer: Layer
         if once and type(module) is nn.Linear and calls[0].inputs[0].shape[:-1] == (len(x),):
-            layer = LinearLayer(name, module, live_mask, compile)
+            layer = LinearLayer(name, module, live_mask, compile, kernels)
         elif once and type(module) is nn.Embedding and len(calls[0].inputs[0]) == len(x):
             layer = EmbeddingLayer(name, module, live_mask)
         else:

@@ -244,7 +244,12 @@ class MadeUp:
         return values.to(like.dtype if like.dtype.itemsize >= 4 else self.dtype).to(like.device)
 
     def replaced(self, x: Tensor, y: Tensor, record: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """A batch with one record, or its label, replaced in every way."""
+        """A batch with one record, or its label, replaced in every way.
+
+        Args:
+            x, y: made-up records and labels, ``(batch, ...)``.
+            record: place of the one that is replaced.
+        """
         for which, values in enumerate((x, y)):
             old = values[record]
             if values.is_floating_point():

@@ -98,6 +98,7 @@ class Cnn(_OfImages):
         return tuple(map(int, image)), widths
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+        """See :meth:`NetworkKind.layers`."""
         del features
         (height, width, channels), (first, second, units) = self.parts(text)
 
@@ -146,6 +147,7 @@ class Latent(_OfImages):
             raise InputError(f"`model`: {text}: images must be at least {least} x {least}")
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+        """See :meth:`NetworkKind.layers`."""
         del features
         image, widths = self.parts(text)
         *filters, units = widths

@@ -77,7 +77,13 @@ def layer(name: str, module: str | Callable[..., nn.Module], *arguments: Any, **
 
 
 def named(head: str, widths: tuple[int, ...], usual: tuple[int, ...]) -> str:
-    """``head:8,16``, or ``head`` alone where the widths are the usual ones."""
+    """``head:8,16``, or ``head`` alone where the widths are the usual ones.
+
+    Args:
+        head: the kind, and what the data decide.
+        widths: of the layers.
+        usual: that a name leaves out.
+    """
     return head if widths == usual else f"{head}:{','.join(map(str, widths))}"
 
 
@@ -115,7 +121,13 @@ class NetworkKind:
         raise NotImplementedError
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-        """The layers, in order: ``(batch, features)`` to ``(batch, classes)``."""
+        """The layers, in order: ``(batch, features)`` to ``(batch, classes)``.
+
+        Args:
+            text: the name.
+            features: of one flattened record.
+            classes: number of outputs.
+        """
         raise NotImplementedError
 
     def renamed(self, text: str, shapes: Shapes) -> str:
@@ -123,7 +135,13 @@ class NetworkKind:
         raise NotImplementedError
 
     def shapes(self, text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every parameter, in order."""
+        """Name and shape of every parameter, in order.
+
+        Args:
+            text: the name.
+            features: of one flattened record.
+            classes: number of outputs.
+        """
         layers = self.layers(text, features, classes)
         return {f"{one.name}.{name}": shape for one in layers for name, shape in one.parameters.items()}
 

@@ -36,6 +36,7 @@ class Mlp(NetworkKind):
         widths(text)
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+        """See :meth:`NetworkKind.layers`."""
         front, hidden = widths(text)
         names = tuple(f"fc{number}" for number in range(1, len(hidden) + 2))
         if front is None:

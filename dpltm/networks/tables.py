@@ -53,6 +53,7 @@ class Embed(NetworkKind):
     """See the module."""
 
     def resolve(self, text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
+        """See :meth:`NetworkKind.resolve`."""
         del shape
         if len(tables) != 1:
             raise InputError(
@@ -80,6 +81,7 @@ class Embed(NetworkKind):
         self.parts(text)
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+        """See :meth:`NetworkKind.layers`."""
         del features
         words, widths = self.parts(text)
         table = "Embedding" if text.startswith(PADDED) else "Vectors"
@@ -97,6 +99,7 @@ class Ncf(NetworkKind):
     """See the module."""
 
     def resolve(self, text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
+        """See :meth:`NetworkKind.resolve`."""
         del shape
         if len(tables) != 2:
             raise InputError(
@@ -125,6 +128,7 @@ class Ncf(NetworkKind):
             raise InputError(f"`model`: {text}: takes a user and an item, but the records have {features} features")
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+        """See :meth:`NetworkKind.layers`."""
         del features
         tables, (product, beside) = self.parts(text)
         return (
@@ -141,6 +145,7 @@ class Recurrent(NetworkKind):
     """See the module."""
 
     def resolve(self, text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
+        """See :meth:`NetworkKind.resolve`."""
         if len(tables) == 1:
             return f"{text}:{tables[0]}"
         if tables or len(shape) < 2:
@@ -188,6 +193,7 @@ class Recurrent(NetworkKind):
         return (features,) if parts.group("words") else (int(parts.group("steps")), int(parts.group("values")))
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
+        """See :meth:`NetworkKind.layers`."""
         parts, (vector, units) = self.parts(text), self.widths(text)
         if vector is None:
             shape = self.record_shape(text, features)

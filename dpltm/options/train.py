@@ -128,6 +128,11 @@ class TrainOptions(FeatureOptions):
         choices=("float32", "bfloat16"),
     )
     compile: bool = option(False, "Compile the element-wise filter (tanh, sigmoid): slower to start, faster to run.")
+    kernels: str = option(
+        "auto",
+        "How linear layers compute; auto takes sparse products where few weights live. The bound is the same.",
+        choices=("auto", "float64", "dense", "sparse"),
+    )
     physical_batch: int | None = option(
         None, "Most records in the network at once, whatever the batch size.", metavar="N", shown="what takes 128 MiB"
     )

@@ -279,7 +279,13 @@ def mean_tries(gamma: float) -> float:
 
 
 def check_positive(name: str, value: float, *, infinite: bool = False) -> None:
-    """Raises InputError unless ``value`` is a positive number, and finite unless said otherwise."""
+    """Raises InputError unless ``value`` is a positive number, and finite unless said otherwise.
+
+    Args:
+        name: of the argument, for the message.
+        value: of it.
+        infinite: whether infinity will do.
+    """
     if not (value > 0 and (infinite or math.isfinite(value))):
         raise InputError(f"Expected {name}={value} > 0")
 

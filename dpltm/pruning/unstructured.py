@@ -120,7 +120,12 @@ def _topk_overall(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], cou
 def prune_by_magnitude(
     weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer"
 ) -> Mask:
-    """The next mask of DPLTM's Algorithm 1: of each layer, or of the network, the smallest live weights go."""
+    """The next mask of DPLTM's Algorithm 1: of each layer, or of the network, the smallest live weights go.
+
+    Args:
+        weights: trained parameters, or those at initialisation.
+        mask, live, scope: as :func:`keep_topk` has them.
+    """
     return keep_topk({name: weights[name].abs() for name in live}, mask, live, scope)
 
 
@@ -138,6 +143,12 @@ def prune_by_input(
     at most one is dropped in part. Inputs of a group go together: a column of a table lives or dies whole, but for the one
     that the number of live weights may leave in part. It counts as much as what it adds to the next layer varies, if all
     that the schema allows is equally likely.
+
+    Args:
+        weights: trained parameters.
+        mask, live, scope: as :func:`keep_topk` has them.
+        inputs: which dimension of the first parameter of ``live`` the inputs are in.
+        groups: variances of neighbouring inputs that go together; none where each stands alone.
     """
     first = next(iter(live))
     scores = {name: weights[name].detach().abs() for name in live}
@@ -188,7 +199,14 @@ STEPS = 10
 
 def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, example: Tensor) -> dict[str, Tensor]:
     """dR/dw times w for R the sum of outputs of the network of absolute live weights, no biases, for ones (its eq. 1 and
-    3)."""
+    3).
+
+    Args:
+        model: gives the architecture.
+        weights: at initialisation.
+        mask: live coordinates.
+        example: one batch of records; only its shape matters.
+    """
     flow = copy.deepcopy(model).double()
     for name, layer in flow.named_children():
         if isinstance(layer, nn.Tanh):  # everything flows, as through a ReLU; where tanh saturates nothing would
@@ -216,7 +234,14 @@ def _sum_of_rows(table: nn.Module, given: tuple[Tensor], rows: Tensor) -> Tensor
 def prune_by_synflow(
     model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope, example: Tensor
 ) -> Mask:
-    """The next mask, with ``live`` weights left, in ``STEPS`` steps of equal ratio."""
+    """The next mask, with ``live`` weights left, in ``STEPS`` steps of equal ratio.
+
+    Args:
+        model: gives the architecture.
+        weights: at initialisation.
+        mask, live, scope: as :func:`keep_topk` has them.
+        example: one batch of records; only its shape matters.
+    """
     present = {name: int(mask[name].sum()) for name in live}
     for step in range(1, STEPS + 1):
         if scope == "layer":
@@ -273,6 +298,11 @@ def _variance(column: Column) -> float:
 
 def columns_read(text: object, mask: Mask, feature_map: object | None) -> list[str] | None:
     """Columns that a network has a live weight for; None where that is not known.
+
+    Args:
+        text: of the schema.
+        mask: of the network.
+        feature_map: in front of it, which reads all columns.
 
     Guarantees:
         What the network answers depends on no other column: the weights of their features are zero.

@@ -95,7 +95,13 @@ class Records:
             yield Batch(x, y, present, None if chunks is None else pieces)
 
     def groups(self, index: np.ndarray, rows: int, sizes: Sequence[int]) -> Iterator[Batch]:
-        """The records at ``index``, in batches of whole groups: at most ``rows`` at a time, or one group that has more."""
+        """The records at ``index``, in batches of whole groups: at most ``rows`` at a time, or one group that has more.
+
+        Args:
+            index: of one step, group by group.
+            rows: most rows in memory at once.
+            sizes: of all groups; those without records are left out.
+        """
         start, taken = 0, list[int]()
         for size in (*(size for size in sizes if size), 0):  # the 0 ends the last batch
             if taken and (size == 0 or sum(taken) + size > rows):

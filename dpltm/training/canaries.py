@@ -196,7 +196,7 @@ class NoCanaries:
         """Adds nothing."""
 
     def observe(self, released: Tensor, divisor: float, noise_std: float) -> None:
-        """Looks at nothing."""
+        """See :meth:`Canaries.observe`."""
 
     def state(self) -> dict[str, np.ndarray]:
         """There is none."""

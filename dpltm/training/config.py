@@ -49,6 +49,7 @@ from dpltm.errors import InputError
 from dpltm.filters import Filter, check_compiles
 from dpltm.filters.dpsr_cg import DpsrCg
 from dpltm.filters.trial import check_filter_bound
+from dpltm.gradients.linear_layer import KERNELS
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.pruning.plain import check_lr
 from dpltm.training.optimizers import AVERAGES, OPTIMIZERS, SCHEDULES, Average, Schedule
@@ -94,6 +95,7 @@ class TrainingConfig:
         precision: of the passes through the network; ``bfloat16`` by ``torch.autocast``.
         schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
         average: of the weights, which the training ends with: ``none``, ``ema`` or ``poly`` (see ``WeightAverage``).
+        kernels: how linear layers compute (see ``RecordGradients``).
         microbatch: about how many records have one gradient, their mean, which is filtered (``training.config``); None for
             one each.
     """
@@ -110,6 +112,7 @@ class TrainingConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
     schedule: Schedule = "constant"
     average: Average = "none"
+    kernels: Literal["auto", "float64", "dense", "sparse"] = "auto"
     microbatch: int | None = None
 
     def __post_init__(self) -> None:
@@ -133,6 +136,7 @@ class TrainingConfig:
         if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):
             raise InputError(f"`physical_batch`: {self.physical_batch} is not a positive whole number")
         known: dict[str, Collection[str]] = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "average": AVERAGES}
+        known["kernels"] = KERNELS
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise InputError(f"`{name}`: unknown {name} {getattr(self, name)!r}; known: {', '.join(values)}")
@@ -195,7 +199,14 @@ def nominal_source(filter: Filter, microbatch: int | None = None) -> str:
 
 
 def noise_ratio(config: TrainingConfig, mechanism: NoisySgd, live: int, nominal: bool) -> float:
-    """Return the noise on the mean of a step, over that of the same training without groups."""
+    """Return the noise on the mean of a step, over that of the same training without groups.
+
+    Args:
+        config: of the training.
+        mechanism: of it.
+        live: coordinates that are trained.
+        nominal: whether both have as much noise as the papers would add.
+    """
     alone = sensitivity(config.filter, live, mechanism.adjacency)
     multiplier = mechanism.noise_multiplier
     if nominal:

@@ -82,7 +82,9 @@ class NoisyGradients:
         noise: RandomSource,
         ranks: Ranks | None = None,
     ) -> None:
-        self.gradients = RecordGradients(model, mask, loss, config.compile, grouped=config.groups is not None)
+        self.gradients = RecordGradients(
+            model, mask, loss, config.compile, config.kernels, grouped=config.groups is not None
+        )
         example = _first(records) if len(records) else None
         if example is not None:
             self.gradients.check(*example)

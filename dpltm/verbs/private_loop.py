@@ -539,7 +539,13 @@ def part_of(ledger: Ledger, x: Tensor | np.ndarray) -> Part:
 
 
 def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:
-    """Return whether a mask was made from private records with no mechanism, as its maker declares."""
+    """Return whether a mask was made from private records with no mechanism, as its maker declares.
+
+    Args:
+        mask: that was handed in; None for none.
+        lineage: that came with it.
+        provenance: that was declared in its place.
+    """
     if provenance not in (None, "data-free", "public", "private"):
         raise InputError("provenance", provenance, "data-free, public or private")
     if mask is not None and lineage is None and provenance is None:

@@ -174,7 +174,7 @@ def settle(
         bits="fast" if options.noise == "fast" else "secure",
     )
     _check_augmented(options, start, dataset)
-    asked = ("optimizer", "physical_batch", "compile", "precision", "schedule", "average", "microbatch")
+    asked = ("optimizer", "physical_batch", "compile", "precision", "schedule", "average", "kernels", "microbatch")
     lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
     config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **{name: getattr(options, name) for name in asked})
     notes = [
