@@ -444,8 +444,8 @@ def _by_rows(one: Part, other: Part) -> str:
 def _meets(one: Part, other: Part, *, by_name: bool) -> bool:
     """Whether two parts share records, as far as is known: of one snapshot; by their rows; or of a dataset that changed.
 
-    A part of a dataset that changed is known by the dataset's name; with ``by_name`` so is all of it, unless that is the name
-    that arrays have where nobody named them.
+    A part of a dataset that changed is known by the dataset's name; with ``by_name`` so is all of it, unless that is the
+    name that arrays have where nobody named them.
     """
     if one.snapshot is not None and one.snapshot == other.snapshot:
         return one.overlaps(other)
