@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,15 +21,17 @@ from dpltm.progress import SILENT, Progress
 from dpltm.records import Dataset, catalogue, load
 from dpltm.records.notes import bounds_notes
 
-if TYPE_CHECKING:
-    from dpltm.training.artifacts import Run
-
-
 PUBLIC_RECORDS = 7000
 """Public records that statistics and components are taken from, at most: evenly spaced ones."""
 
 
-def _no_runs(name: str) -> Run:
+class Trained(Protocol):
+    """A run whose network can stand in front of another."""
+
+    def in_front_of(self, dataset: Dataset) -> FeatureMap: ...
+
+
+def _no_runs(name: str) -> Trained:
     raise InputError(f"`features`: network:{name}: no runs are at hand; pass where they come from")
 
 
@@ -47,7 +49,7 @@ class FeatureSources:
     """
 
     public: Callable[[str], Dataset] = PUBLIC
-    network: Callable[[str], Run] = _no_runs
+    network: Callable[[str], Trained] = _no_runs
 
 
 def with_feature_map(

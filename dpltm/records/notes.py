@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.records.dataset import Dataset
-
-if TYPE_CHECKING:
-    from dpltm.training.artifacts import Run
 
 SEVERAL_ROWS = (
     "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"
@@ -51,7 +49,18 @@ def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds`
     return [*assumed, *dataset.public_notes]
 
 
-def run_bounds_notes(run: Run) -> list[str]:
+class Trained(Protocol):
+    """What a run says of the records that it was trained on."""
+
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def bounds(self) -> tuple[float, float]: ...
+
+
+def run_bounds_notes(run: Trained) -> list[str]:
     """The same of the records that a run was trained on, whose bounds scale whatever its network is given."""
     if run.config.get("bounds_origin") != "assumed":
         return []
