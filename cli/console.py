@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dpltm.errors import as_flags
 from dpltm.registry import Deferred
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-    from dpltm.cli.options import Call
+    from dpltm.cli.commands import Call
 
 _AFTER = Deferred("dpltm.cli.next:after")
 _PROGRESS = Deferred("dpltm.cli.progress:progress")
@@ -99,12 +100,11 @@ def answering(
     """
 
     def command(request: Any, call: Call) -> None:
-        console = Console(call.json, call.quiet)
-        with console.at_work():
-            body = work(request, console)
-        if body is None:
+        answer = work(request, call.console)
+        if answer is None:
             return
-        console.result(body, lambda rich: show(rich, body), request)
+        body = as_flags(answer)
+        call.console.result(body, lambda rich: show(rich, body), request)
         if wanting is not None and wanting(body):
             raise typer.Exit(1)
 

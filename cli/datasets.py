@@ -1,7 +1,8 @@
-"""``dpltm datasets``, in tables."""
+"""``dpltm datasets``: what data is at hand, public facts about some, schemas of tables, and rows that two files share."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -9,7 +10,190 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_noted, show_notes, show_pairs, show_privacy
-from dpltm.registry import Deferred
+from dpltm.errors import DataError, InputError
+from dpltm.options.datasets import InfoRequest, LsRequest, OverlapRequest, SchemaRequest
+from dpltm.privacy.entry import RECORD
+from dpltm.progress import Progress
+from dpltm.records import Description, Rows, catalogue, data_home, load
+from dpltm.records.files import TABLES, reading
+from dpltm.records.notes import bounds_notes
+from dpltm.records.private_columns import Coder, load_unfinished
+from dpltm.records.ratings import at_hand
+from dpltm.records.schema import read_schema
+from dpltm.records.schema_draft import draft, public_records
+from dpltm.tickets.files import check_free, check_writable, new_file
+from dpltm.tickets.ledger_file import ledger_of, ledger_path
+from dpltm.tickets.workbench.records import open_dataset
+
+
+def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
+    """The datasets that are known by name, and files of the user's own in the data home."""
+    del request, progress
+    home, known = data_home(), catalogue()
+    files = {path.stem for path in home.glob("*.npz")} if home.is_dir() else set()
+    rows = [
+        {"name": name, "kind": one.kind, "summary": one.summary, "available": _available(one, home, files)}
+        for name, one in known.items()
+        if one.refusal is None
+    ]
+    own = "a file of yours; needs --bounds unless its values are bytes, 0 to 255"
+    rows += [{"name": name, "kind": "", "summary": own, "available": "yes"} for name in sorted(files - set(known))]
+    return {"home": str(home), "datasets": rows}
+
+
+def _available(known: Description, home: Path, files: set[str]) -> str:
+    if known.kind == "ratings":
+        return "yes" if at_hand(known, home) else "no"
+    if known.name == "digits" or known.name in files:
+        return "yes"
+    return "download" if known.openml else "no"
+
+
+def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
+    """The public facts about a dataset."""
+    del progress
+    dataset = open_dataset(request)
+    return {
+        "name": dataset.name,
+        "records": dataset.records,
+        "records_origin": dataset.records_origin,
+        "test_records": None if dataset.test is None else len(dataset.test),
+        "shape": "x".join(str(size) for size in dataset.train.x.shape[1:]),
+        "features": dataset.features,
+        "classes": dataset.classes,
+        "classes_origin": dataset.classes_origin,
+        "bounds": None if dataset.tables else list(dataset.bounds),
+        "bounds_origin": None if dataset.tables else dataset.bounds_origin,
+        "tables": list(dataset.tables) or None,
+        "notes": bounds_notes(dataset),
+    }
+
+
+def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
+    """A draft of the schema of a table; or, of a draft, the finished schema, with what finding it cost."""
+    path = Path(request.file or "")
+    out = None if request.out is None else Path(request.out)
+    if out is not None:
+        check_free(out)
+        check_writable(out)
+    if request.private is not None:
+        return _find(request, path, out, progress)
+    private = ("epsilon", "records", "subset", "test", "dry_run")
+    for name in (*private, *(() if request.from_public else ("ledger", "population", "unit_column"))):
+        if getattr(request, name) not in (None, False):
+            raise InputError(f"`{name}`: goes with `private`, the draft whose private parts are to be found; add it")
+    with reading(path, "") as kind:
+        if kind not in TABLES:
+            raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
+        header, lineage = not request.no_header, None
+        if request.from_public:
+            records = public_records(path, request.label, header)
+            ledger = ledger_of(request.file, request.ledger, request.population, request.unit_column or RECORD)
+            lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
+        text = draft(path, request.label, header, request.from_public, lineage)
+    if out is not None:
+        with new_file(out) as staging:
+            staging.write_text(text, encoding="utf-8")
+    return {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out)}
+
+
+NO_FEATURES = (
+    "nothing stands out of the noise in any column, and the draft has no other features, so nothing can be trained by this"
+    " schema: raise `epsilon`, write public bounds and values, or ask for fewer columns"
+)
+"""Said of a schema that was paid for in vain."""
+
+
+def _find(request: SchemaRequest, path: Path, out: Path | None, progress: Progress) -> dict[str, Any]:
+    """The schema with its private parts found, and what that cost; refused before anything is spent."""
+    drafted = Path(request.private or "")
+    for name in ("label", "no_header", "from_public"):
+        if getattr(request, name):
+            raise InputError(f"`{name}`: is for a first draft; leave it out, since {drafted} says it")
+    if out is None and not request.dry_run:
+        raise InputError(
+            "`out` is missing: what is found is written once, and finding it again costs again; name a file"
+        )
+    coder, schema = Coder(), read_schema(drafted, "`private`")
+    table = load_unfinished(
+        path,
+        schema,
+        coder,
+        units=request.unit_column,
+        subset=request.subset,
+        records=request.records,
+        test=request.test,
+    )
+    from dpltm.verbs.schema import Search  # with torch, which drafts need none of
+
+    own, unit = ledger_path(request.file, request.ledger), table.dataset.unit
+    asked = Search(
+        table=table,
+        names=coder.names,
+        options=request,
+        ledger=ledger_of(request.file, request.ledger, request.population, unit),
+        progress=progress,
+    )
+    if request.dry_run or out is None:
+        release, privacy = asked.priced()
+        return {"dry_run": True, **_facts(path, release), "privacy": privacy.to_json()}
+    found = asked.found()
+    with new_file(out) as staging:
+        staging.write_text(found.text, encoding="utf-8")
+    made: dict[str, Any] = {"ignored": list(found.ignored), "features": found.features}
+    if not found.features:
+        made["notes"] = [NO_FEATURES]
+    made |= {"schema": found.text.rstrip("\n"), "out": str(out), "ledger": str(own)}
+    return {**_facts(path, found), **made, "privacy": found.privacy.to_json()}
+
+
+def _facts(path: Path, release: Any) -> dict[str, Any]:
+    mechanism = release.mechanism
+    return {
+        "file": str(path),
+        "columns": list(release.columns),
+        "noise_multiplier": mechanism.noise_multiplier,
+        "noise_std": mechanism.noise_std,
+    }
+
+
+OWN_EYES = "this was read off the records with no protection: keep it to yourself, as you keep them"
+"""Said of shared rows."""
+
+SHOWN = 10
+"""Rows that are named of those that two files share."""
+
+
+def overlap(request: OverlapRequest, progress: Progress) -> dict[str, Any]:
+    """Rows that two files share, whatever their labels, for their owner's eyes: a look that no account knows of."""
+    del progress
+    one, other = (_splits(str(name), request) for name in (request.first, request.second))
+    pairs = [
+        {
+            "first": name,
+            "second": second,
+            "records": [len(rows), len(others)],
+            "shared": len(here := rows.shared(others)),
+            "first_rows": here[:SHOWN].tolist(),
+            "second_rows": others.shared(rows)[:SHOWN].tolist(),
+        }
+        for name, rows in one.items()
+        for second, others in other.items()
+    ]
+    return {"first": request.first, "second": request.second, "splits": pairs, "notes": [OWN_EYES]}
+
+
+def _splits(name: str, request: OverlapRequest) -> dict[str, Rows]:
+    """The records of a file, by split. Bounds scale what a network gets; of rows as they were read they say nothing."""
+    asked: dict[str, Any] = {"label": request.label, "schema": request.schema, "rows_coincide": True}
+    try:
+        dataset = load(name, bounds=None if request.schema else (0.0, 1.0), for_training=False, **asked)
+    except DataError as refusal:
+        try:
+            dataset = load(name, for_training=False, **asked)  # texts, and ratings, have none
+        except DataError:
+            raise refusal from None
+    return {"train": dataset.rows, **({} if dataset.test_rows is None else {"test": dataset.test_rows})}
 
 
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -43,11 +227,7 @@ def show_overlap(rich: RichConsole, body: dict[str, Any]) -> None:
     show_notes(rich, body)
 
 
-overlap_command = answering(Deferred("dpltm.tickets.workbench.datasets:overlap"), show_overlap)
-schema_command = answering(
-    Deferred("dpltm.tickets.workbench.datasets:schema"), show_schema, lambda body: body.get("features") == 0
-)
-ls_command = answering(Deferred("dpltm.tickets.workbench.datasets:list_datasets"), show_list)
-info_command = answering(
-    Deferred("dpltm.tickets.workbench.datasets:dataset_info"), lambda rich, body: show_noted(body["name"], rich, body)
-)
+overlap_command = answering(overlap, show_overlap)
+schema_command = answering(schema, show_schema, lambda body: body.get("features") == 0)
+ls_command = answering(list_datasets, show_list)
+info_command = answering(dataset_info, lambda rich, body: show_noted(body["name"], rich, body))

@@ -9,6 +9,7 @@ from rich.console import Console as RichConsole
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_privacy, show_tickets
 from dpltm.registry import Deferred
+from dpltm.tickets.workbench.records import table_first
 
 
 def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -23,4 +24,4 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
         show_notes(rich, body["privacy"])
 
 
-generate_command = answering(Deferred("dpltm.tickets.workbench.table_first:generate"), show_generation)
+generate_command = answering(table_first(Deferred("dpltm.tickets.workbench.generate:generate")), show_generation)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typer import Context
     from typer.core import TyperCommand
 
-THEME = Theme({"option": "bold cyan", "switch": "bold green", "sep": "dim", "types": "bold yellow", "usage": "yellow"})
+THEME = Theme({"option": "bold cyan", "switch": "bold green", "usage": "yellow"})
 
 NAMES = 28
 """Characters of the widest flag with what it takes that share a line with its help; longer values go above the help."""
@@ -40,12 +40,6 @@ class Flags(RegexHighlighter):
         r"(^|\W)(?P<option>\-\-[\w\-]+)(?![a-zA-Z0-9])",
         r"(?P<usage>Usage: )",
     ]
-
-
-class Separators(RegexHighlighter):
-    """Marks what stands between the choices of a value."""
-
-    highlights = [r"(?P<sep>\|)"]  # noqa: RUF012
 
 
 def show_page(command: TyperCommand | TyperGroup, ctx: Context) -> None:
@@ -85,9 +79,8 @@ def _row(parameter: TyperArgument | TyperOption) -> list[RenderableType]:
         return [Text(str(parameter.metavar), style="bold yellow"), text]
     names, takes = Flags()(", ".join(parameter.opts)), parameter.metavar or ""
     if len(names) + 1 + len(takes) <= NAMES:
-        values = Separators()(Text(takes, style="bold yellow"))
-        return [Text.assemble(names, " " if takes else "", values), text]
-    values = Separators()(Text(takes.replace("|", " | "), style="bold yellow", overflow="fold"))
+        return [Text.assemble(names, " " if takes else "", (takes, "bold yellow")), text]
+    values = Text(takes.replace("|", " | "), style="bold yellow", overflow="fold")
     return [names, Text("\n").join([values, text])]
 
 

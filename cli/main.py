@@ -12,7 +12,7 @@ import typer
 import typer.main
 
 from dpltm import __version__
-from dpltm.cli.commands import Group, Later, usage_message
+from dpltm.cli.commands import Group, laters, usage_message
 from dpltm.errors import DpltmError, Interrupted, in_flags, one_line
 from dpltm.registry import Deferred
 from dpltm.training.launcher import speaks
@@ -21,243 +21,95 @@ INTERRUPTED = "interrupted; what the ledger entered stays entered"
 STARTING = "interrupted; nothing was entered"
 """Said where what writes ledgers has not been loaded yet."""
 
+LATENT_EXAMPLES = """\
+# the server's side, then an owner's, then the server's again
+dpltm latent scheme --public mnist --features drawings --components 30 --epsilon 4 --out images.scheme
+dpltm latent encode images.scheme --dataset mine.npz --out mine.msg
+dpltm latent train images.scheme --messages mine.msg --test mnist --out images.run"""
+
 COMMANDS = [
-    Later(
-        "generate",
-        "Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.",
-        "generate:GenerateRequest",
-    ),
-    Later(
-        "select",
-        "Phase 2: draw the winning ticket on private records under differential privacy.",
-        "select:SelectRequest",
-    ),
-    Later(
-        "train",
-        "Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).",
-        "train:TrainRequest",
-    ),
-    Later(
-        "run",
-        "All three stages from one TOML file, under one budget that is split between selection and training.",
-        "run:RunRequest",
-    ),
-    Later(
-        "tune",
-        "Searches the settings of a private training: on public records at no cost, or with `private` on the private ones.",
-        "tune:TuneRequest",
-    ),
-    Later("evaluate", "Accuracy of a run's model on the test split of a dataset.", "evaluate:EvaluateRequest"),
-    Later(
-        "predict",
-        "Class and class probabilities that a run's model gives to records without labels.",
-        "evaluate:PredictRequest",
-        module="evaluate",
-    ),
-    Later(
-        "synthesize",
-        "Synthetic records under differential privacy, as a dataset that every command reads.",
-        "synthesize:SynthesizeRequest",
-    ),
-    Later(
-        "audit",
-        "Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.",
-        "evaluate:AuditRequest",
-        module="audit",
-    ),
-    Later(
-        "compare",
-        "Runs in one table: accuracy with its interval, both epsilons, density, parameters.",
-        "report:CompareRequest",
-    ),
-    Later(
-        "report",
-        "One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.",
-        "report:ReportRequest",
-    ),
-    Later(
-        "demo",
-        "The three stages on the embedded digits: one half is the public source of tickets, the other half is private.",
-        "run:DemoRequest",
-    ),
+    *laters({
+        "generate": "Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.",
+        "select": "Phase 2: draw the winning ticket on private records under differential privacy.",
+        "train": "Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).",
+        "run": "All three stages from one TOML file, under one budget that is split between selection and training.",
+        "tune": "Searches the settings of a private training: on public records at no cost, or with `private` on the private ones.",  # noqa: E501
+        "evaluate": "Accuracy of a run's model on the test split of a dataset.",
+        "evaluate:predict": "Class and class probabilities that a run's model gives to records without labels.",
+        "synthesize": "Synthetic records under differential privacy, as a dataset that every command reads.",
+        "audit": "Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.",
+        "report:compare": "Runs in one table: accuracy with its interval, both epsilons, density, parameters.",
+        "report": "One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.",
+        "run:demo": "The three stages on the embedded digits: one half is the public source of tickets, the other half is private.",  # noqa: E501
+    }),
     Group(
         name="tickets",
         help="Ticket sets: look at them, check, hand on, shrink, carry over.",
-        epilog="\n".join(
-            [
-                "dpltm tickets ls",
-                "dpltm tickets show digits.tickets",
-            ]
-        ),
+        epilog="dpltm tickets ls\ndpltm tickets show digits.tickets",
         no_args_is_help=True,
-        commands=[
-            Later("ls", "The ticket sets in a folder, and those that come with dpltm.", "tickets:ListRequest"),
-            Later(
-                "show",
-                "What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.",  # noqa: E501
-                "tickets:ShowRequest",
-            ),
-            Later(
-                "verify",
-                "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.",  # noqa: E501
-                "tickets:VerifyRequest",
-            ),
-            Later(
-                "export",
-                "Writes a ticket set for somebody else, or one ticket for other tools.",
-                "tickets:ExportRequest",
-            ),
-            Later(
-                "push",
-                "Puts a ticket set on the Hugging Face Hub, or into a folder, for somebody else.",
-                "tickets:PushRequest",
-            ),
-            Later(
-                "pull",
-                "Takes a ticket set from the Hugging Face Hub or a folder, once everything about it was checked.",
-                "tickets:PullRequest",
-            ),
-            Later(
-                "import",
-                "Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.",
-                "tickets:ImportRequest",
-            ),
-            Later(
-                "compact",
-                "Removes for good what a mask leaves without use: a smaller network that computes the same.",
-                "tickets:CompactRequest",
-            ),
-            Later(
-                "transfer",
-                "Makes tickets for other records: another input width, image size, number of channels or of classes.",
-                "tickets:TransferRequest",
-                module="tickets",
-            ),
-        ],
+        commands=laters({
+            "tickets:ls": "The ticket sets in a folder, and those that come with dpltm.",
+            "tickets:show": "What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.",  # noqa: E501
+            "tickets:verify": "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.",  # noqa: E501
+            "tickets:export": "Writes a ticket set for somebody else, or one ticket for other tools.",
+            "tickets:push": "Puts a ticket set on the Hugging Face Hub, or into a folder, for somebody else.",
+            "tickets:pull": "Takes a ticket set from the Hugging Face Hub or a folder, once everything about it was checked.",  # noqa: E501
+            "tickets:import": "Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.",  # noqa: E501
+            "tickets:compact": "Removes for good what a mask leaves without use: a smaller network that computes the same.",
+            "tickets:transfer": "Makes tickets for other records: another input width, image size, number of channels or of classes.",  # noqa: E501
+        }),
     ),
     Group(
         name="privacy",
         help="The accountant on its own: what settings cost, what a ledger says.",
-        epilog="\n".join(
-            [
-                "dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --steps 3516",
-                "dpltm privacy ledger digits.run/ledger.jsonl",
-            ]
-        ),
+        epilog="dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --steps 3516\ndpltm privacy ledger digits.run/ledger.jsonl",  # noqa: E501
         no_args_is_help=True,
-        commands=[
-            Later("epsilon", "What a training costs, by every accountant.", "privacy:EpsilonRequest"),
-            Later(
-                "noise",
-                "What a budget allows: the least noise, the most steps, or the largest sampling rate.",
-                "privacy:NoiseRequest",
-            ),
-            Later(
-                "curve",
-                "What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.",
-                "privacy:CurveRequest",
-            ),
-            Later(
-                "ledger",
-                "Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.",  # noqa: E501
-                "privacy:LedgerRequest",
-            ),
-            Later(
-                "check",
-                "Compute the figures of a card or a page again, from the entries in it, and say what differs.",
-                "privacy:CheckRequest",
-            ),
-            Later(
-                "budget", "Show the budget that a ledger sets on its population, or set one.", "privacy:BudgetRequest"
-            ),
-            Later(
-                "apart",
-                "Declare that another population has nobody in common with that of a ledger.",
-                "privacy:ApartRequest",
-            ),
-        ],
+        commands=laters({
+            "privacy:epsilon": "What a training costs, by every accountant.",
+            "privacy:noise": "What a budget allows: the least noise, the most steps, or the largest sampling rate.",
+            "privacy:curve": "What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.",  # noqa: E501
+            "ledgers:ledger": "Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.",  # noqa: E501
+            "ledgers:check": "Compute the figures of a card or a page again, from the entries in it, and say what differs.",
+            "ledgers:budget": "Show the budget that a ledger sets on its population, or set one.",
+            "ledgers:apart": "Declare that another population has nobody in common with that of a ledger.",
+        }),
     ),
     Group(
         name="latent",
         help="Local privacy (LATENT): records randomised before they leave.",
-        epilog="\n".join(
-            [
-                "# the server's side, then an owner's, then the server's again",
-                "dpltm latent scheme --public mnist --features drawings --components 30 --epsilon 4 --out images.scheme",
-                "dpltm latent encode images.scheme --dataset mine.npz --out mine.msg",
-                "dpltm latent train images.scheme --messages mine.msg --test mnist --out images.run",
-            ]
-        ),
+        epilog=LATENT_EXAMPLES,
         no_args_is_help=True,
-        commands=[
-            Later(
-                "epsilon",
-                "What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.",  # noqa: E501
-                "latent:EpsilonRequest",
-            ),
-            Later(
-                "scheme",
-                "Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.",
-                "latent:SchemeRequest",
-            ),
-            Later(
-                "encode",
-                "Randomise records where they are; what is written may leave the machine.",
-                "latent:EncodeRequest",
-            ),
-            Later("train", "Train a network on messages of dpltm latent encode.", "latent:TrainRequest"),
-        ],
+        commands=laters({
+            "latent:epsilon": "What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.",  # noqa: E501
+            "latent:scheme": "Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.",  # noqa: E501
+            "latent:encode": "Randomise records where they are; what is written may leave the machine.",
+            "latent:train": "Train a network on messages of dpltm latent encode.",
+        }),
     ),
     Group(
         name="features",
         help="Feature maps that come with dpltm.",
-        epilog="\n".join(
-            [
-                "dpltm features make drawings --out drawings.safetensors",
-            ]
-        ),
+        epilog="dpltm features make drawings --out drawings.safetensors",
         no_args_is_help=True,
-        commands=[
-            Later(
-                "make",
-                "Makes what is bundled for features again: from a formula and a seed, and no data."
-                " On one core drawings take under an hour, photographs a minute.",
-                "datasets:MakeRequest",
-                module="features",
-            ),
-        ],
+        commands=laters({
+            "features:make": "Makes what is bundled for features again: from a formula and a seed, and no data."
+            " On one core drawings take under an hour, photographs a minute.",
+        }),
     ),
     Group(
         name="datasets",
         help="What data is at hand.",
-        epilog="\n".join(
-            [
-                "dpltm datasets ls",
-                "dpltm datasets info digits",
-            ]
-        ),
+        epilog="dpltm datasets ls\ndpltm datasets info digits",
         no_args_is_help=True,
-        commands=[
-            Later("ls", "The datasets known by name, and whether their file is at hand.", "datasets:ListRequest"),
-            Later(
-                "info",
-                "The public facts about a dataset, checked by loading it. Nothing is computed from its private values.",
-                "datasets:InfoRequest",
-            ),
-            Later(
-                "schema",
-                "Draft the public schema of a table, or find under DP what is private in a draft.",
-                "datasets:SchemaRequest",
-            ),
-            Later(
-                "overlap",
-                "Rows that two files share, whatever their labels: for the eyes of their owner.",
-                "datasets:OverlapRequest",
-            ),
-        ],
+        commands=laters({
+            "datasets:ls": "The datasets known by name, and whether their file is at hand.",
+            "datasets:info": "The public facts about a dataset, checked by loading it. Nothing is computed from its private values.",  # noqa: E501
+            "datasets:schema": "Draft the public schema of a table, or find under DP what is private in a draft.",
+            "datasets:overlap": "Rows that two files share, whatever their labels: for the eyes of their owner.",
+        }),
     ),
-]
-"""In the order of the help."""
+]  # fmt: skip
+"""In the order of the help: the module of each command, where it has another name, and the first paragraph of its help."""
 
 
 EXAMPLES = """\

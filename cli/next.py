@@ -9,7 +9,6 @@ from typing import Any
 
 from dpltm.errors import in_flags
 from dpltm.options.data import DataOptions, PersonOptions
-from dpltm.options.evaluate import AuditRequest
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.latent import EncodeRequest, SchemeRequest
 from dpltm.options.latent import TrainRequest as LatentTrainRequest
@@ -40,89 +39,75 @@ def after(request: Any, body: dict[str, Any]) -> list[str]:
         case GenerateRequest():
             made_here = body["provenance"] in ("private", "dp")
             last = body["tickets"][-1]["round"]
-            data = (records(request) if made_here else PRIVATE) + ledger(request)
-            return after_tickets(body["ticket_set"], last, data)
+            data = (_records(request) if made_here else PRIVATE) + _ledger(request)
+            return _after_tickets(body["ticket_set"], last, data)
         case SelectRequest():
-            data = records(request) if request.dataset is not None else PRIVATE
-            return [f"dpltm train {quoted(body['ticket_set'])} {data}{ledger(request)} --epsilon E"]
+            data = _records(request) if request.dataset is not None else PRIVATE
+            return [f"dpltm train {_quoted(body['ticket_set'])} {data}{_ledger(request)} --epsilon E"]
         case TrainRequest():
             unmeasured = body["accuracy"] is None and request.test is None
-            data = records(request) + (" --test FILE" if unmeasured else "")
-            return after_training(body["run"], data, audited=request.audit is not None)
+            data = _records(request) + (" --test FILE" if unmeasured else "")
+            return _after_training(body["run"], data, audited=request.audit is not None)
         case TuneRequest(private=True):
-            return after_training(body["run"], records(request))
+            return _after_training(body["run"], _records(request))
         case TuneRequest(out=str(out)):
-            return [f"dpltm train {PRIVATE} --config {quoted(out)} --epsilon {request.epsilon:g}"]
+            return [f"dpltm train {PRIVATE} --config {_quoted(out)} --epsilon {request.epsilon:g}"]
         case RunRequest(out=str(out)) | DemoRequest(out=str(out)) if "train" in body:
             data = "--dataset digits" if isinstance(request, DemoRequest) else "--dataset NAME"
-            return [*after_training(f"{out}/run", data), f"dpltm privacy ledger {quoted(out)}/ledger.jsonl"]
+            return [*_after_training(f"{out}/run", data), f"dpltm privacy ledger {_quoted(out)}/ledger.jsonl"]
         case SynthesizeRequest():
-            made = quoted(body["synthetic"])
+            made = _quoted(body["synthetic"])
             return [
                 f"dpltm generate --dataset {made} --provenance public --out TICKETS",
-                f"dpltm privacy ledger {quoted(body['ledger'])}",
+                f"dpltm privacy ledger {_quoted(body['ledger'])}",
             ]
         case PushRequest():
             out = "" if body["pushed"].startswith("hf://") else " --out DIR"
-            return [f"dpltm tickets pull {quoted(body['pushed'])} --digest {body['digest']}{out}"]
+            return [f"dpltm tickets pull {_quoted(body['pushed'])} --digest {body['digest']}{out}"]
         case PullRequest():
-            uses = after_tickets(body["ticket_set"], body["tickets"][-1]["round"], PRIVATE)
+            uses = _after_tickets(body["ticket_set"], body["tickets"][-1]["round"], PRIVATE)
             return uses if body["predictors"] else uses[1:]
         case SchemeRequest(out=str(out)):
-            return [f"dpltm latent encode {quoted(out)} {PRIVATE} --out MESSAGES"]
+            return [f"dpltm latent encode {_quoted(out)} {PRIVATE} --out MESSAGES"]
         case EncodeRequest(out=str(out)):
-            return [f"dpltm latent train {quoted(request.scheme or '')} --messages {quoted(out)} --out RUN"]
+            return [f"dpltm latent train {_quoted(request.scheme or '')} --messages {_quoted(out)} --out RUN"]
         case LatentTrainRequest(out=str(out)):
-            return [f"dpltm predict {quoted(out)} --input FILE -o predicted.csv"]
-        case AuditRequest():
-            return []
+            return [f"dpltm predict {_quoted(out)} --input FILE -o predicted.csv"]
     return []
 
 
-def after_tickets(tickets: str, last: int, data: str) -> list[str]:
-    """What follows a ticket set.
-
-    Args:
-        tickets: its folder.
-        last: of its rounds.
-        data: the flags that say which records are private.
-    """
+def _after_tickets(tickets: str, last: int, data: str) -> list[str]:
+    """What follows a ticket set of so many rounds, with the flags of private records."""
     return [
-        f"dpltm select {quoted(tickets)} {data} --score additive --eps1 0.1",
-        f"dpltm train {quoted(f'{tickets}@{last}')} {data} --epsilon E",
+        f"dpltm select {_quoted(tickets)} {data} --score additive --eps1 0.1",
+        f"dpltm train {_quoted(f'{tickets}@{last}')} {data} --epsilon E",
     ]
 
 
-def after_training(run: str, data: str, *, audited: bool = False) -> list[str]:
-    """What follows a run.
-
-    Args:
-        run: its folder.
-        data: the flags that say which records it is evaluated on.
-        audited: whether made-up records attacked the training.
-    """
-    attack = [f"dpltm audit {quoted(run)}"] if audited else []
-    uses = [f"dpltm evaluate {quoted(run)} {data}", f"dpltm predict {quoted(run)} --input FILE -o predicted.csv"]
+def _after_training(run: str, data: str, *, audited: bool = False) -> list[str]:
+    """What follows a run, with the flags of records that it is evaluated on."""
+    attack = [f"dpltm audit {_quoted(run)}"] if audited else []
+    uses = [f"dpltm evaluate {_quoted(run)} {data}", f"dpltm predict {_quoted(run)} --input FILE -o predicted.csv"]
     return [*attack, *uses]
 
 
-def records(request: Any) -> str:
+def _records(request: Any) -> str:
     """The flags of a request that say which records it is about."""
-    return flags(request, (item.name for cls in (DataOptions, PersonOptions) for item in fields(cls)))
+    return _flags(request, (item.name for cls in (DataOptions, PersonOptions) for item in fields(cls)))
 
 
-def ledger(request: Any) -> str:
+def _ledger(request: Any) -> str:
     """The flag of a ledger that was named, behind a blank."""
-    given = flags(request, ("ledger",))
+    given = _flags(request, ("ledger",))
     return f" {given}" if given else ""
 
 
-def flags(request: Any, names: Iterable[str]) -> str:
+def _flags(request: Any, names: Iterable[str]) -> str:
     """Options of a request as they are typed; those that are not given, or that it has not, are left out."""
     given = ((name, getattr(request, name, None)) for name in names)
-    return " ".join(f"{in_flags(f'`{name}`')} {quoted(value)}" for name, value in given if value not in (None, False))
+    return " ".join(f"{in_flags(f'`{name}`')} {_quoted(value)}" for name, value in given if value not in (None, False))
 
 
-def quoted(value: object) -> str:
+def _quoted(value: object) -> str:
     """A value as a shell takes it for one word."""
     return shlex.quote(str(value))

@@ -1,18 +1,239 @@
-"""``dpltm privacy``: the accountant on its own, and what a ledger says, in tables."""
+"""``dpltm privacy``: the accountant on its own: what settings cost, what a budget allows, and what an attacker can do."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_privacy
-from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT
+from dpltm.cli.ledgers import read_book
+from dpltm.cli.show import show_notes
+from dpltm.errors import BudgetError, InputError
+from dpltm.options.privacy import CurveRequest, EpsilonRequest, NoiseRequest, SettingOptions
+from dpltm.privacy import gdp
+from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
+from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
+from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
+from dpltm.privacy.checks import MAX_NOISE, MAX_STEPS, check_delta_alone, check_epsilon, steps_of
 from dpltm.privacy.describe import figure, percent
-from dpltm.registry import Deferred
+from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Selection
+from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
+from dpltm.privacy.trade_off import Curves, curves, curves_of_account, sentence
+from dpltm.progress import Progress
+from dpltm.tickets.charts import deltas, new_picture, trade_off, write_charts, write_csv
+from dpltm.tickets.files import check_free, check_writable
+
+
+def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm privacy epsilon``: what a training costs, by every accountant."""
+    del progress
+    training, draw = _mechanisms(options, find=None)
+    mechanisms = (*draw, training)
+    figures = {name: epsilon(mechanisms, options.delta, name) for name in CERTIFIED}
+    figures |= {name: approximate(mechanisms, options.delta, name) for name in ACCOUNTANTS if name not in CERTIFIED}
+    notes = [compare_central_limit(figures["clt"], figures[DEFAULT]), *_relation_notes(training), SEARCH_NOTE]
+    return {
+        **_setting(training, options),
+        **{name: json_figure(value) for name, value in figures.items()},
+        "mu": "inf" if (mu := central_limit_mu([training])) is None else json_figure(mu),
+        "nominal": {
+            "noise_multiplier": slack_noise(training, options.delta),
+            "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow for ma's epsilon",
+        },
+        "notes": notes,
+    }
+
+
+def noise_of(options: NoiseRequest, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm privacy noise``: what a budget allows."""
+    del progress
+    if options.epsilon is None:
+        raise InputError("`epsilon` is missing: the whole budget, such as 1")
+    check_epsilon("epsilon", options.epsilon)
+    check_certifies(options.accountant)
+    given = {
+        "noise_multiplier": options.noise_multiplier,
+        "sampling_rate": options.sampling_rate,
+        "steps": options.steps if options.steps is not None else options.epochs,
+    }
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) != 1:
+        raise InputError(
+            "`noise_multiplier`, `sampling_rate`, `steps`: give two of them; the third is what the budget allows"
+        )
+    plan, draw = _mechanisms(options, find=missing[0])
+    calibrate = {
+        "noise_multiplier": calibrate_noise, "sampling_rate": calibrate_rate, "steps": calibrate_steps,
+    }[missing[0]]  # fmt: skip
+    try:
+        training = calibrate(options.epsilon, options.delta, plan, draw, options.accountant)
+    except BudgetError:
+        alone = epsilon(draw, options.delta, options.accountant)
+        raise BudgetError(
+            f"`epsilon`, `eps1`: the draw alone costs {figure(alone)} of {options.epsilon:g}, which leaves too little for"
+            " the training; raise `epsilon` or lower `eps1`"
+        ) from None
+    spent = epsilon((*draw, training), options.delta, options.accountant)
+    notes = _relation_notes(training)
+    if spent < options.epsilon * (1 - TOLERANCE):
+        notes.append("not all of the budget is used: the search ends at a limit of its range, or steps are whole")
+    left = options.epsilon - (options.eps1 or 0.0)
+    nominal = None
+    if missing[0] == "noise_multiplier" and left > 0:
+        mu = gdp.mu(left, options.delta)
+        nominal = {
+            "noise_multiplier": gdp.clt_noise(
+                mu, training.sampling_rate, training.steps, replace_one=training.adjacency == "replace-one"
+            ),
+            "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow; it promises nothing",
+        }
+    return {
+        "found": missing[0],
+        **_setting(training, options),
+        "epsilon": spent,
+        "budget": options.epsilon,
+        "accountant": options.accountant,
+        "nominal": nominal,
+        "notes": notes,
+    }
+
+
+def curve_of(options: CurveRequest, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm privacy curve``; files that were asked for are written."""
+    del progress
+    if options.csv is not None:
+        check_free(Path(options.csv), "csv")
+        check_writable(Path(options.csv))
+    picture = new_picture(options.plot)
+    if picture is not None and options.plot == options.csv:
+        raise InputError("`csv`, `plot`: name two different files")
+    title, adjacency, unit, priced, at_delta = _curves(options)
+    if options.csv:
+        write_csv(Path(options.csv), priced)
+    if picture is not None:
+        write_charts(picture, [trade_off(priced), deltas(priced)], title)
+    misses = priced.misses_at(0.05)
+    nominal = None
+    if priced.misses_gdp is not None:
+        nominal = {
+            "mu": json_figure(priced.mu or 0.0),
+            "beta": priced.misses_gdp.tolist(),
+            "source": ACCOUNTANTS["clt"].source,
+        }
+    return {
+        "of": title,
+        "certified": {
+            "epsilon": priced.epsilons.tolist(), "delta": priced.deltas.tolist(),
+            "alpha": priced.false_alarms.tolist(), "beta": priced.misses.tolist(),
+        },
+        "nominal": nominal,
+        "misses_at_5_percent": misses,
+        "sentence": sentence(misses, adjacency=adjacency, unit=unit),
+        "epsilon_at_delta": at_delta,
+        "delta": options.delta,
+        "csv": options.csv,
+        "plot": options.plot,
+    }  # fmt: skip
+
+
+def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
+    """Title, relation, unit, curves, and epsilon at delta: of what the options describe, or of the ledger that they name."""
+    if options.ledger is None:
+        sgd, draw = _mechanisms(options, find=None)
+        title = f"noise multiplier {sgd.noise_multiplier:g}, rate {sgd.sampling_rate:.4g}, {sgd.steps:,} steps"
+        title += f", after a draw at {options.eps1:g}" if draw else ""
+        both = (*draw, sgd)
+        return title, sgd.adjacency, "record", curves(both), epsilon(both, options.delta)
+    for name in ("noise_multiplier", "sampling_rate", "steps", "epochs", "eps1"):
+        if getattr(options, name) is not None:
+            raise InputError(f"`{name}`: the `ledger` holds the settings; leave `{name}` out")
+    account = read_book(Path(options.ledger)).account()
+    title, relation = f"everything in {options.ledger}", account.adjacency or "add-remove"
+    return title, relation, account.unit, curves_of_account(account), account.epsilon(options.delta)
+
+
+def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tuple[Selection, ...]]:
+    """The training that the options describe, and the draw before it; what is to be found is filled with 1."""
+    check_delta_alone(options.delta)
+    rate = 1.0 if find == "sampling_rate" else _rate(options.sampling_rate)
+    steps = 1 if find == "steps" else _steps(options, rate)
+    noise = 1.0
+    if find != "noise_multiplier":
+        if options.noise_multiplier is None:
+            raise InputError("`noise_multiplier` is missing: the noise over the sensitivity, such as 1.1")
+        noise = options.noise_multiplier
+        if not 0 < noise <= MAX_NOISE:
+            raise InputError(f"`noise_multiplier`: {noise:g} is not a positive number up to {MAX_NOISE:g}")
+    check_epsilon("eps1", options.eps1)
+    adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
+    training = NoisySgd(rate, steps, noise, adjacency=adjacency)
+    if options.eps1 is None:
+        return training, ()
+    eps1, how = options.eps1, options.mechanism
+    draw = Selection(eps1, eps1, how, adaptive=False, adjacency=adjacency)  # type: ignore[arg-type]
+    return training, (draw,)
+
+
+def _rate(text: str | None) -> float:
+    """A sampling rate from ``0.01`` or ``256/60000``."""
+    if text is None:
+        raise InputError("`sampling_rate` is missing: the chance of each record to enter a step, such as 256/60000")
+    top, _, bottom = text.partition("/")
+    try:
+        above, below = float(top), float(bottom) if bottom else 1.0
+        rate = above / below if above > 0 and below > 0 else 0.0
+    except ValueError:
+        raise InputError(
+            f"`sampling_rate`: {text!r} is not a number or a fraction, such as 0.01 or 256/60000"
+        ) from None
+    if not 0 < rate <= 1:
+        raise InputError(f"`sampling_rate`: {text} is not above 0 and at most 1")
+    return rate
+
+
+def _steps(options: SettingOptions, rate: float) -> int:
+    if (options.steps is None) == (options.epochs is None):
+        raise InputError("`steps` or `epochs`: give one of them")
+    if options.steps is not None:
+        steps = options.steps
+        if steps < 1:
+            raise InputError(f"`steps`: {steps} is not a positive whole number")
+    else:
+        epochs = options.epochs or 0.0
+        if not 0 < epochs < math.inf:
+            raise InputError(f"`epochs`: {epochs:g} is not a positive number")
+        steps = steps_of(epochs, rate)
+    if steps > MAX_STEPS:
+        raise InputError(f"`steps`, `epochs`: more than {MAX_STEPS:,} steps; ask for fewer")
+    return steps
+
+
+def _relation_notes(training: NoisySgd) -> list[str]:
+    """What a reader who compares relations must know."""
+    if training.adjacency == "add-remove":
+        return []
+    same = replace(training, adjacency="add-remove", noise_multiplier=2 * training.noise_multiplier)
+    return [
+        f"under replace-one the sensitivity is doubled, so noise multiplier {training.noise_multiplier:.4g} is as much noise"
+        f" as {same.noise_multiplier:.4g} under add-remove"
+    ]
+
+
+def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
+    return {
+        "noise_multiplier": training.noise_multiplier,
+        "sampling_rate": training.sampling_rate,
+        "steps": training.steps,
+        "delta": options.delta,
+        "adjacency": training.adjacency,
+        "eps1": options.eps1,
+    }
+
 
 SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 """False alarms in the table; each is a point of every curve."""
@@ -79,53 +300,6 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
             rich.print(f"wrote {body[name]}")
 
 
-def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
-    """A ledger, line by line."""
-    for row in body["entries"]:
-        alone = "" if row["epsilon"] is None else f"  epsilon alone {figure(row['epsilon'])}"
-        rich.print(f"line {row['line']}  {row['day']}  {row['dataset']}{alone}", style="bold")
-        rich.print(f"  {row['words']}")
-    if not body["entries"]:
-        rich.print("the ledger holds no entry")
-        return
-    for row in body["parts"]:
-        rich.print(f"{', '.join(row['records'])}: epsilon {figure(row['epsilon'])}")
-    rich.print("\neverything together", style="bold")
-    show_privacy(rich, body["privacy"])
-
-
-def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The budget that a ledger sets."""
-    if not body["budgets"]:
-        rich.print(f"{body['ledger']} sets no budget; --epsilon E sets one")
-        return
-    table = Table("unit", "budget", "delta", "spent", title=body["ledger"], title_justify="left")
-    for row in body["budgets"]:
-        table.add_row(row["unit"], f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]))
-    rich.print(table)
-
-
-def show_apart(rich: RichConsole, body: dict[str, Any]) -> None:
-    """A declaration."""
-    rich.print(f"{body['ledger']}: {body['apart']} is declared to have nobody in common with {body['population']}")
-
-
-def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What a card says, and what differs."""
-    for problem in body["problems"]:
-        rich.print(problem, style="bold")
-    if body["ok"]:
-        rich.print(f"{body['card']}: what was compared agrees with its entries ({body['entries']})", style="bold")
-    show_privacy(rich, body["privacy"])
-    show_notes(rich, body)
-
-
-epsilon_command = answering(Deferred("dpltm.tickets.workbench.accountant:epsilon_of"), show_epsilon)
-noise_command = answering(Deferred("dpltm.tickets.workbench.accountant:noise_of"), show_noise)
-curve_command = answering(Deferred("dpltm.tickets.workbench.accountant:curve_of"), show_curve)
-ledger_command = answering(Deferred("dpltm.tickets.workbench.ledgers:explain"), show_ledger)
-apart_command = answering(Deferred("dpltm.tickets.workbench.ledgers:declare_apart"), show_apart)
-budget_command = answering(Deferred("dpltm.tickets.workbench.ledgers:budgets"), show_budgets)
-check_command = answering(
-    Deferred("dpltm.tickets.workbench.check_card:check"), show_check, lambda body: not body["ok"]
-)
+epsilon_command = answering(epsilon_of, show_epsilon)
+noise_command = answering(noise_of, show_noise)
+curve_command = answering(curve_of, show_curve)

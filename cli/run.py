@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpltm.cli.console import Console
-from dpltm.cli.options import Call
+from dpltm.cli.commands import Call
 from dpltm.cli.show import show_pairs, show_privacy, show_stages
 from dpltm.errors import InputError
 from dpltm.experiments.recipe import is_recipe
@@ -36,10 +35,9 @@ def run_command(options: RunRequest, call: Call) -> None:
         raise InputError(
             "--config is missing: name a TOML file with [generate], [select] and [train]; see examples/digits.toml"
         )
-    console, path = Console(call.json, call.quiet), Path(call.config)
+    console, path = call.console, Path(call.config)
     if is_recipe(read_toml(path)):
-        with console.at_work():
-            body = RUN_RECIPE(path, options, console)
+        body = RUN_RECIPE(path, options, console)
         console.result(body, lambda rich: SHOW_RECIPE(rich, body))
         if any(row.get("missing") for row in body["arms"]):
             raise typer.Exit(1)
@@ -50,15 +48,14 @@ def run_command(options: RunRequest, call: Call) -> None:
             raise InputError(f"{flag}: of a recipe, and {path} is none (it has no table [recipe]); leave it out")
     options = replace(options, out=options.out or "dpltm-run")
 
-    with console.at_work():
-        body = RUN_FILE(path, options, console)
+    body = RUN_FILE(path, options, console)
     console.result(body, lambda rich: _show(rich, body), options)
 
 
 def demo_command(options: DemoRequest, call: Call) -> None:
     """Run ``dpltm demo`` and print its answer."""
-    console = Console(call.json, call.quiet)
-    with console.at_work(), contextlib.ExitStack() as kept:
+    console = call.console
+    with contextlib.ExitStack() as kept:
         out = options.out or f"{kept.enter_context(tempfile.TemporaryDirectory(prefix='dpltm-demo-'))}/demo"
         body = DEMO(options, Path(out), console)
     console.result(body, lambda rich: _show(rich, body), options)

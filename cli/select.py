@@ -11,6 +11,7 @@ from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs, show_privacy
 from dpltm.privacy.describe import percent
 from dpltm.registry import Deferred
+from dpltm.tickets.workbench.records import table_first
 
 
 def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -32,4 +33,4 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-select_command = answering(Deferred("dpltm.tickets.workbench.table_first:select"), show_draw)
+select_command = answering(table_first(Deferred("dpltm.tickets.workbench.select:select")), show_draw)

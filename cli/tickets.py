@@ -1,7 +1,10 @@
-"""``dpltm tickets``: ticket sets, in tables."""
+"""``dpltm tickets``: ticket sets as things to look at, to hand on, and to make others of."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -9,10 +12,266 @@ from rich.table import Column, Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_tickets
+from dpltm.errors import InputError
+from dpltm.networks import model_spec
+from dpltm.options.tickets import (
+    CompactRequest,
+    ExportRequest,
+    ImportRequest,
+    LsRequest,
+    PullRequest,
+    PushRequest,
+    ShowRequest,
+    VerifyRequest,
+)
 from dpltm.privacy.describe import describe, percent
-from dpltm.privacy.entry import lineage_from_json
-from dpltm.registry import Deferred
-from dpltm.tickets.card import MEANING, front
+from dpltm.privacy.entry import lineage_from_json, to_json
+from dpltm.progress import Progress
+from dpltm.pruning.generation import Ticket
+from dpltm.pruning.unstructured import columns_read
+from dpltm.records.notes import bounds_notes
+from dpltm.tickets import export
+from dpltm.tickets.card import MEANING, front, sources
+from dpltm.tickets.charts import against_density, new_picture, write_charts
+from dpltm.tickets.compact import compact_run, compact_set
+from dpltm.tickets.export import place_of, pull, push
+from dpltm.tickets.feature_files import map_json
+from dpltm.tickets.files import check_free
+from dpltm.tickets.ledger_file import ledger_of
+from dpltm.tickets.run import load_run
+from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
+from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
+from dpltm.tickets.workbench.opening import feature_sources
+from dpltm.tickets.workbench.records import open_dataset
+from dpltm.tickets.workbench.transfer import transfer
+from dpltm.training.artifacts import TicketSet
+from dpltm.verbs import transfer as verb
+
+
+def list_sets(request: LsRequest, progress: Progress) -> dict[str, Any]:
+    """The sets in a folder, and those that come with dpltm."""
+    del progress
+    rows: list[dict[str, Any]] = []
+    for entry in listing(Path(request.folder)):
+        row: dict[str, Any] = {"ticket_set": entry.name, "bytes": entry.size, "problem": entry.problem}
+        if entry.tickets is not None:
+            row |= {
+                "id": entry.tickets.id,
+                "model": entry.tickets.body.spec.text,
+                "criterion": entry.tickets.criterion,
+                "provenance": entry.tickets.provenance,
+                "rounds": len(entry.tickets.body.tickets) - 1,
+                "density": entry.tickets.body.tickets[-1].mask.density,
+            }
+        rows.append(row)
+    return {"folder": request.folder, "tickets": rows}
+
+
+def describe_set(request: ShowRequest, progress: Progress) -> dict[str, Any]:
+    """Everything about a set; of one round, its layers."""
+    picture = new_picture(request.plot)
+    name, number = split_round(request.set or "")
+    tickets = find_set(name)
+    drawn = [] if picture is None else against_density(tickets)
+    if picture is not None and not drawn:
+        raise InputError(f"`plot`: {name} says no accuracies, so there is nothing to draw; leave it out")
+    body = {**set_facts(name, tickets), "tickets": ticket_rows(tickets.body)}
+    for row, ticket in zip(body["tickets"], tickets.body.tickets, strict=True):
+        columns = columns_read(tickets.config.get("table_schema"), ticket.mask, tickets.feature_map)
+        if columns is not None:
+            row["columns"] = columns
+    if number is not None:
+        body["layers"] = _layers(tickets.ticket(number))
+    if picture is not None:
+        write_charts(picture, drawn, f"{tickets.name}: {tickets.body.spec.text}")
+        progress.say(f"wrote {picture}")
+        body["plot"] = str(picture)
+    return body
+
+
+def verify_set(request: VerifyRequest, progress: Progress) -> dict[str, Any]:
+    """Everything that is wrong with a set."""
+    del progress
+    name = request.set or ""
+    wrong = problems(set_path(name))
+    return {"ticket_set": name, "ok": not wrong, "problems": wrong}
+
+
+def export_set(request: ExportRequest, progress: Progress) -> dict[str, Any]:
+    """Writes a set for somebody else, or one ticket for other tools."""
+    del progress
+    name, number = split_round(request.set or "")
+    path, whole = Path(request.out or ""), request.to == "set"
+    _check_form(request, number)
+    tickets = find_set(name)
+    export.check_shareable(tickets, label=name, whole=whole, predictor=request.predictor, consent=request.yes)
+    if number is None:
+        export.export_set(tickets, path, predictors=not request.no_predictors)
+    else:
+        _export_ticket(tickets, number, request, path)
+    return {
+        "ticket_set": name,
+        "id": tickets.id,
+        "round": number,
+        "form": request.to,
+        "written": str(path),
+        "notes": export.sharing_notes(tickets, whole=whole),
+    }
+
+
+def _check_form(request: ExportRequest, number: int | None) -> None:
+    """Raises InputError for options that do not go together."""
+    whole = request.to == "set"
+    if whole != (number is None):
+        fix = "takes the whole set; leave @ROUND out" if whole else "takes one round; write SET@ROUND"
+        raise InputError(f"SET@ROUND: {request.to} {fix}")
+    if request.predictor and whole:
+        raise InputError("`predictor`: for one ticket; a set keeps its predictors unless `no_predictors`")
+    if request.no_predictors and not whole:
+        raise InputError(f"`no_predictors`: only `to` set; {request.to} has starting weights unless `predictor`")
+
+
+def _export_ticket(tickets: TicketSet, number: int, request: ExportRequest, path: Path) -> None:
+    ticket = tickets.ticket(number)
+    values = tickets.body.theta0 if not request.predictor else ticket.predictor
+    if values is None:
+        name = split_round(request.set or "")[0]
+        raise InputError(f"`predictor`: {name} has none; leave it out for the starting weights")
+    origin = export.Origin.of(tickets)
+    if request.to == "onnx":
+        export.export_onnx(tickets.body.spec, values, ticket.mask, path, origin)
+    else:
+        write = export.export_state_dict if request.to == "state-dict" else export.export_torch_prune
+        write(values, ticket.mask, path, origin)
+
+
+def set_facts(name: str, tickets: TicketSet) -> dict[str, Any]:
+    """What a set says of itself."""
+    return {
+        "ticket_set": name,
+        "id": tickets.id,
+        "name": tickets.name,
+        "model": tickets.body.spec.text,
+        "features": tickets.body.spec.features,
+        "classes": tickets.body.spec.classes,
+        "criterion": tickets.criterion,
+        "provenance": tickets.provenance,
+        "made_from": sources(tickets.lineage),
+        "lineage": to_json(tickets.lineage),
+        "parent": None if tickets.parent is None else asdict(tickets.parent),
+        "predictors": tickets.is_scored,
+        "feature_map": map_json(tickets.feature_map),
+        "config": dict(tickets.config),
+    }
+
+
+def _layers(ticket: Ticket) -> list[dict[str, Any]]:
+    return [
+        {
+            "parameter": name,
+            "shape": list(value.shape),
+            "live": int(value.sum()),
+            "density": float(value.double().mean()),
+        }
+        for name, value in ticket.mask.items()
+    ]
+
+
+def push_set(request: PushRequest, progress: Progress) -> dict[str, Any]:
+    """Puts a copy of a set where others can take it."""
+    name, number = split_round(request.set or "")
+    if number is not None:
+        raise InputError("SET@ROUND: push takes the whole set; leave @ROUND out")
+    place = place_of(request.dest or "", "DEST", public=request.public)
+    tickets = find_set(name)
+    export.check_shareable(tickets, label=name, whole=True, predictor=False, consent=request.yes)
+    progress.say(f"pushing {name} to {place.name}")
+    digest = push(tickets, place, predictors=not request.no_predictors)
+    return {
+        "ticket_set": name,
+        "id": tickets.id,
+        "digest": digest,
+        "pushed": place.name,
+        "notes": export.sharing_notes(tickets, whole=True),
+    }
+
+
+def pull_set(request: PullRequest, progress: Progress) -> dict[str, Any]:
+    """Takes a set from elsewhere into a folder."""
+    if request.digest is not None and not re.fullmatch("[0-9a-f]{64}", request.digest):
+        raise InputError("`digest`: not a SHA-256; give the 64 hexadecimal digits that dpltm tickets push printed")
+    source = request.source or ""
+    place = place_of(source, "SOURCE")
+    out = Path(request.out) if request.out else _named_after(source)
+    progress.say(f"pulling {place.name}")
+    tickets, digest = pull(place, out, request.digest)
+    facts = set_facts(str(out), tickets)
+    return {
+        **facts,
+        "digest": digest,
+        "pulled": place.name,
+        "tickets": ticket_rows(tickets.body),
+        "notes": _notes(tickets, request.digest),
+    }
+
+
+def _named_after(source: str) -> Path:
+    """``NAME.tickets`` in this folder, after the last part of an address.
+
+    Raises:
+        InputError: that is no name for a folder.
+    """
+    last = source.rstrip("/").rpartition("/")[2].partition("@")[0]
+    if not re.fullmatch(r"\w[\w.-]{0,99}", last, flags=re.ASCII):
+        raise InputError(f"`out` is missing: {source:.100} ends in no name for a folder; give one")
+    return Path(last if last.endswith(".tickets") else f"{last}.tickets")
+
+
+def _notes(tickets: TicketSet, digest: str | None) -> list[str]:
+    """What whoever takes a set over should know."""
+    notes = []
+    if digest is None:
+        notes.append(
+            "it fits together, and whoever made it could have written anything; `digest` asks for a known set"
+        )
+    if tickets.provenance == "private":
+        notes.append("made from private records with no mechanism: nothing is certified for those")
+    return notes
+
+
+def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
+    """Writes the set of a pruned model."""
+    file, out = Path(request.file or ""), Path(request.out or "")
+    check_free(out)
+    origin, ledger = export.read_origin(file), ledger_of(request.dataset, request.ledger, request.population, None)
+    dataset, notes = verb.front_of_import(
+        open_dataset(request), origin, request, feature_sources(), file=file.name, progress=progress
+    )
+    notes = [*bounds_notes(dataset), *notes]
+    body = export.import_torch_prune(file, model_spec(request.model, dataset))
+    saved = save_ticket_set(out, verb.imported_set(body, dataset, origin, request, ledger, file=str(file)))
+    return {**set_facts(str(out), saved), "tickets": ticket_rows(saved.body), "notes": notes}
+
+
+def compact(request: CompactRequest, progress: Progress) -> dict[str, Any]:
+    """Writes a ticket, or a run, without the units that its mask leaves without use."""
+    del progress
+    out, text = Path(request.out or ""), request.artifact or ""
+    check_free(out)
+    if (Path(text) / "config.json").exists():
+        shrunk = compact_run(load_run(Path(text)), out)
+    else:
+        name, number = split_round(text)
+        tickets = find_set(name)
+        if number is None:
+            raise InputError(f"SET@ROUND: a compact network is that of one ticket; write {name}@ROUND")
+        shrunk = compact_set(tickets, number, out)
+    return {
+        "written": str(out),
+        "model": {"before": shrunk.before.text, "after": shrunk.after.text},
+        "parameters": {"before": shrunk.parameters[0], "after": shrunk.parameters[1]},
+        "live": {"before": shrunk.live[0], "after": shrunk.live[1]},
+    }
 
 
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -98,14 +357,12 @@ def show_compact(rich: RichConsole, body: dict[str, Any]) -> None:
     rich.print(table)
 
 
-ls_command = answering(Deferred("dpltm.tickets.workbench.tickets:list_sets"), show_list)
-show_command = answering(Deferred("dpltm.tickets.workbench.tickets:show_set"), show_set)
-verify_command = answering(
-    Deferred("dpltm.tickets.workbench.tickets:verify_set"), _show_problems, lambda body: not body["ok"]
-)
-export_command = answering(Deferred("dpltm.tickets.workbench.tickets:export_set"), show_written)
-push_command = answering(Deferred("dpltm.tickets.workbench.tickets:push_set"), show_pushed)
-pull_command = answering(Deferred("dpltm.tickets.workbench.tickets:pull_set"), show_set)
-import_command = answering(Deferred("dpltm.tickets.workbench.tickets:import_set"), show_set)
-compact_command = answering(Deferred("dpltm.tickets.workbench.tickets:compact"), show_compact)
-transfer_command = answering(Deferred("dpltm.tickets.workbench.tickets:transfer"), show_transfer)
+ls_command = answering(list_sets, show_list)
+show_command = answering(describe_set, show_set)
+verify_command = answering(verify_set, _show_problems, lambda body: not body["ok"])
+export_command = answering(export_set, show_written)
+push_command = answering(push_set, show_pushed)
+pull_command = answering(pull_set, show_set)
+import_command = answering(import_set, show_set)
+compact_command = answering(compact, show_compact)
+transfer_command = answering(transfer, show_transfer)

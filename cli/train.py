@@ -9,6 +9,7 @@ from rich.console import Console as RichConsole
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs, show_privacy
 from dpltm.registry import Deferred
+from dpltm.tickets.workbench.records import table_first
 
 
 def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -21,4 +22,4 @@ def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-train_command = answering(Deferred("dpltm.tickets.workbench.table_first:train"), show_training)
+train_command = answering(table_first(Deferred("dpltm.tickets.workbench.train:train_with_ranks")), show_training)

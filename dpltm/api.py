@@ -60,18 +60,9 @@ from dpltm.verbs.synthesize import settle as settle_synthesis
 from dpltm.verbs.tune import SearchResult, check_private_search, widest_front
 
 __all__ = [
-    "Ledger",
-    "PrivateLoop",
-    "evaluate",
-    "generate",
-    "predict",
-    "search",
-    "select",
-    "synthesize",
-    "train",
-    "transfer",
-    "tune",
-]
+    "Ledger", "PrivateLoop",
+    "evaluate", "generate", "predict", "search", "select", "synthesize", "train", "transfer", "tune",
+]  # fmt: skip
 
 FACTS = ("test", "bounds", "classes", "records", "units", "unit", "rows_coincide", "name")
 """Public facts about records that come as arrays."""
@@ -92,33 +83,32 @@ _TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
     "tickets": ((TicketSet, Winner), "a ticket set or a winner", _MADE.format("generate")),
     "ticket": ((TicketSet, Winner, str), "a ticket set, a winner or the name of a network", _MADE.format("select")),
     "target": (
-        (TicketSet, str),
-        "a ticket set or the name of a network",
+        (TicketSet, str), "a ticket set or the name of a network",
         "of a winner give its set, winner.tickets, and its round as `rounds`",
     ),
-    "ledger": (
-        (Ledger, NoneType),
-        "a ledger",
-        "give dpltm.Ledger(), or dpltm.tickets.open_ledger(path) for one on disk",
-    ),
+    "ledger": ((Ledger, NoneType), "a ledger", "give dpltm.Ledger(), or dpltm.tickets.open_ledger(path) for one on disk"),
     "dense": ((bool,), "True or False", "say whether the whole network is meant"),
-}
+}  # fmt: skip
 """Arguments of the public face: their types, what messages call those, and where such a value comes from."""
 
 
-def check_types(**given: object) -> None:
-    """Raises InputError for an argument of another type than its name calls for, before anything is made of it.
-
-    Or in one of several processes that ``torchrun`` started: each would pay for work of its own.
+def called(progress: Progress | None = None, **given: object) -> Services:
+    """Begin a call: what it is handed, once its arguments are of the types that their names call for.
 
     Args:
+        progress: who watches.
         **given: arguments of the public face, by name.
+
+    Raises:
+        InputError: one that is not; or a call in one of several processes that ``torchrun`` started, each of which would pay
+            for work of its own.
     """
     check_alone("a stage of dpltm in Python")
     for name, value in given.items():
         types, expected, fix = _TYPES[name]
         if not isinstance(value, types):
             raise InputError(name, value, expected, fix)
+    return Services(watched_by(progress))
 
 
 def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], cls: type[T]) -> tuple[Dataset, T]:
@@ -245,8 +235,7 @@ def generate(
         >>> [ticket.mask.live for ticket in tickets.body.tickets]
         [83, 64, 50]
     """
-    check_types(ledger=ledger)
-    services = Services(watched_by(progress))
+    services = called(progress, ledger=ledger)
     dataset, settings = records_and_options(x, y, options, GenerateOptions)
     with in_python():
         generate_verb.check_options(settings)
@@ -288,8 +277,7 @@ def select(
         >>> winner.round in (1, 2), round(winner.privacy.certified.epsilon, 2)
         (True, 0.5)
     """
-    check_types(tickets=tickets, ledger=ledger)
-    services = Services(watched_by(progress))
+    services = called(progress, tickets=tickets, ledger=ledger)
     body = tickets.tickets if isinstance(tickets, Winner) else tickets
     if body is None:
         raise InputError("`tickets`: a winner without its set; give the set")
@@ -350,9 +338,8 @@ def train(
         >>> round(run.privacy.certified.epsilon, 2), [entry.kind for entry in run.lineage.entries]
         (1.0, ['public', 'release', 'release'])
     """
-    check_types(ticket=ticket, dense=dense, ledger=ledger)
+    services = called(progress, ticket=ticket, dense=dense, ledger=ledger)
     number = None if round is None else whole_number("round", round)
-    services = Services(watched_by(progress))
     dataset, settings = records_and_options(x, y, options, TrainOptions)
     in_front = "public" if isinstance(ticket, str) else "ticket"  # where the map in front of the network comes from
     with in_python(model="ticket", public=in_front):
@@ -393,8 +380,7 @@ def tune(
         >>> len(search.trials), search.settings["lr"] in (0.5, 1.0)
         (2, True)
     """
-    check_types(target=target, ledger=ledger)
-    services = Services(watched_by(progress))
+    services = called(progress, target=target, ledger=ledger)
     dataset, settings = records_and_options(x, y, options, TuneOptions)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
@@ -437,8 +423,7 @@ def search(
         >>> run.privacy.certified.epsilon <= 2, [entry.kind for entry in run.lineage.entries]
         (True, ['release'])
     """
-    check_types(target=target, ledger=ledger)
-    services = Services(watched_by(progress))
+    services = called(progress, target=target, ledger=ledger)
     dataset, settings = records_and_options(x, y, options, PrivateTuneOptions)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
@@ -468,7 +453,7 @@ def transfer(
         >>> dpltm.transfer(tickets, np.zeros((3, 9), dtype=np.uint8), np.arange(3)).body.spec.features
         9
     """
-    check_types(tickets=tickets)
+    called(tickets=tickets)
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TransferOptions)
     if isinstance(tickets, Winner) and number is None:
@@ -508,8 +493,8 @@ def evaluate(
         >>> evaluation.records, 0 <= evaluation.accuracy <= 1
         (60, True)
     """
-    check_types(run=run, ledger=ledger)
-    services, dataset = Services(watched_by(progress)), held_out(run, x, y, {"bounds": bounds, "name": name})
+    services = called(progress, run=run, ledger=ledger)
+    dataset = held_out(run, x, y, {"bounds": bounds, "name": name})
     with in_python(test="x"):
         return evaluate_verb.evaluate(run, dataset, ledger, services)
 
@@ -532,10 +517,10 @@ def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = Non
         >>> dpltm.predict(run, x_test).probabilities.shape
         (60, 3)
     """
-    check_types(run=run)
+    services = called(progress, run=run)
     with in_python():
         records = checked_features(RawSplit(array_of(x, "x"), None, "records", "x"))
-        return predict_verb.predict(run, records, progress=watched_by(progress))
+        return predict_verb.predict(run, records, progress=services.progress)
 
 
 def synthesize(
@@ -567,8 +552,7 @@ def synthesize(
         >>> made.x.shape, round(made.privacy.certified.epsilon, 2)
         ((50, 6), 1.0)
     """
-    check_types(ledger=ledger)
-    services = Services(watched_by(progress))
+    services = called(progress, ledger=ledger)
     dataset, settings = records_and_options(x, y, options, SynthesizeOptions)
     with in_python(dataset="x"):
         settled = settle_synthesis(dataset, settings, paying(ledger, dataset), services)

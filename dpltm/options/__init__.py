@@ -30,12 +30,12 @@ _PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
 def option(
     default: Any,
     help: str,
+    metavar: str | None = None,
     *,
     section: str | None = None,
     flag: str | None = None,
     short: str | None = None,
     choices: Collection[str] = (),
-    metavar: str | None = None,
     argument: bool = False,
     required: bool = False,
     shown: str | None = None,
@@ -45,11 +45,11 @@ def option(
     Args:
         default: value if nobody gives one.
         help: one sentence.
+        metavar: what help shows as the value.
         section: the heading in help over this option and those that follow it in its class, a word or two; empty for none.
         flag: of the command line, if it is not the field's name.
         short: a second flag of one letter.
         choices: the texts that are allowed; those of a registry are read when they are needed.
-        metavar: what help shows as the value.
         argument: whether it is positional.
         required: whether the command cannot do without it.
         shown: what help shows as the default, if not the default itself.

@@ -21,31 +21,29 @@ class DataOptions:
     dataset: str | None = option(
         None,
         "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",
-        metavar="NAME|FILE",
+        "NAME|FILE",
         section="Records",
     )
     subset: str | None = option(
         None,
         "Part of the training records: 0.5 or 0.5:1.0 by a public hash of each, or 0:5000 by places of a known dataset.",
-        metavar="FRACTION|A:B",
+        "FRACTION|A:B",
     )
-    label: str | None = option(None, "Label column of a table.", metavar="COLUMN")
+    label: str | None = option(None, "Label column of a table.", "COLUMN")
     schema: str | None = option(
-        None,
-        "Public schema of a table with words, dates or holes, as dpltm datasets schema drafts it.",
-        metavar="FILE.toml",
+        None, "Public schema of a table with words, dates or holes, as dpltm datasets schema drafts it.", "FILE.toml"
     )
-    bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", metavar="LO,HI")
-    classes: int | None = option(None, "Public number of classes.", metavar="K")
+    bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", "LO,HI")
+    classes: int | None = option(None, "Public number of classes.", "K")
     records: int | None = option(
         None,
         "Public number of records, or of persons where those are protected; rates and scores are computed from it.",
-        metavar="N",
+        "N",
     )
     test: str | None = option(
         None,
         "Where the dataset has no test split: a file with one, or a part of the records, held out by a public hash: 0.2.",
-        metavar="FILE|FRACTION",
+        "FILE|FRACTION",
     )
     rows_coincide: bool = option(
         False,
@@ -54,14 +52,12 @@ class DataOptions:
     words: int | None = option(
         None,
         "Public size of the table of words; of a file of features, says that they are positions in it.",
-        metavar="N",
+        "N",
         shown="10000 for texts",
     )
-    length: int | None = option(None, "How many words of a text are kept, the last ones.", metavar="N", shown="256")
-    users: int | None = option(
-        None, "Public number of users, their largest id, of a .dat file of ratings.", metavar="N"
-    )
-    items: int | None = option(None, "Public number of items, their largest id.", metavar="N")
+    length: int | None = option(None, "How many words of a text are kept, the last ones.", "N", shown="256")
+    users: int | None = option(None, "Public number of users, their largest id, of a .dat file of ratings.", "N")
+    items: int | None = option(None, "Public number of items, their largest id.", "N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +67,7 @@ class PersonOptions:
     unit_column: str | None = option(
         None,
         "Column, or array NAME_train of an archive, that says whose each record is: all of one person's are protected.",
-        metavar="NAME",
+        "NAME",
         section="What is protected",
     )
 
@@ -80,8 +76,8 @@ class PersonOptions:
 class LedgerOptions:
     """Account: which ledger pays, and whose it is."""
 
-    ledger: str | None = option(None, "Ledger file that pays.", metavar="FILE", shown=LEDGER_SHOWN, section="Account")
-    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
+    ledger: str | None = option(None, "Ledger file that pays.", "FILE", shown=LEDGER_SHOWN, section="Account")
+    population: str | None = option(None, POPULATION_HELP, "NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +89,7 @@ class MapOptions:
         "In front of the network, at no cost: drawings, photographs, scatter or conv for images, wavelets for signals, unit"
         " (K neighbours averaged) or fourier (random features of a Gaussian kernel) for any records, several of these"
         " joined by +, or network:RUN.",
-        metavar=metavar(),
+        metavar(),
         shown="none; a ticket set remembers its own",
         section="Features",
     )
@@ -101,7 +97,7 @@ class MapOptions:
         None,
         "Dataset declared public, known by name or a file of bytes: its channel means and deviations normalise scatter"
         " and conv features, and `components` come from it.",
-        metavar="NAME|FILE",
+        "NAME|FILE",
         shown="normalisation within each record",
     )
 
@@ -113,6 +109,6 @@ class FeatureOptions(MapOptions):
     components: int | None = option(
         None,
         "Project features onto so many principal components of those of `public`, partly whitened.",
-        metavar="K",
+        "K",
         section="Features",
     )

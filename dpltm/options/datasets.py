@@ -1,4 +1,4 @@
-"""What is asked of the data at hand, and of the features that come with dpltm."""
+"""What is asked of the data at hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpltm.options.data import DataOptions, LedgerOptions, PersonOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListRequest:
+class LsRequest:
     """The datasets known by name, and whether their file is at hand.
 
     Examples:
@@ -26,7 +26,7 @@ class InfoRequest(DataOptions):
         dpltm datasets info mine.csv --label y --bounds 0,1
     """
 
-    dataset: str | None = option(None, "Name or path.", metavar="NAME|FILE", argument=True, required=True)
+    dataset: str | None = option(None, "Name or path.", "NAME|FILE", argument=True, required=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +36,10 @@ class FindOptions:
     epsilon: float | None = option(
         None,
         "With `private`: the certified epsilon of the ledger afterwards, such as 0.2.",
-        metavar="E",
+        "E",
         section="Private parts of a draft",
     )
-    delta: float = option(1e-5, "Delta of the guarantee; a hundredth of it is for names of categories.", metavar="D")
+    delta: float = option(1e-5, "Delta of the guarantee; a hundredth of it is for names of categories.", "D")
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
 
 
@@ -62,18 +62,16 @@ class SchemaRequest(FindOptions, LedgerOptions, PersonOptions):
         dpltm datasets schema mine.csv --private draft.toml --epsilon 0.2 --records 40000 --ledger mine.jsonl --out mine.toml
     """
 
-    file: str | None = option(None, "A .csv, .parquet or .arrow file.", metavar="FILE", argument=True, required=True)
-    label: str | None = option(None, "Column of labels.", metavar="COLUMN")
+    file: str | None = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True, required=True)
+    label: str | None = option(None, "Column of labels.", "COLUMN")
     no_header: bool = option(False, "The file has no names in its first line; columns are called c1, c2 and so on.")
     from_public: bool = option(False, "The records are declared public: read kinds, bounds and categories off them.")
-    private: str | None = option(
-        None, "Draft whose private bounds and values are to be found under DP.", metavar="DRAFT.toml"
-    )
-    records: int | None = option(None, "With `private`: public number of records.", metavar="N")
-    subset: str | None = option(None, "With `private`: part of the records, as in train.", metavar="FRACTION|A:B")
-    test: str | None = option(None, "With `private`: part that train holds out, such as 0.2.", metavar="FRACTION")
+    private: str | None = option(None, "Draft whose private bounds and values are to be found under DP.", "DRAFT.toml")
+    records: int | None = option(None, "With `private`: public number of records.", "N")
+    subset: str | None = option(None, "With `private`: part of the records, as in train.", "FRACTION|A:B")
+    test: str | None = option(None, "With `private`: part that train holds out, such as 0.2.", "FRACTION")
     dry_run: bool = option(False, "With `private`: check everything and print the epsilon that it would spend.")
-    out: str | None = option(None, "File to write, in place of the terminal.", metavar="FILE.toml")
+    out: str | None = option(None, "File to write, in place of the terminal.", "FILE.toml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,37 +84,7 @@ class OverlapRequest:
         dpltm datasets overlap train.csv test.csv --label y
     """
 
-    first: str | None = option(None, "Name or path.", metavar="NAME|FILE", argument=True, required=True)
-    second: str | None = option(None, "Name or path.", metavar="NAME|FILE", argument=True, required=True)
-    label: str | None = option(None, "Label column of tables.", metavar="COLUMN")
-    schema: str | None = option(None, "Public schema of tables with words, dates or holes.", metavar="FILE.toml")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MakeRequest:
-    """Makes what is bundled for features again: from a formula and a seed, and no data. On one core
-    drawings take under an hour, photographs a minute.
-
-    The bundled one is seed 0 with the steps that are usual. Where torch rounds in the same way, its digest is the same.
-
-    Examples:
-        dpltm features make drawings --out drawings.safetensors
-        dpltm features make photographs
-    """
-
-    what: str | None = option(
-        None,
-        "Which: drawings or photographs.",
-        choices=("drawings", "photographs"),
-        metavar="WHAT",
-        argument=True,
-        required=True,
-    )
-    seed: int = option(0, "Public; decides all images and starting weights.", metavar="S")
-    steps: int | None = option(
-        None,
-        "Of training; for photographs, rounds of k-means.",
-        metavar="T",
-        shown="those of the bundled file: 2000 for drawings, 8 for photographs",
-    )
-    out: str | None = option(None, "File to write.", metavar="FILE", shown="WHAT.safetensors")
+    first: str | None = option(None, "Name or path.", "NAME|FILE", argument=True, required=True)
+    second: str | None = option(None, "Name or path.", "NAME|FILE", argument=True, required=True)
+    label: str | None = option(None, "Label column of tables.", "COLUMN")
+    schema: str | None = option(None, "Public schema of tables with words, dates or holes.", "FILE.toml")

@@ -39,12 +39,12 @@ class GenerateOptions(FeatureOptions):
         choices=("public", "private", "data-free", "dp"),
         section="Pruning",
     )
-    model: str = option("mlp:300,100", "Network.", metavar=network_metavar())
-    rounds: int = option(15, "Pruning rounds.", metavar="N")
+    model: str = option("mlp:300,100", "Network.", network_metavar())
+    rounds: int = option(15, "Pruning rounds.", "N")
     prune: str | None = option(
         None,
         "Fraction of live weights dropped per round, per layer; the last repeats.",
-        metavar="R,R,...",
+        "R,R,...",
         shown="0.3, output layer 0.2",
     )
     criterion: str = option(
@@ -58,36 +58,29 @@ class GenerateOptions(FeatureOptions):
         choices=SCOPES,
         shown=_default(lambda criterion: criterion.scope, "{value} for {name}"),
     )
-    rewind: int = option(0, "Tickets start from the weights after this training step.", metavar="STEP")
+    rewind: int = option(0, "Tickets start from the weights after this training step.", "STEP")
     iterations: int | None = option(
         None,
         "Minibatch steps per round; of dp-train, in all.",
-        metavar="N",
+        "N",
         shown=_default(_iterations),
         section="Training of a round",
     )
-    batch_size: int | None = option(
-        None, "Records per step; of dp-train, expected.", metavar="N", shown=_default(_batch_size)
-    )
-    lr: float | None = option(
-        None, "Step size.", metavar="X", shown=_default(lambda criterion: f"{criterion.training.lr:g}")
-    )
+    batch_size: int | None = option(None, "Records per step; of dp-train, expected.", "N", shown=_default(_batch_size))
+    lr: float | None = option(None, "Step size.", "X", shown=_default(lambda criterion: f"{criterion.training.lr:g}"))
     epsilon: float | None = option(
-        None,
-        "Budget of dp-train and dp-synthetic: the ledger's certified epsilon afterwards.",
-        metavar="E",
-        section="Budget",
+        None, "Budget of dp-train and dp-synthetic: the ledger's certified epsilon afterwards.", "E", section="Budget"
     )
-    delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
+    delta: float = option(1e-5, "Delta of the printed guarantee.", "D")
     no_predictors: bool = option(
         False, "Leave out the trained networks that select scores: a third of the size.", section="The set"
     )
     reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as unprotected.")
     unprotected: bool = option(False, UNPROTECTED_HELP)
-    name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the dataset's name")
-    seed: int = option(0, "Decides starting weights and batches; never the noise.", metavar="N", section="Computation")
+    name: str | None = option(None, "Label of the set.", "TEXT", shown="the dataset's name")
+    seed: int = option(0, "Decides starting weights and batches; never the noise.", "N", section="Computation")
     threads: int | None = option(
-        None, "CPU threads; the same seed and threads give the same bits.", metavar="N", shown="torch's choice"
+        None, "CPU threads; the same seed and threads give the same bits.", "N", shown="torch's choice"
     )
 
 
@@ -112,9 +105,9 @@ class GenerateRequest(LedgerOptions, GenerateOptions, DataOptions):
     dataset: str | None = option(
         "digits",
         "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",
-        metavar="NAME|FILE",
+        "NAME|FILE",
     )
-    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets", section="Output")
+    out: str | None = option(None, "Folder to write.", "DIR", shown="NAME.tickets", section="Output")
     dry_run: bool = option(False, "Check everything and print what would be done.")
     fresh: bool = option(
         False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."

@@ -29,18 +29,18 @@ class EpsilonRequest:
     """
 
     protocol: str = option(UER.name, "What happens to the bits.", choices=BIT_PROTOCOLS)
-    bits: int | None = option(None, "Bits of a record: features times bits a feature.", metavar="N", required=True)
-    epsilon: float | None = option(None, "What the protocol claims for a record: the nominal figure.", metavar="E")
-    alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", metavar="A")
-    certified: float | None = option(None, "Find the setting that certifies this.", metavar="E")
+    bits: int | None = option(None, "Bits of a record: features times bits a feature.", "N", required=True)
+    epsilon: float | None = option(None, "What the protocol claims for a record: the nominal figure.", "E")
+    alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
+    certified: float | None = option(None, "Find the setting that certifies this.", "E")
     one_hot: bool = option(False, "Only strings with a single 1 are ever sent; any string otherwise.")
     label_epsilon: float | None = option(
         None,
         "Epsilon of the randomised response that sends the label of each copy; it adds up.",
-        metavar="E",
+        "E",
         shown="label public",
     )
-    copies: int = option(1, "Copies of a record that are sent, each with coins of its own; they add up.", metavar="N")
+    copies: int = option(1, "Copies of a record that are sent, each with coins of its own; they add up.", "N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,30 +48,27 @@ class SchemeOptions:
     """How a record becomes what is sent: features, protocol, budget."""
 
     features: str = option(
-        "scatter",
-        "What a record is before it is encoded.",
-        metavar=metavar().removeprefix("none|"),
-        section="Features",
+        "scatter", "What a record is before it is encoded.", metavar().removeprefix("none|"), section="Features"
     )
-    components: int | None = option(None, "Principal components of public features that are kept.", metavar="K")
+    components: int | None = option(None, "Principal components of public features that are kept.", "K")
     protocol: str = option(
         CODEBOOK.name,
         "codebook: one index a record, label included, which learns; the others: bits as in LATENT.",
         choices=PROTOCOLS,
         section="Protocol",
     )
-    epsilon: float | None = option(None, "What the protocol claims for a record.", metavar="E", required=True)
-    alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", metavar="A")
+    epsilon: float | None = option(None, "What the protocol claims for a record.", "E", required=True)
+    alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
     format: str | None = option(
         None,
         "Of bits: how many before and behind the point of each value; its sign is one more.",
-        metavar="WHOLE,FRACTION",
+        "WHOLE,FRACTION",
         shown="0,0",
     )
     label_epsilon: str | None = option(
         None,
         "Of bits: epsilon of the randomised response that sends the label; or public: labels are sent as they are.",
-        metavar="E|public",
+        "E|public",
     )
 
 
@@ -82,14 +79,12 @@ class PublicOptions:
     public: str | None = option(
         None,
         "Dataset declared public, of records like the private ones: statistics, shape, range and classes come from it.",
-        metavar="NAME|FILE",
+        "NAME|FILE",
         required=True,
         section="Public records",
     )
-    classes: int | None = option(None, "Public number of classes.", metavar="K", shown="as in `public`")
-    bounds: str | None = option(
-        None, "Public bounds of every value of a record.", metavar="LO,HI", shown="as in `public`"
-    )
+    classes: int | None = option(None, "Public number of classes.", "K", shown="as in `public`")
+    bounds: str | None = option(None, "Public bounds of every value of a record.", "LO,HI", shown="as in `public`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +98,7 @@ class SchemeRequest(LedgerOptions, SchemeOptions, PublicOptions):
         dpltm latent scheme --public mnist --features drawings --components 30 --epsilon 4 --out images.scheme
     """
 
-    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+    out: str | None = option(None, "Folder to write.", "DIR", required=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +106,7 @@ class EncodeOptions:
     """Guarantee: what the ledger says of the release."""
 
     delta: float = option(
-        1e-5, "Delta of the ledger's figure; what is sent itself has delta 0.", metavar="D", section="Guarantee"
+        1e-5, "Delta of the ledger's figure; what is sent itself has delta 0.", "D", section="Guarantee"
     )
 
 
@@ -126,10 +121,8 @@ class EncodeRequest(EncodeOptions, LedgerOptions, DataOptions):
         dpltm latent encode images.scheme --dataset mine.npz --out mine.msg
     """
 
-    scheme: str | None = option(
-        None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True
-    )
-    out: str | None = option(None, "File to write.", metavar="FILE", required=True)
+    scheme: str | None = option(None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True)
+    out: str | None = option(None, "File to write.", "FILE", required=True)
     dry_run: bool = option(False, "Check everything and print what would be sent.")
 
 
@@ -140,23 +133,23 @@ class ServerOptions:
     model: str | None = option(
         None,
         "Network behind bits; a codebook makes a linear one.",
-        metavar=network_metavar("vectors"),
+        network_metavar("vectors"),
         shown="mlp:128",
         section="Training",
     )
-    dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", metavar="X")
-    epochs: float = option(5.0, "Passes over the messages, in each round.", metavar="N")
-    batch_size: int = option(64, "Messages per step.", metavar="N")
-    lr: float = option(0.5, "Step size.", metavar="X")
-    rounds: int = option(0, "Pruning rounds: train, drop the smallest weights, rewind.", metavar="N")
+    dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", "X")
+    epochs: float = option(5.0, "Passes over the messages, in each round.", "N")
+    batch_size: int = option(64, "Messages per step.", "N")
+    lr: float = option(0.5, "Step size.", "X")
+    rounds: int = option(0, "Pruning rounds: train, drop the smallest weights, rewind.", "N")
     prune: str | None = option(
         None,
         "Fraction of live weights dropped per round, per layer; the last repeats.",
-        metavar="R,R,...",
+        "R,R,...",
         shown="0.3, output layer 0.2",
     )
-    seed: int = option(0, "Decides starting weights and batches.", metavar="N")
-    threads: int | None = option(None, "CPU threads.", metavar="N", shown="torch's choice")
+    seed: int = option(0, "Decides starting weights and batches.", "N")
+    threads: int | None = option(None, "CPU threads.", "N", shown="torch's choice")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,12 +157,12 @@ class MessageOptions:
     """The messages that a server has."""
 
     scheme: str | None = option(
-        None, "Folder made by dpltm latent scheme.", metavar="SCHEME", argument=True, required=True, section="Messages"
+        None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True, section="Messages"
     )
     messages: str | None = option(
-        None, "Files made by dpltm latent encode, or folders of such *.msg.", metavar="FILE|DIR,...", required=True
+        None, "Files made by dpltm latent encode, or folders of such *.msg.", "FILE|DIR,...", required=True
     )
-    test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", metavar="NAME|FILE")
+    test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", "NAME|FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,5 +178,5 @@ class TrainRequest(ServerOptions, MessageOptions):
         dpltm latent train images.scheme --messages received --test mnist --out images.run
     """
 
-    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+    out: str | None = option(None, "Folder to write.", "DIR", required=True)
     fresh: bool = option(False, "Begin again where an interrupted attempt would go on.")

@@ -26,13 +26,13 @@ class ReportRequest:
     """
 
     target: str | None = option(
-        None, "Folder of a run, a ticket set or a sweep.", metavar="RUN|SET|SWEEP", argument=True, required=True
+        None, "Folder of a run, a ticket set or a sweep.", "RUN|SET|SWEEP", argument=True, required=True
     )
     out: str | None = option(
-        None, "File to write.", short="-o", metavar="FILE.html|.md", shown="NAME.html, or NAME.card.md with `card`"
+        None, "File to write.", "FILE.html|.md", short="-o", shown="NAME.html, or NAME.card.md with `card`"
     )
     card: bool = option(False, "Write a model card (Markdown) instead of a page.")
-    plot: str | None = option(None, "Draw the curves of the report as well.", metavar="FILE.png|.svg|.pdf")
+    plot: str | None = option(None, "Draw the curves of the report as well.", "FILE.png|.svg|.pdf")
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,15 @@ class BaselineOptions:
     kinds: str | None = option(
         None,
         "Which: some of dense, random and non-private. The last has no noise: certified epsilon inf.",
-        metavar="KIND,...",
+        "KIND,...",
         shown="dense,random",
     )
     out: str | None = option(
-        None,
-        "Folder of their sweep; what is finished there is not trained again.",
-        metavar="DIR",
-        shown="baselines.sweep",
+        None, "Folder of their sweep; what is finished there is not trained again.", "DIR", shown="baselines.sweep"
     )
-    ledger: str | None = option(None, "Ledger file that pays for them.", metavar="FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
-    jobs: int | None = option(None, "Processes.", metavar="N", shown="one a processor")
+    ledger: str | None = option(None, "Ledger file that pays for them.", "FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, "NAME")
+    jobs: int | None = option(None, "Processes.", "N", shown="one a processor")
     dry_run: bool = option(False, "Check everything, and print what training them would cost together.")
 
 
@@ -86,9 +83,7 @@ class CompareRequest(BaselineOptions):
         dpltm compare one.run --baselines --kinds dense,random,non-private --out one-baselines
     """
 
-    runs: tuple[str, ...] | None = option(
-        None, "Folders of runs or sweeps.", metavar="RUN", argument=True, required=True
-    )
-    csv: str | None = option(None, "Write the table as CSV.", metavar="FILE.csv")
-    md: str | None = option(None, "Write the table as Markdown.", metavar="FILE.md")
-    plot: str | None = option(None, "Draw accuracy against epsilon.", metavar="FILE.png|.svg|.pdf")
+    runs: tuple[str, ...] | None = option(None, "Folders of runs or sweeps.", "RUN", argument=True, required=True)
+    csv: str | None = option(None, "Write the table as CSV.", "FILE.csv")
+    md: str | None = option(None, "Write the table as Markdown.", "FILE.md")
+    plot: str | None = option(None, "Draw accuracy against epsilon.", "FILE.png|.svg|.pdf")

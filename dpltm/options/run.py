@@ -30,27 +30,23 @@ class RunRequest:
         dpltm run --config examples/papers/dpltm-har.toml --seeds 3 --jobs 2
     """
 
-    epsilon: float = option(1.0, "Whole budget on the private records.", metavar="E")
-    delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
-    split: float = option(0.9, "Part of the budget for training; the rest draws the winner.", metavar="F")
-    seed: int | None = option(None, "Seed of generation.", metavar="N", shown="0")
-    out: str | None = option(
-        None, "Folder to write: tickets/ and run/.", metavar="DIR", shown="dpltm-run, or NAME.sweep"
-    )
+    epsilon: float = option(1.0, "Whole budget on the private records.", "E")
+    delta: float = option(1e-5, "Delta of the guarantee.", "D")
+    split: float = option(0.9, "Part of the budget for training; the rest draws the winner.", "F")
+    seed: int | None = option(None, "Seed of generation.", "N", shown="0")
+    out: str | None = option(None, "Folder to write: tickets/ and run/.", "DIR", shown="dpltm-run, or NAME.sweep")
     ledger: str | None = option(
         None,
         "Ledger file that pays.",
-        metavar="FILE",
+        "FILE",
         shown="that of the dataset; of a recipe, dpltm.ledger.jsonl in its folder",
     )
-    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
-    seeds: int | None = option(
-        None, "Of a recipe: runs of each arm, with seeds 0 to N - 1.", metavar="N", shown="its own"
-    )
+    population: str | None = option(None, POPULATION_HELP, "NAME")
+    seeds: int | None = option(None, "Of a recipe: runs of each arm, with seeds 0 to N - 1.", "N", shown="its own")
     quick: bool = option(False, "Of a recipe: its quick version, which shows that it works and no more.")
-    jobs: int | None = option(None, "Of a recipe: processes.", metavar="N", shown="one a processor")
+    jobs: int | None = option(None, "Of a recipe: processes.", "N", shown="one a processor")
     scheduler: str | None = option(
-        None, "Of a recipe: Dask scheduler whose workers make the trials; your own.", metavar="ADDRESS"
+        None, "Of a recipe: Dask scheduler whose workers make the trials; your own.", "ADDRESS"
     )
     dry_run: bool = option(False, "Check everything and print what would be done.")
 
@@ -68,9 +64,7 @@ class DemoRequest:
         dpltm demo --out demo
     """
 
-    epsilon: float = option(3.0, "Whole budget on the private half.", metavar="E")
-    delta: float = option(1e-5, "Delta of the guarantee.", metavar="D")
-    out: str | None = option(
-        None, "Folder to keep tickets, run and ledger in.", metavar="DIR", shown="nothing is kept"
-    )
-    seed: int = option(0, "Seed of generation.", metavar="N")
+    epsilon: float = option(3.0, "Whole budget on the private half.", "E")
+    delta: float = option(1e-5, "Delta of the guarantee.", "D")
+    out: str | None = option(None, "Folder to keep tickets, run and ledger in.", "DIR", shown="nothing is kept")
+    seed: int = option(0, "Seed of generation.", "N")

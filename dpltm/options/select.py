@@ -12,15 +12,15 @@ from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
 class SelectOptions:
     """How the winner is chosen, and what that may spend."""
 
-    eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", metavar="E", section="Draw")
+    eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", "E", section="Draw")
     score: str = option(
         "product",
         "Product is A(1 - nu C), DPLTM's; additive is A - lambda C, the better choice: with nu 50 the product rewards lower"
         " accuracy for every ticket above 2 % density.",
         choices=("product", "additive"),
     )
-    nu: float = option(50.0, "Weight of the density C in the product score.", metavar="X")
-    lam: float = option(0.05, "Weight of the density C in the additive score.", flag="--lambda", metavar="X")
+    nu: float = option(50.0, "Weight of the density C in the product score.", "X")
+    lam: float = option(0.05, "Weight of the density C in the additive score.", "X", flag="--lambda")
     sensitivity: str | None = option(
         None,
         "Exact where it holds (tickets not made from these records); paper is DPLTM's |1 - nu|.",
@@ -34,12 +34,12 @@ class SelectOptions:
         choices=("mechanism", "smallest-within"),
         section="Choice without a draw",
     )
-    tolerance: float = option(0.01, "Only with `rule` smallest-within: accuracy that may be lost.", metavar="X")
-    max_density: float = option(0.1, "Only with `rule` smallest-within: density that may be kept.", metavar="X")
+    tolerance: float = option(0.01, "Only with `rule` smallest-within: accuracy that may be lost.", "X")
+    max_density: float = option(0.1, "Only with `rule` smallest-within: density that may be kept.", "X")
     adjacency: str = option(
         "add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"), section="Guarantee"
     )
-    delta: float = option(1e-5, "Delta of the printed guarantee.", metavar="D")
+    delta: float = option(1e-5, "Delta of the printed guarantee.", "D")
     reveal: bool = option(False, "Print scores and probabilities; entered in the ledger as unprotected.")
     unprotected: bool = option(False, UNPROTECTED_HELP)
 
@@ -58,5 +58,5 @@ class SelectRequest(LedgerOptions, SelectOptions, DataOptions):
         dpltm select digits.tickets --dataset digits --subset 0.5:1.0 --score additive --eps1 0.1 --dry-run
     """
 
-    set: str | None = option(None, "Folder of the ticket set.", metavar="SET", argument=True, required=True)
+    set: str | None = option(None, "Folder of the ticket set.", "SET", argument=True, required=True)
     dry_run: bool = option(False, "Check everything and print what would be spent.", section="Output")

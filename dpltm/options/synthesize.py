@@ -14,18 +14,15 @@ class SynthesizeOptions:
     """Synthetic records: how many, and what they may spend."""
 
     epsilon: float | None = option(
-        None,
-        "Budget: the certified epsilon of everything in the ledger afterwards.",
-        metavar="E",
-        section="Synthetic records",
+        None, "Budget: the certified epsilon of everything in the ledger afterwards.", "E", section="Synthetic records"
     )
-    delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", metavar="D")
+    delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", "D")
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
-    records_out: int = option(20_000, "How many synthetic records; public, and free to choose.", metavar="N")
+    records_out: int = option(20_000, "How many synthetic records; public, and free to choose.", "N")
     model: str = option(
-        "mlp:300,100", "Network that is trained on them and scored on the test split.", metavar=network_metavar()
+        "mlp:300,100", "Network that is trained on them and scored on the test split.", network_metavar()
     )
-    seed: int = option(0, "Decides what is made of the noisy answer; never the noise.", metavar="N")
+    seed: int = option(0, "Decides what is made of the noisy answer; never the noise.", "N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,5 +39,5 @@ class SynthesizeRequest(SynthesizeOptions, LedgerOptions, DataOptions):
         dpltm synthesize --dataset mnist --epsilon 0.2 --dry-run
     """
 
-    out: str | None = option(None, "File to write.", metavar="FILE.npz", shown="NAME-synthetic.npz")
+    out: str | None = option(None, "File to write.", "FILE.npz", shown="NAME-synthetic.npz")
     dry_run: bool = option(False, "Check everything and print what would be done.")

@@ -10,7 +10,7 @@ from dpltm.options.data import UNPROTECTED_HELP, DataOptions, FeatureOptions, Le
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListRequest:
+class LsRequest:
     """The ticket sets in a folder, and those that come with dpltm.
 
     Examples:
@@ -18,7 +18,7 @@ class ListRequest:
         dpltm tickets ls experiments
     """
 
-    folder: str = option(".", "Folder to look in.", metavar="[DIR]", argument=True)
+    folder: str = option(".", "Folder to look in.", "[DIR]", argument=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +33,8 @@ class ShowRequest:
         dpltm tickets show digits.tickets --plot density.png
     """
 
-    set: str | None = option(None, "Ticket set.", metavar="SET[@ROUND]", argument=True, required=True)
-    plot: str | None = option(
-        None, "Draw the accuracy of all tickets against their density.", metavar="FILE.png|.svg|.pdf"
-    )
+    set: str | None = option(None, "Ticket set.", "SET[@ROUND]", argument=True, required=True)
+    plot: str | None = option(None, "Draw the accuracy of all tickets against their density.", "FILE.png|.svg|.pdf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +47,7 @@ class VerifyRequest:
         dpltm tickets verify digits.tickets
     """
 
-    set: str | None = option(None, "Ticket set.", metavar="SET", argument=True, required=True)
+    set: str | None = option(None, "Ticket set.", "SET", argument=True, required=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +66,10 @@ class ExportRequest:
     """
 
     set: str | None = option(
-        None, "Ticket set; the other forms take a round.", metavar="SET[@ROUND]", argument=True, required=True
+        None, "Ticket set; the other forms take a round.", "SET[@ROUND]", argument=True, required=True
     )
     to: str = option("set", "Form.", choices=("set", "state-dict", "torch-prune", "onnx"))
-    out: str | None = option(None, "Folder or file to write.", metavar="PATH", required=True)
+    out: str | None = option(None, "Folder or file to write.", "PATH", required=True)
     predictor: bool = option(False, "The network trained in that round rather than the starting weights.")
     no_predictors: bool = option(False, "A set without the trained networks that select scores.")
     yes: bool = option(False, "Export a set made from private records, knowing what it may reveal.")
@@ -90,13 +88,9 @@ class PushRequest:
         dpltm tickets push digits.tickets shared/digits --no-predictors
     """
 
-    set: str | None = option(None, "Ticket set.", metavar="SET", argument=True, required=True)
+    set: str | None = option(None, "Ticket set.", "SET", argument=True, required=True)
     dest: str | None = option(
-        None,
-        "Where to; a repository is made if there is none.",
-        metavar="hf://OWNER/NAME|DIR",
-        argument=True,
-        required=True,
+        None, "Where to; a repository is made if there is none.", "hf://OWNER/NAME|DIR", argument=True, required=True
     )
     no_predictors: bool = option(False, "Without the trained networks that select scores.")
     public: bool = option(
@@ -117,26 +111,22 @@ class PullRequest:
         dpltm tickets pull shared/digits --out digits.tickets
     """
 
-    source: str | None = option(
-        None, "Where from.", metavar="hf://OWNER/NAME[@REVISION]|DIR", argument=True, required=True
-    )
-    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.tickets")
-    digest: str | None = option(
-        None, "Digest that the set must have, as dpltm tickets push printed it.", metavar="SHA256"
-    )
+    source: str | None = option(None, "Where from.", "hf://OWNER/NAME[@REVISION]|DIR", argument=True, required=True)
+    out: str | None = option(None, "Folder to write.", "DIR", shown="NAME.tickets")
+    digest: str | None = option(None, "Digest that the set must have, as dpltm tickets push printed it.", "SHA256")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
     """Model: what it is, and what it depends on."""
 
-    model: str = option("mlp:300,100", "Network.", metavar=network_metavar(), section="Model")
+    model: str = option("mlp:300,100", "Network.", network_metavar(), section="Model")
     provenance: str | None = option(
         None,
         "What masks and weights depend on; required where the file does not say it.",
         choices=("public", "private", "data-free"),
     )
-    name: str | None = option(None, "Label of the set.", metavar="TEXT", shown="the file's name")
+    name: str | None = option(None, "Label of the set.", "TEXT", shown="the file's name")
     unprotected: bool = option(False, UNPROTECTED_HELP)
 
 
@@ -153,8 +143,8 @@ class ImportRequest(ImportOptions, LedgerOptions, FeatureOptions, DataOptions):
         dpltm tickets import pruned.safetensors --model mlp:300,100 --dataset mnist --provenance public --out pruned.tickets
     """
 
-    file: str | None = option(None, "Safetensors file.", metavar="FILE", argument=True, required=True)
-    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+    file: str | None = option(None, "Safetensors file.", "FILE", argument=True, required=True)
+    out: str | None = option(None, "Folder to write.", "DIR", required=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,8 +161,8 @@ class CompactRequest:
         dpltm tickets compact digits.run --out small.run
     """
 
-    artifact: str | None = option(None, "A ticket or a run.", metavar="SET@ROUND|RUN", argument=True, required=True)
-    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+    artifact: str | None = option(None, "A ticket or a run.", "SET@ROUND|RUN", argument=True, required=True)
+    out: str | None = option(None, "Folder to write.", "DIR", required=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,12 +173,10 @@ class TransferOptions:
         "ticket", "What is taken over.", choices=("ticket", "mask-only", "shuffled-mask", "random"), section="Transfer"
     )
     fresh: str = option(
-        "sparse",
-        "Layers made new: as sparse as those they replace, at random, or dense.",
-        choices=("sparse", "dense"),
+        "sparse", "Layers made new: as sparse as those they replace, at random, or dense.", choices=("sparse", "dense")
     )
-    seed: int = option(0, "Decides what is drawn anew.", metavar="N")
-    name: str | None = option(None, "Label of the new set.", metavar="TEXT", shown="that of SET")
+    seed: int = option(0, "Decides what is drawn anew.", "N")
+    name: str | None = option(None, "Label of the new set.", "TEXT", shown="that of SET")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +192,5 @@ class TransferRequest(TransferOptions, DataOptions):
         dpltm tickets transfer digits.tickets@5 --dataset mnist --mode random --out random.tickets
     """
 
-    set: str | None = option(
-        None, "Ticket set, or one of its rounds.", metavar="SET[@ROUND]", argument=True, required=True
-    )
-    out: str | None = option(None, "Folder to write.", metavar="DIR", required=True)
+    set: str | None = option(None, "Ticket set, or one of its rounds.", "SET[@ROUND]", argument=True, required=True)
+    out: str | None = option(None, "Folder to write.", "DIR", required=True)

@@ -28,42 +28,39 @@ class TrainOptions(FeatureOptions):
         choices=FILTERS,
         section="Gradient filter",
     )
-    clip_norm: float = option(CLIP_NORM.default, CLIP_NORM.help, metavar=CLIP_NORM.metavar)
-    tanh_scale: float = option(TANH_SCALE.default, TANH_SCALE.help, metavar=TANH_SCALE.metavar)
-    tanh_range: float = option(TANH_RANGE.default, TANH_RANGE.help, metavar=TANH_RANGE.metavar)
+    clip_norm: float = option(CLIP_NORM.default, CLIP_NORM.help, CLIP_NORM.metavar)
+    tanh_scale: float = option(TANH_SCALE.default, TANH_SCALE.help, TANH_SCALE.metavar)
+    tanh_range: float = option(TANH_RANGE.default, TANH_RANGE.help, TANH_RANGE.metavar)
     no_pre_clip: bool = option(NO_PRE_CLIP.default, NO_PRE_CLIP.help)
     microbatch: int | None = option(
         None,
         "Filter the mean gradient of groups of about M records; one record counts with twice the bound.",
-        metavar="M",
+        "M",
         shown="single records",
     )
     epsilon: float | None = option(
-        None,
-        "Whole budget: noise is calibrated so that the certified epsilon fits.",
-        metavar="E",
-        section="Budget and noise",
+        None, "Whole budget: noise is calibrated so that the certified epsilon fits.", "E", section="Budget and noise"
     )
     noise_multiplier: float | None = option(
         None,
         "Noise over sensitivity, instead of `epsilon`; of `head` least-squares, of all its releases together.",
-        metavar="S",
+        "S",
     )
-    delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", metavar="D")
+    delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", "D")
     epochs: float | None = option(
-        None, "Expected passes over the records.", metavar="N", shown="15", section="Steps and batches"
+        None, "Expected passes over the records.", "N", shown="15", section="Steps and batches"
     )
-    steps: int | None = option(None, "Noisy steps, instead of `epochs`.", metavar="T")
+    steps: int | None = option(None, "Noisy steps, instead of `epochs`.", "T")
     batch_size: float | None = option(
         None,
         "Expected batch size; each record enters with probability N/records.",
-        metavar="N",
+        "N",
         shown="1600, at most records/4",
     )
     lr: float | None = option(
         None,
         "Step size.",
-        metavar="X",
+        "X",
         shown="by optimizer: sgd 1, momentum 0.1, adam 0.002, adagrad 0.05; of one layer behind features, by the noise",
         section="Optimizer",
     )
@@ -88,9 +85,9 @@ class TrainOptions(FeatureOptions):
         False, "With `noise_multiplier` and `epsilon`: end before the step that would exceed the budget."
     )
     eval_private: float | None = option(
-        None, "Measure accuracy on the private records instead of the test split, for this epsilon.", metavar="E"
+        None, "Measure accuracy on the private records instead of the test split, for this epsilon.", "E"
     )
-    stop_at: float | None = option(None, "End once accuracy, measured ten times in a run, reaches this.", metavar="X")
+    stop_at: float | None = option(None, "End once accuracy, measured ten times in a run, reaches this.", "X")
     augment: str = option(
         "none",
         "Average each record's gradient over fixed copies of an image, before the filter: at no cost but time.",
@@ -98,10 +95,10 @@ class TrainOptions(FeatureOptions):
         section="Inputs and settings",
     )
     centre: float | None = option(
-        None, "Centre features at their noisy mean, for this part of the budget; 0.05 often pays.", metavar="F"
+        None, "Centre features at their noisy mean, for this part of the budget; 0.05 often pays.", "F"
     )
     lineage: str | None = option(
-        None, "What the settings were searched on, as dpltm tune writes it into a file of settings.", metavar="JSON"
+        None, "What the settings were searched on, as dpltm tune writes it into a file of settings.", "JSON"
     )
     adjacency: str = option(
         "add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"), section="What is protected"
@@ -112,7 +109,7 @@ class TrainOptions(FeatureOptions):
     per_unit: int | None = option(
         None,
         "Most records of a person, or ratings of a user, that count where that is the unit; the rest is left out.",
-        metavar="K",
+        "K",
         shown=str(PER_UNIT),
     )
     noise: str = option(
@@ -134,13 +131,13 @@ class TrainOptions(FeatureOptions):
         choices=("auto", "float64", "dense", "sparse"),
     )
     physical_batch: int | None = option(
-        None, "Most records in the network at once, whatever the batch size.", metavar="N", shown="what takes 128 MiB"
+        None, "Most records in the network at once, whatever the batch size.", "N", shown="what takes 128 MiB"
     )
-    seed: int = option(0, "Decides starting weights of `dense`; never the noise or the sampling.", metavar="N")
+    seed: int = option(0, "Decides starting weights of `dense`; never the noise or the sampling.", "N")
     audit: int | None = option(
         None,
         "Made-up records that attack the training from within; dpltm audit says what they found.",
-        metavar="M",
+        "M",
         section="Audit",
     )
     head: str = option(
@@ -155,14 +152,12 @@ class TrainOptions(FeatureOptions):
 class StartOptions:
     """Start: what is trained."""
 
-    ticket: str | None = option(
-        None, "Ticket set to train from.", metavar="SET[@ROUND]", argument=True, section="Start"
-    )
+    ticket: str | None = option(None, "Ticket set to train from.", "SET[@ROUND]", argument=True, section="Start")
     dense: bool = option(False, "Train the whole network: that of SET, or of `model`.")
     model: str | None = option(
         None,
         "Network for `dense` without SET.",
-        metavar=network_metavar(),
+        network_metavar(),
         shown="mlp:300,100; behind features mlp, one layer",
     )
 
@@ -185,12 +180,10 @@ class TrainRequest(TrainOptions, StartOptions, PersonOptions, DataOptions):
         dpltm train digits.tickets@5 --dataset digits --subset 0.5:1.0 --epsilon 3 --dry-run
     """
 
-    out: str | None = option(None, "Folder to write.", metavar="DIR", shown="NAME.run", section="Output and ledger")
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
-    plot: str | None = option(
-        None, "Draw accuracy and certified epsilon over the steps.", metavar="FILE.png|.svg|.pdf"
-    )
+    out: str | None = option(None, "Folder to write.", "DIR", shown="NAME.run", section="Output and ledger")
+    ledger: str | None = option(None, "Ledger file.", "FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, "NAME")
+    plot: str | None = option(None, "Draw accuracy and certified epsilon over the steps.", "FILE.png|.svg|.pdf")
     dry_run: bool = option(False, "Check everything and print the noise and the epsilon it would spend.")
     fresh: bool = option(
         False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."

@@ -15,35 +15,30 @@ class TuneOptions(MapOptions):
     """A search for the settings of a private training, under the same budget and noise."""
 
     rounds: str | None = option(
-        None, "Rounds of SET to try.", metavar="R,R,...", shown="all but the dense one", section="Network"
+        None, "Rounds of SET to try.", "R,R,...", shown="all but the dense one", section="Network"
     )
     for_records: int | None = option(
         None,
         "Public number of private records that the settings are for; not with `private`.",
-        metavar="N",
+        "N",
         section="Private training",
     )
-    epsilon: float | None = option(None, "Budget of the private training.", metavar="E", required=True)
-    delta: float = option(1e-5, "Delta of its guarantee.", metavar="D")
-    lr: str = option("0.5,1,2,4", "Step sizes to try.", metavar="X,X,...", section="Settings to try")
-    clip_norm: str = option("1", "Clip norms to try.", metavar="C,C,...")
-    epochs: str = option("15", "Passes over the private records to try.", metavar="N,N,...")
-    batch_size: str | None = option(
-        None, "Expected batch sizes to try.", metavar="N,N,...", shown="1600, at most records/4"
-    )
+    epsilon: float | None = option(None, "Budget of the private training.", "E", required=True)
+    delta: float = option(1e-5, "Delta of its guarantee.", "D")
+    lr: str = option("0.5,1,2,4", "Step sizes to try.", "X,X,...", section="Settings to try")
+    clip_norm: str = option("1", "Clip norms to try.", "C,C,...")
+    epochs: str = option("15", "Passes over the private records to try.", "N,N,...")
+    batch_size: str | None = option(None, "Expected batch sizes to try.", "N,N,...", shown="1600, at most records/4")
     components: str | None = option(
-        None,
-        "Numbers of principal components of the features of `public` to try.",
-        metavar="K,K,...",
-        shown="no projection",
+        None, "Numbers of principal components of the features of `public` to try.", "K,K,...", shown="no projection"
     )
     optimizer: str = option("sgd", "Optimizer.", choices=("sgd", "momentum", "adam", "adagrad"), section="Search")
     schedule: str = option("constant", "Step size over the run.", choices=("constant", "linear", "cosine"))
     average: str = option("none", "Average of the weights.", choices=("none", "ema", "poly"))
     accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=CERTIFIED)
-    trials: int | None = option(None, "Combinations to try, drawn at random.", metavar="N", shown="all")
-    repeats: int = option(1, "Trainings of each; their mean decides.", metavar="N")
-    seed: int = option(0, "Decides starting weights and which combinations are drawn.", metavar="N")
+    trials: int | None = option(None, "Combinations to try, drawn at random.", "N", shown="all")
+    repeats: int = option(1, "Trainings of each; their mean decides.", "N")
+    seed: int = option(0, "Decides starting weights and which combinations are drawn.", "N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +51,7 @@ class PrivateTuneOptions(TuneOptions):
     tries: float = option(
         10.0,
         "With `private`: tries in the mean; how many there are is drawn, and secret.",
-        metavar="N",
+        "N",
         section="Private search",
     )
 
@@ -80,14 +75,9 @@ class TuneRequest(PrivateTuneOptions, DataOptions):
         dpltm tune --private --dataset mnist --features scatter --epsilon 1 --lr 1,2,4 --out best.run
     """
 
-    set: str | None = option(
-        None,
-        "Ticket set to tune for; without it, the whole network.",
-        metavar="SET",
-        argument=True,
-    )
+    set: str | None = option(None, "Ticket set to tune for; without it, the whole network.", "SET", argument=True)
     model: str | None = option(
-        None, "Network where there is no SET.", metavar=network_metavar(), shown="as in train", section="Network"
+        None, "Network where there is no SET.", network_metavar(), shown="as in train", section="Network"
     )
     private: bool = option(
         False,
@@ -97,12 +87,12 @@ class TuneRequest(PrivateTuneOptions, DataOptions):
     out: str | None = option(
         None,
         "Configuration file to write; with `private`, the folder of the run.",
-        metavar="FILE.toml",
+        "FILE.toml",
         shown="none; with `private`, NAME.run",
         section="Output and ledger",
     )
-    ledger: str | None = option(None, "Ledger file.", metavar="FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, metavar="NAME")
+    ledger: str | None = option(None, "Ledger file.", "FILE", shown=LEDGER_SHOWN)
+    population: str | None = option(None, POPULATION_HELP, "NAME")
     dry_run: bool = option(
         False, "With `private`: check everything and print the noise and the epsilon it would spend."
     )

@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from typer.completion import completion_init
 
 from child_processes import read_terminal
-from dpltm.cli.commands import Later
+from dpltm.cli.commands import Later, command_of
 from dpltm.cli.help import folded
 from dpltm.cli.main import app, run
-from dpltm.cli.options import command_of
 from dpltm.options import option, resolve, section_of
 from dpltm.options.data import DataOptions
 
@@ -117,8 +116,8 @@ def test_a_new_option_lands_in_the_panel_of_its_class(monkeypatch, capsys) -> No
             dpltm thing --red
         """
 
-        dataset: str | None = option("digits", "Another default.", metavar="NAME|FILE")
-        own: str | None = option(None, "Of no class but this one.", metavar="TEXT")
+        dataset: str | None = option("digits", "Another default.", "NAME|FILE")
+        own: str | None = option(None, "Of no class but this one.", "TEXT")
 
     monkeypatch.setenv("COLUMNS", "80")
     command = command_of("thing", Request, lambda *_: None)

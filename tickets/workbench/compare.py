@@ -445,8 +445,7 @@ class _Baselines:
         assert run is not None  # else nothing stands beside it
         request = self._request(trained_as(base, baseline.kind), seed=baseline.trial.seed)
         check_request(request)
-        _, start, dataset = open_start(request, SILENT, self.cache)
-        assert dataset is not None  # without a set, it decides the network's shape
+        start, dataset = open_start(request, SILENT, self.cache)
         if baseline.kind == "random":
             start = replace(start, mask=run.mask, round=1, lineage=base.draws)
         settled = training.settle(start, dataset, request, self.ledger, services(SILENT))

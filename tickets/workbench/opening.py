@@ -5,22 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpltm.features.inputs import Services
-from dpltm.features.setup import FeatureSources, with_feature_map
+from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
 from dpltm.options.data import FeatureOptions
 from dpltm.progress import Progress
 from dpltm.records import Dataset
 from dpltm.tickets.feature_files import FeatureCache
 from dpltm.tickets.run import load_run
+from dpltm.training.artifacts import TicketSet
 
 
-def open_features(dataset: Dataset, request: FeatureOptions, progress: Progress) -> Dataset:
-    """The dataset with the feature map that a request names, if any.
+def open_features(
+    dataset: Dataset, request: FeatureOptions, progress: Progress, tickets: TicketSet | None = None
+) -> Dataset:
+    """The dataset with what stands in front of a network.
 
     Args:
         dataset: the records.
-        request: names the map.
+        request: names the map, if any.
         progress: who watches.
+        tickets: the set, which remembers its own; a request that names one is refused then.
     """
+    if tickets is not None:
+        return take_over_map(dataset, None, request, tickets.label)
     return with_feature_map(dataset, request, feature_sources(), progress)
 
 
@@ -41,3 +47,8 @@ def free_name(stem: str, suffix: str) -> Path:
         number += 1
         path = Path(f"{stem}-{number}{suffix}")
     return path
+
+
+def stem_of(dataset: str | None, tickets: TicketSet | None) -> str:
+    """What is made of a ticket set, or else of records, is called after it."""
+    return Path(dataset or "data").stem if tickets is None else Path(tickets.label).name.removesuffix(".tickets")

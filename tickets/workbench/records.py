@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from dpltm.errors import InputError
 from dpltm.options import parse_pair
 from dpltm.options.data import DataOptions
 from dpltm.options.train import PER_UNIT
+from dpltm.progress import Progress
 from dpltm.records import Dataset, DatasetCache, at_unit, load
 from dpltm.records.schema import Schema
 from dpltm.training.launcher import launched
 
 
-def read_first(request: DataOptions) -> DatasetCache | None:
-    """A table with a schema, read and checked: whatever does not fit is said before anything heavy is imported.
+def table_first(stage: Callable[..., Any]) -> Callable[[Any, Progress], Any]:
+    """A stage behind a look at its table: what does not fit a schema is said before anything heavy is imported.
 
     Args:
-        request: names it.
-
-    Returns:
-        What was read; None of other records, and where several processes share the work, each of which reads by itself.
+        stage: on files, imported when it is called. Processes that share its work read by themselves.
     """
-    if request.schema is None or request.dataset is None or launched() is not None:
-        return None
-    cache = DatasetCache()
-    open_dataset(request, dataset_cache=cache)
-    return cache
+
+    def looked(request: Any, progress: Progress) -> Any:
+        cache = None
+        if request.schema is not None and request.dataset is not None and launched() is None:
+            cache = DatasetCache()
+            open_dataset(request, dataset_cache=cache)
+        return stage(request, progress, dataset_cache=cache)
+
+    return looked
 
 
 def open_dataset(

@@ -73,8 +73,8 @@ from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.select import select
-from dpltm.tickets.workbench.tickets import transfer
 from dpltm.tickets.workbench.train import train
+from dpltm.tickets.workbench.transfer import transfer
 from dpltm.tickets.workbench.tune import tune
 
 MAX_JOBS = 1024

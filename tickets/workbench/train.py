@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.errors import InputError, as_flags
-from dpltm.features.setup import take_over_map
+from dpltm import __version__
+from dpltm.errors import InputError, RankError, as_flags
 from dpltm.networks import model_spec
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.ledger import Ledger
@@ -23,11 +24,13 @@ from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.ticket_set import load_winner
-from dpltm.tickets.workbench.opening import free_name, open_features, services
+from dpltm.tickets.workbench.opening import free_name, open_features, services, stem_of
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.training.artifacts import Run, TicketSet
+from dpltm.training.artifacts import Run
+from dpltm.training.launcher import Place, check_alone, launched
 from dpltm.training.least_squares import NO_TICKET, is_least_squares
-from dpltm.training.ranks import Ranks
+from dpltm.training.ranks import Ranks, environment
+from dpltm.training.release import Training, follow
 from dpltm.training.start import StartingPoint, default_network, fresh, from_round
 from dpltm.verbs.train import check_options, facts_of, plan, planned_statement, protected_units, settle, train_start
 
@@ -55,11 +58,10 @@ def train(
         DpltmError: bad input or too small a budget, before any budget is spent.
     """
     check_request(request)
-    picture = picture_of(request)
-    tickets, start, dataset = open_start(request, progress, dataset_cache)
-    dataset = open_records(request, start, dataset_cache) if dataset is None else dataset
+    picture = _picture_of(request)
+    start, dataset = open_start(request, progress, dataset_cache)
     ledger = opened_ledger(request, dataset)
-    out = Path(request.out) if request.out else _default_out(request, tickets, start)
+    out = Path(request.out) if request.out else _default_out(request, start)
     given = services(progress)
     if request.dry_run:
         planned = plan(settle(start, dataset, request, ledger, given), ledger.book, own=own)
@@ -82,7 +84,7 @@ def train(
     progress.say(f"wrote {out}")
     said = answer(run)
     if picture is not None:
-        said["plot"] = drawn_over_steps(picture, run, progress)
+        said["plot"] = _drawn_over_steps(picture, run, progress)
     return as_flags(said)
 
 
@@ -102,22 +104,12 @@ def check_request(request: TrainRequest) -> None:
 
 
 def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
-    """Return the ledger that pays: of whoever the records are of.
-
-    Args:
-        request: names it, perhaps.
-        dataset: the records.
-    """
-    unit = protected_units(dataset, request).unit
-    return ledger_of(request.dataset, request.ledger, request.population, unit)
+    """Return the ledger that pays: of whoever the records are of."""
+    return ledger_of(request.dataset, request.ledger, request.population, protected_units(dataset, request).unit)
 
 
-def picture_of(request: TrainRequest) -> Path | None:
-    """Return the file that `plot` names; None for none.
-
-    Raises:
-        InputError: what else is written goes there, or what is written there would be in the run.
-    """
+def _picture_of(request: TrainRequest) -> Path | None:
+    """The file that `plot` names; refused where something else goes there, or what is drawn would lie in the run."""
     picture = new_picture(request.plot)
     if picture is not None:
         for name, other in (("out", request.out), ("ledger", request.ledger)):
@@ -126,14 +118,8 @@ def picture_of(request: TrainRequest) -> Path | None:
     return picture
 
 
-def drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None:
-    """Draw what a run noted over its steps; None where that is nothing.
-
-    Args:
-        picture: file to write.
-        run: that has ended.
-        progress: who watches.
-    """
+def _drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None:
+    """Draw what a run noted over its steps; None where that is nothing."""
     measure = "rmse" if "rmse" in run.metrics[-1] else "accuracy"
     noted = {
         one["step"]: (None if one[measure] in (None, "inf") else one[measure], float(one["epsilon"]))
@@ -150,8 +136,8 @@ def drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None:
 
 def open_start(
     request: TrainRequest, progress: Progress = SILENT, dataset_cache: DatasetCache | None = None
-) -> tuple[TicketSet | None, StartingPoint, Dataset | None]:
-    """Return the set that is named, what is trained, and the records where the network's shape had to be read off them.
+) -> tuple[StartingPoint, Dataset]:
+    """Return what is trained, and the records behind what stands in front of its network.
 
     Args:
         request: what ``dpltm train`` was asked for.
@@ -162,32 +148,68 @@ def open_start(
         dataset = open_dataset(request, dataset_cache=dataset_cache)
         opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
         dataset = open_features(dataset, request, progress)
-        return None, fresh(model_spec(request.model or default_network(dataset), dataset), request.seed), dataset
+        return fresh(model_spec(request.model or default_network(dataset), dataset), request.seed), dataset
     name, number = split_round(request.ticket)
     tickets = find_set(name)
-    if request.dense:
-        return tickets, from_round(tickets, 0), None
-    if number is not None:
-        return tickets, from_round(tickets, number), None
-    winner = load_winner(tickets)
-    return tickets, from_round(tickets, winner.round, winner), None
+    if request.dense or number is not None:
+        start = from_round(tickets, 0 if number is None or request.dense else number)
+    else:
+        winner = load_winner(tickets)
+        start = from_round(tickets, winner.round, winner)
+    return start, open_features(open_dataset(request, dataset_cache=dataset_cache), request, progress, tickets)
 
 
-def open_records(request: TrainRequest, start: StartingPoint, dataset_cache: DatasetCache | None) -> Dataset:
-    """Return the records of a ticket, which remembers what stands in front of its network.
+def _default_out(request: TrainRequest, start: StartingPoint) -> Path:
+    name = "dense" if request.dense else f"round{start.round}"
+    return free_name(f"{stem_of(request.dataset, start.tickets)}-{name}", ".run")
+
+
+# --- by several processes ---------------------------------------------------------------------------------------------
+
+
+def train_with_ranks(
+    request: TrainRequest, progress: Progress, dataset_cache: DatasetCache | None = None
+) -> dict[str, Any] | None:
+    """Train by this process, or by all that ``torchrun`` started; return the answer, but None on other ranks than 0.
 
     Args:
         request: what ``dpltm train`` was asked for.
-        start: the ticket.
+        progress: who watches.
         dataset_cache: datasets that were read already.
+
+    Raises:
+        DpltmError: on all ranks, if on one.
     """
-    assert start.tickets is not None
-    return take_over_map(open_dataset(request, dataset_cache=dataset_cache), None, request, start.tickets.label)
+    place = launched()
+    if place is None:
+        return train(request, progress, dataset_cache=dataset_cache)
+    check_request(request)
+    if is_least_squares(request):
+        check_alone("`head` least-squares")
+    if request.dry_run:
+        return train(request, progress) if place.rank == 0 else None
+    ranks = _joined(place, request)
+    if ranks.first:
+        try:
+            return train(request, progress, ranks=ranks)
+        except RankError as error:
+            raise RankError(f"{error}; the same command goes on") from None
+
+    def settled() -> Training:
+        start, dataset = open_start(request)
+        ledger = Ledger(unit=protected_units(dataset, request).unit)
+        return settle(start, dataset, request, ledger, services(SILENT))
+
+    follow(ranks, settled)
+    return None
 
 
-def _default_out(request: TrainRequest, tickets: TicketSet | None, start: StartingPoint) -> Path:
-    name = "dense" if request.dense else f"round{start.round}"
-    stem = Path(request.dataset or "data").stem
-    if tickets is not None:
-        stem = Path(tickets.label).name.removesuffix(".tickets")
-    return free_name(f"{stem}-{name}", ".run")
+def _joined(place: Place, request: TrainRequest) -> Ranks:
+    """The ranks, all of which were asked for the same. Interrupts are left to rank 0, since it keeps the checkpoint."""
+    ranks = Ranks.join(place, request.device)
+    if not ranks.first:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+    options = {f"`{name}`": repr(value) for name, value in asdict(request).items()}
+    ranks.agree(options | {"version of dpltm": __version__} | environment())
+    return ranks

@@ -1,29 +1,34 @@
-"""A search on files: its public records and ticket set are opened, and the best setting becomes a configuration file."""
+"""A search on files: the best setting becomes a configuration file, or the run of a private search."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
-from dpltm.features.setup import take_over_map
 from dpltm.options import recorded
 from dpltm.options.tune import TuneRequest
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.release import price
 from dpltm.progress import Progress
 from dpltm.records import Dataset, DatasetCache
 from dpltm.tickets.checkpoint_files import CheckpointFolder
-from dpltm.tickets.files import check_free, check_writable, new_file
+from dpltm.tickets.files import check_free, check_writable, new_file, new_folder
 from dpltm.tickets.ledger_file import ledger_of
+from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set
-from dpltm.tickets.workbench.opening import open_features, services
+from dpltm.tickets.ticket_set import last_winner
+from dpltm.tickets.workbench.opening import free_name, open_features, services, stem_of
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.search import search
 from dpltm.training.artifacts import TicketSet
 from dpltm.training.start import default_network
-from dpltm.verbs import tune as verb
+from dpltm.verbs import search as searching
+from dpltm.verbs import tune as tuning
 from dpltm.verbs.tune import check_request, widest_front
 
 
@@ -44,26 +49,20 @@ def tune(
     """
     check_request(request)
     if request.private:
-        return search(request, progress, dataset_cache=dataset_cache)
+        return _search(request, progress, dataset_cache)
     out = None if request.out is None else Path(request.out)
     if out is not None:
         if out.suffix != ".toml":
             raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
         check_free(out)
         check_writable(out)
-    dataset = open_dataset(request, dataset_cache=dataset_cache)
-    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
-    tickets, front = None if request.set is None else find_set(request.set), widest_front(request)
-    if tickets is None:
-        dataset = open_features(dataset, front, progress)
-    else:
-        dataset = take_over_map(dataset, None, front, tickets.label)
+    tickets, dataset, ledger = _opened(request, progress, dataset_cache)
     target = request.model or default_network(dataset) if tickets is None else tickets
-    plan = verb.plan(target, dataset, request, ledger)
+    plan = tuning.plan(target, dataset, request, ledger)
     if out is None:  # nothing is kept, on the way either
-        return as_flags(_answer(request, dataset, tickets, verb.tune(plan, services(progress))))
+        return as_flags(_answer(request, dataset, tickets, tuning.tune(plan, services(progress))))
     with CheckpointFolder(out, request, progress) as checkpoints:
-        result = verb.tune(plan, services(progress), checkpoints)
+        result = tuning.tune(plan, services(progress), checkpoints)
         named = recorded(request) if portable else asdict(request)
         with new_file(out) as staging:
             staging.write_text("".join(f"{line}\n" for line in _lines(named, result)), encoding="utf-8")
@@ -71,7 +70,7 @@ def tune(
     return as_flags(_answer(request, dataset, tickets, result))
 
 
-def _lines(named: dict[str, Any], result: verb.SearchResult) -> Iterator[str]:
+def _lines(named: dict[str, Any], result: tuning.SearchResult) -> Iterator[str]:
     """The best setting as a configuration file of ``dpltm train``."""
     accuracy = result.best.accuracy
     yield f"# best of dpltm tune, {accuracy:.4f} right on public records: dpltm train --dataset NAME --config FILE"
@@ -85,7 +84,7 @@ def _lines(named: dict[str, Any], result: verb.SearchResult) -> Iterator[str]:
 
 
 def _answer(
-    request: TuneRequest, dataset: Dataset, tickets: TicketSet | None, result: verb.SearchResult
+    request: TuneRequest, dataset: Dataset, tickets: TicketSet | None, result: tuning.SearchResult
 ) -> dict[str, Any]:
     return {
         "dataset": dataset.name,
@@ -97,3 +96,47 @@ def _answer(
         "config": request.out,
         "privacy": result.privacy.to_json(),
     }
+
+
+def _opened(
+    request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None
+) -> tuple[TicketSet | None, Dataset, Ledger]:
+    """The set that is named, the records behind what stands in front of its network, and their ledger."""
+    front, dataset = widest_front(request), open_dataset(request, dataset_cache=dataset_cache)
+    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)  # refused before features
+    tickets = None if request.set is None else find_set(request.set)
+    return tickets, open_features(dataset, front, progress, tickets), ledger
+
+
+# --- in private -------------------------------------------------------------------------------------------------------
+
+
+def _search(request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None) -> dict[str, Any]:
+    """Search on the private records, and write the run of the best try."""
+    tickets, dataset, ledger = _opened(request, progress, dataset_cache)
+    target = request.model or default_network(dataset) if tickets is None else last_winner(tickets) or tickets
+    out = Path(request.out) if request.out else free_name(f"{stem_of(request.dataset, tickets)}-search", ".run")
+    given = services(progress)
+    if request.dry_run:
+        planned = searching.plan(searching.settle(target, dataset, request, ledger, given), ledger.book)
+        price(planned, ledger.book)
+        planned.rehearse()
+        statement = searching.planned_statement(planned)
+        return as_flags({"dry_run": True, **searching.planned_facts(planned), "privacy": statement.to_json()})
+    with CheckpointFolder(out, request, progress) as checkpoints:
+        run = searching.search(target, dataset, request, ledger, given, checkpoints)
+        run = replace(run, label=str(out))
+        with new_folder(out) as folder:
+            save_run(folder, run)
+            assert run.entry is not None
+            _date_back(folder, run.entry.day)
+        checkpoints.forget()
+    progress.say(f"wrote {out}")
+    return as_flags(answer(run))
+
+
+def _date_back(folder: Path, day: str) -> None:
+    """Gives all files the day on which the search began: how long it took would tell how many tries there were."""
+    at = datetime.fromisoformat(day).timestamp()
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (at, at))

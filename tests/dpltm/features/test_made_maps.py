@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from dpltm.cli.features import BUNDLED
 from dpltm.errors import DataError
 from dpltm.features import (
     DRAWINGS_DIGEST,
@@ -23,8 +24,7 @@ from dpltm.features import (
 from dpltm.features.drawings import UNITS, Drawings
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.photographs import PATCH, SIZE, WINDOWS, Photographs
-from dpltm.options.datasets import MakeRequest
-from dpltm.tickets.workbench.features import BUNDLED
+from dpltm.options.features import MakeRequest
 from made_features import check_made, damage
 from refusals import refused
 

@@ -27,6 +27,7 @@ def generation(**given) -> GenerateOptions:
         ({"prune": (0.3,)}, {"prune": "0.3"}),
         ({"prune": 0.25}, {"prune": "0.25"}),
         ({"reveal": True}, {"reveal": True}),
+        ({"reveal": np.True_}, {"reveal": True}),
         ({"iterations": None}, {}),
     ],
 )

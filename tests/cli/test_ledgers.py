@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from dpltm.cli.ledgers import total
 from dpltm.errors import InputError
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.tickets.workbench.ledgers import total
 from refusals import refused
 
 

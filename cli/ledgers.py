@@ -1,13 +1,19 @@
-"""What ledgers say, what they come to together, and how much they may come to."""
+"""``dpltm privacy``: what ledgers and cards say, what they come to together, and how much they may come to."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpltm.errors import InputError, as_flags
-from dpltm.options.privacy import ApartRequest, BudgetRequest, LedgerRequest
+from rich.console import Console as RichConsole
+from rich.table import Table
+
+from dpltm.cli.console import answering
+from dpltm.cli.show import show_notes, show_privacy
+from dpltm.errors import ArtifactError, InputError
+from dpltm.options.ledgers import ApartRequest, BudgetRequest, CheckRequest, LedgerRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.best_of import best_of_notes
@@ -18,7 +24,10 @@ from dpltm.privacy.ledger import Book
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.statement import json_figure, statement
 from dpltm.progress import Progress
+from dpltm.reports.checking import differences, kept_apart
+from dpltm.tickets.files import digest_of, read_bytes
 from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.model_card import BEGIN, END, MOST, edits, read_statement
 
 
 def explain(options: LedgerRequest, progress: Progress) -> dict[str, Any]:
@@ -39,7 +48,7 @@ def explain(options: LedgerRequest, progress: Progress) -> dict[str, Any]:
         f"epsilon {figure(adaptive)} also holds for releases that were chosen after looking at answers (a Renyi filter of"
         " fixed order)"
     )
-    return as_flags({
+    return {
         "ledgers": [str(name) for name in options.files or ()],
         "population": books[0].population,
         "unit": account.unit,
@@ -53,7 +62,7 @@ def explain(options: LedgerRequest, progress: Progress) -> dict[str, Any]:
         "parts": _parts(account, options.delta, method),
         "adaptive_epsilon": json_figure(adaptive),
         "privacy": statement(account, options.delta, options.accountant, notes=notes).to_json(),
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def total(books: list[Book]) -> Account:
@@ -152,3 +161,118 @@ def read_book(path: Path) -> Book:
     if not path.is_file():
         raise InputError(f"{path}: no such ledger file; name one, such as dpltm.ledger.jsonl")
     return book
+
+
+COMPARED = (
+    "compared with the entries: both epsilons, the attacker's figures, sampling, steps, noise, sensitivity, records, batch"
+    " and divisor, notes that are due"
+)
+FIGURES = (
+    "compared with the entries: both epsilons, the attacker's figures, notes that are due; no settings of a training"
+)
+WORD = (
+    "the writer's word: the entries themselves, accuracy, audit, budget asked for, names of datasets, filter, clip norm,"
+    " live coordinates, bounds, how sums were rounded, where tickets come from, the network, figures inside notes, further"
+    " notes"
+)
+UNSIGNED = (
+    "nothing here is signed: whoever writes other entries, and all figures that follow from them, is not found out; compare"
+    " the entries with the ledger of whoever trained"
+)
+PAGE = "only the statement inside the page was compared, not its words and pictures; a card is compared line by line"
+
+
+def check(options: CheckRequest, progress: Progress) -> dict[str, Any]:
+    """The JSON answer of ``dpltm privacy check``: what differs, if anything does.
+
+    Raises:
+        InputError: no such file.
+        ArtifactError: it holds no statement, or one that cannot be read.
+    """
+    del progress
+    path = Path(options.card or "")
+    if path.is_dir():
+        raise InputError(
+            f"{path}: a folder; name the card or page that dpltm report wrote, such as {path / 'README.md'}"
+        )
+    try:
+        text = read_bytes(path, MOST, links=True).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ArtifactError(f"{path}: not a text; name a card or a page that dpltm report wrote") from None
+    body, notes = read_statement(str(path), text), [UNSIGNED]
+    if "<html" in text[:1000]:
+        found = [] if body["digest"] == digest_of(body) else ["digest: the statement was changed after it was written"]
+        notes.append(PAGE)
+    else:
+        found = edits(body, text)
+        lines = text.splitlines()
+        beside = [line for line in lines[lines.index(END) + 1 :] if line.strip()] if END in lines else []
+        before = (
+            lines[lines.index("---", 1) + 1 : lines.index(BEGIN)] if BEGIN in lines and lines.count("---") > 1 else []
+        )
+        if added := len(beside) + sum(bool(line.strip()) for line in before):
+            notes.append(f"{added} lines were added around what dpltm wrote; nothing was compared there")
+    try:
+        found = [*differences(body), *found]
+    except ArtifactError as error:
+        found = [str(error), *found]
+    apart = None
+    with contextlib.suppress(ArtifactError):  # which is among the problems
+        apart = kept_apart(body)
+    notes += [] if apart is None else [apart]
+    notes += [COMPARED if body["kind"] == "run" and body["state"] == "finished" else FIGURES, WORD]
+    return {
+        "card": str(path),
+        "ok": not found,
+        "problems": found,
+        "entries": len(body["entries"]),
+        "privacy": {key: body[key] for key in ("certified", "nominal", "notes")},
+        "notes": notes,
+    }
+
+
+def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
+    """A ledger, line by line."""
+    for row in body["entries"]:
+        alone = "" if row["epsilon"] is None else f"  epsilon alone {figure(row['epsilon'])}"
+        rich.print(f"line {row['line']}  {row['day']}  {row['dataset']}{alone}", style="bold")
+        rich.print(f"  {row['words']}")
+    if not body["entries"]:
+        rich.print("the ledger holds no entry")
+        return
+    for row in body["parts"]:
+        rich.print(f"{', '.join(row['records'])}: epsilon {figure(row['epsilon'])}")
+    rich.print("\neverything together", style="bold")
+    show_privacy(rich, body["privacy"])
+
+
+def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
+    """The budget that a ledger sets."""
+    if not body["budgets"]:
+        rich.print(f"{body['ledger']} sets no budget; --epsilon E sets one")
+        return
+    table = Table("unit", "budget", "delta", "spent", title=body["ledger"], title_justify="left")
+    for row in body["budgets"]:
+        table.add_row(row["unit"], f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]))
+    rich.print(table)
+
+
+def show_apart(rich: RichConsole, body: dict[str, Any]) -> None:
+    """A declaration."""
+    rich.print(f"{body['ledger']}: {body['apart']} is declared to have nobody in common with {body['population']}")
+
+
+def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
+    """What a card says, and what differs."""
+    for problem in body["problems"]:
+        rich.print(problem, style="bold")
+    if body["ok"]:
+        rich.print(f"{body['card']}: what was compared agrees with its entries ({body['entries']})", style="bold")
+    show_privacy(rich, body["privacy"])
+    show_notes(rich, body)
+
+
+ledger_command = answering(explain, show_ledger)
+apart_command = answering(declare_apart, show_apart)
+budget_command = answering(budgets, show_budgets)
+check_command = answering(check, show_check, lambda body: not body["ok"])

@@ -1,0 +1,40 @@
+"""What is attacked, and how sure the answer is to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.options import option
+from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRequest(LedgerOptions, DataOptions):
+    """Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.
+
+    RUN is a training with `audit`, whose made-up records are looked for in what it released. SET is a set of tickets of
+    provenance private: they are made anew from `dataset` and made-up records, which their masks tell apart. SCHEME is one of
+    local privacy: two records that differ as much as any are sent many times, and told apart by what arrives.
+
+    A bound above the certified epsilon tells of a bug, and the exit code is 1; claims that fall are listed as violated.
+
+    Examples:
+        # train with made-up records, then look for them
+        dpltm train --dense --dataset digits --epsilon 3 --audit 200 --out audited.run
+        dpltm audit audited.run
+        # claims of papers, on the embedded digits
+        dpltm audit demo --plot claims.png
+    """
+
+    target: str | None = option(
+        None,
+        "Folder of a run, a ticket set or a scheme; or demo, for claims on the embedded digits.",
+        "RUN|SET|SCHEME|demo",
+        argument=True,
+        required=True,
+    )
+    confidence: float = option(0.95, "That all bounds hold with, together.", "P")
+    messages: int = option(2000, "Messages of either record, of a scheme.", "N")
+    plot: str | None = option(None, "Draw claims and bound (.png, .svg or .pdf).", "FILE")
+    delta: float | None = option(None, "Delta of every epsilon.", "D", shown="that of the run")
+    unprotected: bool = option(False, UNPROTECTED_HELP)

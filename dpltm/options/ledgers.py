@@ -1,0 +1,73 @@
+"""What ledgers and cards are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpltm.options import option
+from dpltm.privacy.accountants import ACCOUNTANTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerRequest:
+    """Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.
+
+    Examples:
+        dpltm privacy ledger digits.ledger.jsonl
+        # everything that two projects spent on the same people
+        dpltm privacy ledger one.ledger.jsonl other.ledger.jsonl
+    """
+
+    files: tuple[str, ...] | None = option(None, "Ledger files.", "FILE...", argument=True, required=True)
+    delta: float = option(1e-5, "Delta of the guarantee.", "D")
+    accountant: str = option(
+        "pld", "Accountant of the certified figure; clt adds its approximation as nominal.", choices=ACCOUNTANTS
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetRequest:
+    """Show the budget that a ledger sets on its population, or set one.
+
+    Before any release that would exceed it, every command that pays by this ledger refuses. The last one set counts; all
+    stay on record.
+
+    Examples:
+        # set a budget for everybody whose records this ledger pays for
+        dpltm privacy budget dpltm.ledger.jsonl --epsilon 3
+        # show what is set, and what is spent
+        dpltm privacy budget dpltm.ledger.jsonl
+    """
+
+    file: str | None = option(None, "Ledger file.", "LEDGER", argument=True, required=True)
+    epsilon: float | None = option(None, "Largest certified epsilon of everything on record together.", "E")
+    delta: float = option(1e-5, "Delta at which it is read.", "D")
+    unit: str | None = option(None, "Of a new ledger: whom it protects.", "NOUN", shown="record")
+    population: str | None = option(None, "Of a new ledger: whose account it is, by name.", "NAME")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApartRequest:
+    """Declare that another population has nobody in common with that of a ledger.
+
+    What concerns them is then shown beside its figure, and counts in neither figure nor budget. Nobody checks it.
+
+    Examples:
+        dpltm privacy apart dpltm.ledger.jsonl --name "survey 2019"
+    """
+
+    file: str | None = option(None, "Ledger file.", "LEDGER", argument=True, required=True)
+    name: str | None = option(None, "The other population.", "NAME", required=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckRequest:
+    """Compute the figures of a card or a page again, from the entries in it, and say what differs.
+
+    Nothing is signed. It shows figures and words that do not follow from the events; the events are taken at their word.
+
+    Examples:
+        dpltm privacy check README.md
+    """
+
+    card: str | None = option(None, "Card or page that dpltm report wrote.", "CARD", argument=True, required=True)
