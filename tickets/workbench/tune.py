@@ -114,6 +114,8 @@ def _opened(
 def _search(request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None) -> dict[str, Any]:
     """Search on the private records, and write the run of the best try."""
     tickets, dataset, ledger = _opened(request, progress, dataset_cache)
+    if tickets is None:  # features may have taken long: as it is now
+        ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
     target = request.model or default_network(dataset) if tickets is None else last_winner(tickets) or tickets
     out = Path(request.out) if request.out else free_name(f"{stem_of(request.dataset, tickets)}-search", ".run")
     given = services(progress)
