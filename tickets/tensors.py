@@ -72,7 +72,7 @@ def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> d
 def read_any(path: Path, shapes: Shapes, metadata: int = 0) -> dict[str, Tensor]:
     """The tensors of somebody else's safetensors file, which must be exactly those of ``shapes``, of any dtype.
 
-    Arguments and errors as :func:`read_tensors`.
+    Arguments as :func:`read_tensors`, and errors.
     """
     most = 8 * sum(math.prod(shape) for shape in shapes.values())
     try:
