@@ -56,7 +56,6 @@ from dpltm.randomness import second_moments
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, from_arrays, load, units
 from dpltm.records.batches import Records
-from dpltm.records.synthetic import SENSITIVITY, release_moments
 from dpltm.tickets import checkpoint_files
 from dpltm.training import descent as training
 from dpltm.training.artifacts import Run
@@ -64,6 +63,7 @@ from dpltm.training.canaries import Canaries, Observations
 from dpltm.training.descent import plant
 from dpltm.verbs import search
 from dpltm.verbs.audit import audit
+from dpltm.verbs.synthesize import SENSITIVITY, release_moments
 
 DELTA, CONFIDENCE = 1e-5, 0.95
 

@@ -32,9 +32,9 @@ from dpltm.pruning.generation import GenerationConfig, Tickets, generate, prune_
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import load
 from dpltm.records.batches import Records
-from dpltm.records.synthetic import SENSITIVITY, release_moments, synthetic_records
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+from dpltm.verbs.synthesize import SENSITIVITY, release_moments, synthetic_records
 
 TOTAL, TICKET, ROUND, BATCH = 0.2, 0.05, 10, 1600
 METHODS = ("dense", "dp-synthetic", "dp-train", "public", "random")

@@ -4,7 +4,7 @@
 
 ``a9a`` is the binarised table of LIBSVM; ``adult`` are the raw files, through a ``ColumnTransformer`` whose categories and
 bounds are public: those of ``examples/schemas/adult.toml``. Bounds, classes and the number of records are stated. All else
-is as usual: the estimator's defaults were chosen on other tables (``dpltm.estimators.base.FEW_COLUMNS``).
+is as usual: the estimator's defaults were chosen on other tables (``dpltm.estimators.FEW_COLUMNS``).
 
 Prints one JSON object: per table and epsilon, accuracies on the published test split in percent, their mean with the half
 width of its 95 % confidence interval (Student's t over the runs), and the certified epsilon of one run at delta 1e-5.

@@ -13,17 +13,18 @@ from dpltm.cli.show import show_noted, show_notes, show_pairs, show_privacy
 from dpltm.errors import DataError, InputError
 from dpltm.options.datasets import InfoRequest, LsRequest, OverlapRequest, SchemaRequest
 from dpltm.privacy.entry import RECORD
+from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.progress import Progress
 from dpltm.records import Description, Rows, catalogue, data_home, load
 from dpltm.records.files import TABLES, reading
 from dpltm.records.notes import bounds_notes
-from dpltm.records.private_columns import Coder, load_unfinished
 from dpltm.records.ratings import at_hand
 from dpltm.records.schema import read_schema
-from dpltm.records.schema_draft import draft, public_records
+from dpltm.records.tables import draft, public_records
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.workbench.records import open_dataset
+from dpltm.verbs.schema import Search, load_unfinished
 
 
 def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
@@ -34,7 +35,6 @@ def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
     rows = [
         {"name": name, "kind": one.kind, "summary": one.summary, "available": _available(one, home, files)}
         for name, one in known.items()
-        if one.refusal is None
     ]
     own = "a file of yours; needs --bounds unless its values are bytes, 0 to 255"
     rows += [{"name": name, "kind": "", "summary": own, "available": "yes"} for name in sorted(files - set(known))]
@@ -114,29 +114,24 @@ def _find(request: SchemaRequest, path: Path, out: Path | None, progress: Progre
         raise InputError(
             "`out` is missing: what is found is written once, and finding it again costs again; name a file"
         )
-    coder, schema = Coder(), read_schema(drafted, "`private`")
     table = load_unfinished(
         path,
-        schema,
-        coder,
+        read_schema(drafted, "`private`"),
         units=request.unit_column,
         subset=request.subset,
         records=request.records,
         test=request.test,
     )
-    from dpltm.verbs.schema import Search  # with torch, which drafts need none of
-
     own, unit = ledger_path(request.file, request.ledger), table.dataset.unit
     asked = Search(
         table=table,
-        names=coder.names,
         options=request,
         ledger=ledger_of(request.file, request.ledger, request.population, unit),
         progress=progress,
     )
     if request.dry_run or out is None:
-        release, privacy = asked.priced()
-        return {"dry_run": True, **_facts(path, release), "privacy": privacy.to_json()}
+        mechanism, privacy = asked.priced()
+        return {"dry_run": True, **_facts(path, asked, mechanism), "privacy": privacy.to_json()}
     found = asked.found()
     with new_file(out) as staging:
         staging.write_text(found.text, encoding="utf-8")
@@ -144,14 +139,13 @@ def _find(request: SchemaRequest, path: Path, out: Path | None, progress: Progre
     if not found.features:
         made["notes"] = [NO_FEATURES]
     made |= {"schema": found.text.rstrip("\n"), "out": str(out), "ledger": str(own)}
-    return {**_facts(path, found), **made, "privacy": found.privacy.to_json()}
+    return {**_facts(path, asked, found.mechanism), **made, "privacy": found.privacy.to_json()}
 
 
-def _facts(path: Path, release: Any) -> dict[str, Any]:
-    mechanism = release.mechanism
+def _facts(path: Path, asked: Search, mechanism: GaussianRelease) -> dict[str, Any]:
     return {
         "file": str(path),
-        "columns": list(release.columns),
+        "columns": [column.name for column in asked.table.schema.wanted],
         "noise_multiplier": mechanism.noise_multiplier,
         "noise_std": mechanism.noise_std,
     }

@@ -36,8 +36,8 @@ def synthesize(request: SynthesizeRequest, progress: Progress) -> dict[str, Any]
     ledger = ledger_of(request.dataset, request.ledger, request.population)
     asked = settle(dataset, request, ledger, services(progress))
     if request.dry_run:
-        release, privacy = asked.priced()
-        return {"dry_run": True, **_facts(asked, release.mechanism, out, path), "privacy": privacy.to_json()}
+        mechanism, privacy = asked.priced()
+        return {"dry_run": True, **_facts(asked, mechanism, out, path), "privacy": privacy.to_json()}
     made = asked.made()
     write_synthetic(out, made)  # before it is scored: what was paid for is not lost with that
     made = asked.scored(made)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from dpltm.api import synthesize as synthesize
     from dpltm.api import train as train
     from dpltm.api import tune as tune
-    from dpltm.estimators.classifier import TicketClassifier as TicketClassifier
-    from dpltm.estimators.classifier import TicketRegressor as TicketRegressor
+    from dpltm.estimators import TicketClassifier as TicketClassifier
+    from dpltm.estimators import TicketRegressor as TicketRegressor
 
 __version__ = "0.2.0"
 
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
     if name in _API:
         return getattr(importlib.import_module("dpltm.api"), name)
     if name in _ESTIMATORS:
-        return getattr(importlib.import_module("dpltm.estimators.classifier"), name)
+        return getattr(importlib.import_module("dpltm.estimators"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -39,10 +39,8 @@ from dpltm.options.tune import PrivateTuneOptions, TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
 from dpltm.records import Dataset, Rows, Split, from_arrays
-from dpltm.records.checks import as_array, checked_features
-from dpltm.records.items import gives_items, read_items
-from dpltm.records.raw import RawSplit
-from dpltm.records.settle import check_name
+from dpltm.records.dataset import RawSplit
+from dpltm.records.settle import arrays_of, as_array, check_name, checked_features
 from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.launcher import check_alone
 from dpltm.training.start import starting_point
@@ -69,7 +67,7 @@ FACTS = ("test", "bounds", "classes", "records", "units", "unit", "rows_coincide
 
 Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset
 """Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels: one of this package, or
-one of PyTorch's with random access, which is read once (``dpltm.records.items``)."""
+one of PyTorch's with random access, which is read once (``dpltm.records.settle``)."""
 
 T = TypeVar("T")
 
@@ -155,8 +153,7 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
         if beside:
             raise InputError(f"`{beside[0]}`: {x.name} is a dataset, which says so itself; leave `{beside[0]}` out")
         return x
-    if gives_items(x):
-        x, y = read_items(x, y)
+    x, y = arrays_of(x, y)
     if y is None:
         raise InputError("`y` is missing: the labels that go with `x`")
     known = {name: value for name, value in facts.items() if value is not None}

@@ -23,7 +23,8 @@ LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 PUBLIC = (
     "dpltm.api",
-    "dpltm.estimators.classifier",
+    "dpltm.estimators.TicketClassifier",
+    "dpltm.estimators.TicketRegressor",
     "dpltm.training.artifacts.Run",
     "dpltm.training.artifacts.TicketSet",
     "dpltm.training.artifacts.Winner",

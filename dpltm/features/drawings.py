@@ -20,7 +20,7 @@ from dpltm.features import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.normalisation import principal_axes
 from dpltm.features.transforms import check_resizable, colours_first
 from dpltm.pruning.plain import threads
-from dpltm.records.bundled import bundled_tensors
+from dpltm.records.files import bundled_tensors
 
 SIDE = 28  # pixels of a drawing's side
 GREY = (0.299, 0.587, 0.114)  # shares of red, green and blue in the brightness of an image (ITU-R BT.601)

@@ -21,7 +21,7 @@ from dpltm.features.drawings import uniform
 from dpltm.features.normalisation import principal_axes
 from dpltm.features.transforms import check_resizable, colours_first
 from dpltm.pruning.plain import threads
-from dpltm.records.bundled import bundled_tensors
+from dpltm.records.files import bundled_tensors
 
 SIDE, CANVAS = 32, 44  # pixels of an image's side, and of what it is cut from
 

@@ -18,7 +18,7 @@ from dpltm.errors import InputError
 from dpltm.features import Transform
 from dpltm.features.normalisation import GroupNormalisation, fixed_norm, pixels_first
 from dpltm.randomness.noise import FastSource, gaussian, uniform
-from dpltm.records.augmentation import MAX_CHANNELS
+from dpltm.records.scaling import MAX_CHANNELS
 
 LEAST = 8  # pixels of a side, at least, of an image that is resized
 

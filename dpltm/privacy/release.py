@@ -113,6 +113,31 @@ class Release(Protocol[T_co]):
 
 
 @dataclass(frozen=True)
+class Once(Generic[T]):
+    """A :class:`Release` of one value, drawn at once: it never goes on.
+
+    Attributes:
+        entry, lineage: as of every release.
+        value: drawn from the secret of the release.
+        refuse: what cannot be done, before anything is spent.
+    """
+
+    entry: Entry
+    lineage: Lineage
+    value: Callable[[Secret], T] = field(repr=False)
+    refuse: Callable[[], None] = field(default=lambda: None, repr=False)
+
+    def check(self) -> None:
+        """See :meth:`Release.check`."""
+        self.refuse()
+
+    def draw(self, secret: Secret, at: Any) -> Iterator[T]:
+        """See :meth:`Release.draw`."""
+        del at
+        yield self.value(secret)
+
+
+@dataclass(frozen=True)
 class Held:
     """What a checkpoint holds of a release.
 

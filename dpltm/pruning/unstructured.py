@@ -285,14 +285,14 @@ def input_groups(dataset: Dataset) -> Groups:
     schema = _schema(dataset.schema)
     if schema is None or dataset.feature_map is not None:
         return ()
-    return tuple((_variance(column),) * len(column.features) for column in schema.columns if column.features)
+    return tuple((_variance(column),) * column.features for column in schema.columns if column.features)
 
 
 def _variance(column: Column) -> float:
     """Of each of its features; of one category in m, 1/m (1 - 1/m)."""
     if column.kind in ("number", "date"):
         return UNIFORM
-    chance = 1 / (len(column.features) + column.other)
+    chance = 1 / (column.features + column.other)
     return chance * (1 - chance)
 
 
@@ -309,13 +309,13 @@ def columns_read(text: object, mask: Mask, feature_map: object | None) -> list[s
     """
     schema = _schema(text)
     first = next((value for value in mask.values() if value.ndim >= 2), None)
-    if schema is None or feature_map is not None or first is None or first.shape[1:] != (len(schema.features),):
+    if schema is None or feature_map is not None or first is None or first.shape[1:] != (schema.features,):
         return None
     alive, names = first.any(0), []
     for column in schema.columns:
-        if bool(alive[: len(column.features)].any()):
+        if bool(alive[: column.features].any()):
             names.append(column.name)
-        alive = alive[len(column.features) :]
+        alive = alive[column.features :]
     return names
 
 

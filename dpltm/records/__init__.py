@@ -4,15 +4,23 @@
 records into what a network gets: features in the unit range, by public bounds.
 """
 
-from dpltm.records.at_unit import at_unit
-from dpltm.records.augmentation import Augmentation, copies_of
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
 from dpltm.records.dataset import Dataset, Origin, Rows, Split
+from dpltm.records.files import Layout
 from dpltm.records.load import DatasetCache, load, load_records
-from dpltm.records.ratings import by_user, held_out_users
-from dpltm.records.scaling import affine, count_outside, prepare, scale, unit_range, unscale
+from dpltm.records.ratings import held_out_users
+from dpltm.records.scaling import (
+    Augmentation,
+    affine,
+    copies_of,
+    count_outside,
+    prepare,
+    scale,
+    unit_range,
+    unscale,
+)
 from dpltm.records.settle import from_arrays
-from dpltm.records.tokens import Layout
+from dpltm.records.units import at_unit, by_user
 
 __all__ = [
     "Augmentation",

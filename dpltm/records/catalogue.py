@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-Kind = Literal["vector", "image", "signal", "mixed", "tokens", "ratings"]
+Kind = Literal["vector", "image", "signal", "tokens", "ratings"]
 
 
 @dataclass(frozen=True)
@@ -28,79 +28,59 @@ class Description:
         bounds: ``(low, high)`` of every feature; values outside saturate.
         classes: number of classes.
         records: number of training records; of ratings four fifths of all, from which the true one differs a little.
-        openml: OpenML ids to try in this order, or None.
-        openml_names: the names those ids must carry, compared without case.
+        openml: OpenML ids to try in this order; none where it is not there.
+        openml_name: the name that those ids must carry, compared without case.
         openml_test: how many trailing rows of the OpenML table are the test split.
         first_label: the number that the OpenML table gives to class 0.
         tables: of ratings, the numbers of users and of items.
         made_up: how many ratings are made up, training and test; None where they are people's.
-        refusal: why this version cannot load it and what to use instead; None for a loadable dataset, and then
-            ``bounds``, ``classes`` and ``records`` are set.
     """
 
     name: str
     summary: str
     kind: Kind
-    shape: tuple[int, ...] = ()
-    bounds: tuple[float, float] | None = None
-    classes: int | None = None
-    records: int | None = None
-    openml: tuple[int, ...] | None = None
-    openml_names: tuple[str, ...] = ()
+    shape: tuple[int, ...]
+    bounds: tuple[float, float]
+    classes: int
+    records: int
+    openml: tuple[int, ...] = ()
+    openml_name: str = ""
     openml_test: int = 0
     first_label: int = 0
     tables: tuple[int, ...] = ()
     made_up: int | None = None
-    refusal: str | None = None
 
 
 _BYTE = (0.0, 255.0)
 _UNIT = (-1.0, 1.0)
+_KMNIST = (41982, 41996), "Kuzushiji-MNIST", 10000
 
-_LOADABLE = (
+_ALL = (
     Description("digits", "handwritten digits 8x8, part of scikit-learn", "image", (8, 8), (0.0, 16.0), 10, 1438),
     Description(
-        *("mnist", "MNIST handwritten digits 28x28", "image", (28, 28), _BYTE, 10, 60000),
-        openml=(554,),
-        openml_names=("mnist_784",),
-        openml_test=10000,
+        *("mnist", "MNIST handwritten digits 28x28", "image", (28, 28), _BYTE, 10, 60000, (554,), "mnist_784", 10000)
     ),
-    Description(
-        *("kmnist", "Kuzushiji-MNIST cursive characters 28x28", "image", (28, 28), _BYTE, 10, 60000),
-        openml=(41982, 41996),
-        openml_names=("Kuzushiji-MNIST",),
-        openml_test=10000,
-    ),
+    Description("kmnist", "Kuzushiji-MNIST cursive characters 28x28", "image", (28, 28), _BYTE, 10, 60000, *_KMNIST),
     Description("kmnist-7k", "the first 7,011 training images of KMNIST", "image", (28, 28), _BYTE, 10, 7011),
     Description(
         *("fashion-mnist", "Fashion-MNIST articles of clothing 28x28", "image", (28, 28), _BYTE, 10, 60000),
-        openml=(40996,),
-        openml_names=("Fashion-MNIST",),
-        openml_test=10000,
+        *((40996,), "Fashion-MNIST", 10000),
     ),
     Description(
         *("cifar10", "CIFAR-10 colour photographs 32x32", "image", (32, 32, 3), _BYTE, 10, 50000),
-        openml=(40927,),
-        openml_names=("CIFAR_10",),
-        openml_test=10000,
+        *((40927,), "CIFAR_10", 10000),
     ),
     Description("cifar10-12k", "a part of CIFAR-10: 10,000 + 2,000", "image", (32, 32, 3), _BYTE, 10, 10000),
     Description(
         *("har", "smartphone activity recognition, 561 features", "vector", (561,), _UNIT, 6, 7352),
-        openml=(1478,),
-        openml_names=("har",),
-        openml_test=2947,
-        first_label=1,
+        *((1478,), "har", 2947, 1),
     ),
     # The phone's accelerometer is specified for +-2 g; the few faster turns of the gyroscope (rad/s) saturate.
     Description("har-signals", "its raw signals, a part: 128 steps of 9", "signal", (128, 9), (-2.0, 2.0), 6, 2400),
     Description("har-raw", "its raw signals, complete: 128 steps of 9", "signal", (128, 9), (-2.0, 2.0), 6, 7352),
     Description(
         *("isolet", "ISOLET spoken letters, 617 features", "vector", (617,), _UNIT, 26, 6238),
-        openml=(300,),
-        openml_names=("isolet",),
-        openml_test=1559,
-        first_label=1,
+        *((300,), "isolet", 1559, 1),
     ),
     Description("a9a", "Adult income, 123 binary features", "vector", (123,), (0.0, 1.0), 2, 32561),
     # The shape and bounds are those of the usual --length and --words.
@@ -123,28 +103,21 @@ _LOADABLE = (
     ),
 )
 
-_NOT_LOADABLE = (
-    Description(
-        *("adult", "Adult income, numbers and categories", "mixed"),
-        refusal="mixes numbers and categories, which this version does not encode; use a9a, its binary form",
-    ),
-)
-
-_CATALOGUE: Mapping[str, Description] = MappingProxyType({d.name: d for d in _LOADABLE + _NOT_LOADABLE})
+_CATALOGUE: Mapping[str, Description] = MappingProxyType({known.name: known for known in _ALL})
 
 
 def catalogue() -> Mapping[str, Description]:
-    """The known datasets by name, read-only, those that this version can load first."""
+    """Return the known datasets by name, read-only."""
     return _CATALOGUE
 
 
 def data_home() -> Path:
-    """The folder of dataset files: environment variable ``DPLTM_DATA``, else ``dpltm`` in the user cache folder."""
+    """Return the folder of dataset files: environment variable ``DPLTM_DATA``, else ``dpltm`` in the user cache folder."""
     declared = os.environ.get("DPLTM_DATA")
     return Path(declared).expanduser() if declared else cache_home()
 
 
 def cache_home() -> Path:
-    """The folder for what can be had again: ``dpltm`` in the user cache folder."""
+    """Return the folder for what can be had again: ``dpltm`` in the user cache folder."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "dpltm"

@@ -10,27 +10,66 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dpltm.privacy.entry import HASHES, RECORD, UNKNOWN_RECORDS, Cut, Id, Lineage, Part
+from dpltm.privacy.entry import HASHES, NO_LINEAGE, RECORD, UNKNOWN_RECORDS, Cut, Id, Lineage, Part
 from dpltm.privacy.guards import MOST, Marks, digests
 from dpltm.records.mapped import gathered, pieces
-from dpltm.records.tokens import texts_of
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
-
 
 Origin = Literal["described", "declared", "counted"]
 """Where a public input comes from: the description of a known dataset, the user, or (to be noted) the data itself."""
 
 BoundsOrigin = Literal["described", "declared", "type", "assumed"]
 """Where bounds come from: the same, the type of truth values, or (to be noted) what a byte can hold."""
+
+
+@dataclass(frozen=True)
+class RawSplit:
+    """One split as read, before any check, with what messages need to name its parts.
+
+    Attributes:
+        x: features as stored.
+        y: labels as stored; None where only records were asked for.
+        source: file or dataset.
+        x_name, y_name: what the source calls the two arrays.
+        columns: names of the features, where the source has them.
+        rows: what identifies the records, of tables and texts; None where that is ``x`` and ``y``.
+        units: whose each record is, ``(n,)`` numbers or texts, where the source was asked for it; and
+        units_name: its column, or array.
+        lineage: of synthetic records, the release that they were drawn from; and
+        facts: their public bounds and number of classes; None of all others.
+    """
+
+    x: np.ndarray
+    y: np.ndarray | None
+    source: str
+    x_name: str = "x_train"
+    y_name: str = "y_train"
+    columns: tuple[str, ...] | None = None
+    rows: Rows | None = None
+    units: np.ndarray | None = None
+    units_name: str = "units"
+    lineage: Lineage = NO_LINEAGE
+    facts: tuple[tuple[float, float], int] | None = None
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether the records are texts."""
+        return self.rows is not None and self.rows.ragged is not None
+
+
+def shown(names: Sequence[str], limit: int = 8) -> str:
+    """Return some names for a message, quoted."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(repr(n) for n in names[:limit]) + more
 
 
 @dataclass(frozen=True)
@@ -77,12 +116,10 @@ class Dataset:
         records: the public size of ``train`` (after ``subset``); sampling rates and score denominators use it. Where it
             was declared, of known ratings, and of a part of a known dataset, there may be a few more or less.
         classes_origin, records_origin, bounds_origin: where those public inputs come from.
-        part: which records of the file ``train`` is, by name and cut; the snapshot is given by a ledger.
-        test_part: the same of the test split.
-        lineage: what the columns, or the records, come from: a schema that was found, a release that they were drawn from.
-        rows: the records of ``train`` as they were read, single ones even of persons.
-        test_rows: the same of the test split.
+        rows, test_rows: the records of each split as they were read, single ones even of persons.
         file: all records that were read, where those are a part; None where they are all.
+        part, test_part: which records of the file each split is, by name and cut; the snapshot is given by a ledger.
+        lineage: what the columns, or the records, come from: a schema that was found, a release that they were drawn from.
         known: whether it is one of the catalogue, whose records are what their publication says.
         published: whether a publication fixes who stands at which place of the training split.
         feature_map: what stands in front of the network; None where it takes the records as they are.
@@ -111,7 +148,7 @@ class Dataset:
     file: Rows | None = field(default=None, repr=False)
     part: Part = UNKNOWN_RECORDS
     test_part: Part = UNKNOWN_RECORDS
-    lineage: Lineage = field(default_factory=Lineage)
+    lineage: Lineage = NO_LINEAGE
     known: bool = False
     published: bool = False
     feature_map: FeatureMap | None = None
@@ -150,9 +187,7 @@ class Dataset:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of those inputs, before they are flattened."""
-        if self.feature_map is not None:
-            return self.feature_map.feature_shape
-        return self.row_shape
+        return self.row_shape if self.feature_map is None else self.feature_map.feature_shape
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -178,21 +213,8 @@ class Dataset:
         """SHA-256 of the whole file as it was read, labels and persons included; private, for ``Ledger.snapshot``."""
         return (self.rows if self.file is None else self.file).digest
 
-    def test_digest(self) -> bytes:
-        """Return the same of the test split.
-
-        Raises:
-            AssertionError: there is none.
-        """
-        assert self.test_rows is not None
-        return self.test_rows.digest
-
     def marks(self, key: bytes | None = None) -> Marks | None:
-        """Return what these records are known again by (``dpltm.privacy.guards``).
-
-        Args:
-            key: of a ledger; by default one that this process alone has.
-        """
+        """Return what the records are known again by (``dpltm.privacy.guards``), by a ledger's key or this process's."""
         return self.rows.marks if key is None else self.rows.marks_under(key)
 
     def published_id(self) -> Id | None:
@@ -205,11 +227,7 @@ class Dataset:
         return hashlib.sha256(b"published " + self.name.encode()).hexdigest()
 
     def tested(self) -> Dataset:
-        """Return the test split as a dataset of its own, with its part.
-
-        Raises:
-            AssertionError: there is none.
-        """
+        """Return the test split, which there must be, as a dataset of its own, with its part."""
         assert self.test is not None
         assert self.test_rows is not None
         return replace(
@@ -282,9 +300,8 @@ class Rows:
                     content.update(np.ascontiguousarray(piece, dtype="<i8").tobytes())
         else:
             content.update(repr(self.x.shape[1:] if names is None else "").encode())
-            for rows in self._chunks(
-                label=True, dtype="<f4" if names is None else "<f8"
-            ):  # whose a record is, exactly
+            # of a table whose a record is counts exactly
+            for rows in self._chunks(label=True, dtype="<f4" if names is None else "<f8"):
                 content.update((rows if self._names is None else rows[:, self._names[0]]).tobytes())
         if self.places is not None:
             content.update(self.places.astype("<i8").tobytes())
@@ -298,11 +315,7 @@ class Rows:
         return self.marks_under(None)
 
     def marks_under(self, key: bytes | None) -> Marks | None:
-        """Return what they are known again by; None where they coincide by nature, or are too many.
-
-        Args:
-            key: of the digests; None for that of this process.
-        """
+        """Return the same under a key; None where they coincide by nature, or are too many."""
         if self.coincide or len(self) > MOST:
             return None
         shape = sorted(self.columns) if self.columns is not None else "rows"
@@ -311,12 +324,8 @@ class Rows:
             return Marks(rows)
         names = [name.encode() for name in self.units.tolist()]
         pairs = (row + b" " + name for row, name in zip(self._features(by_name=True), names, strict=True))
-        return Marks(
-            rows,
-            digests(set(names), self.units_name, key),
-            digests(pairs, (shape, self.units_name), key),
-            self.units_name,
-        )
+        whose = digests(pairs, (shape, self.units_name), key)
+        return Marks(rows, digests(set(names), self.units_name, key), whose, self.units_name)
 
     def public_hashes(self) -> np.ndarray:
         """A number from 0 to ``HASHES`` - 1 for each record, ``(n,)`` int64, from what it holds alone.
@@ -340,11 +349,7 @@ class Rows:
         return _hashed(name.encode() for name in names.tolist())[codes]
 
     def taken(self, index: np.ndarray) -> Rows:
-        """Return some of these records.
-
-        Args:
-            index: places, ``(k,)`` whole numbers.
-        """
+        """Return the records at some places, ``(k,)`` whole numbers."""
         return replace(
             self,
             x=gathered(self.x, index, to_stay=True),
@@ -355,11 +360,7 @@ class Rows:
         )
 
     def shared(self, other: Rows) -> np.ndarray:
-        """Return the places of records here whose features ``other`` has as well, whatever the labels.
-
-        Args:
-            other: records with the same features; those with others share none.
-        """
+        """Return the places of records here whose features ``other`` has as well, whatever the labels."""
         if sorted(self.columns or ()) != sorted(other.columns or ()):
             return np.empty(0, dtype=np.int64)
         theirs = {hashlib.blake2b(row, digest_size=16).digest() for row in other._features(by_name=True)}
@@ -405,3 +406,15 @@ def _floats(values: np.ndarray, dtype: str) -> np.ndarray:
     """Little-endian floats, with one zero instead of two; what is too large for float32 is infinite."""
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values.astype(dtype) + np.dtype(dtype).type(0))
+
+
+def texts_of(values: np.ndarray, offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return some records of ragged arrays as ragged arrays.
+
+    Args:
+        values: word indices, ``(all words,)``.
+        offsets: where each record begins, ``(records + 1,)``.
+        index: which records, ``(k,)`` whole numbers, in this order.
+    """
+    texts = [values[offsets[place] : offsets[place + 1]] for place in index]
+    return np.concatenate([values[:0], *texts]), np.cumsum([0, *map(len, texts)])

@@ -1,29 +1,36 @@
-"""Reading ``.npz`` files, folders of ``.npy`` files, and tables into arrays; nothing in them is ever unpickled.
+"""Files as arrays: ``.npz`` archives, folders of ``.npy`` files, texts, and tables; nothing in them is ever unpickled.
 
 What is large, and stored as it is, is mapped: in memory are the parts that are worked on (``dpltm.records.mapped``).
+
+A text is word indices. Texts are stored as ``values`` and ``offsets``: record i is ``values[offsets[i]:offsets[i + 1]]``. A
+value k from 1 up is the k-th word of a ranking by frequency, 0 a word that the ranking lacks. Which words there are, and in
+which order, is a public input (privacy-model.md 1.4). A record becomes positions in a table, as keras has them and Bu et al.
+(2020) after it: 0 is padding, 1 the start of a text, 2 a word outside the table, and word k is at k + 3. The last positions
+are kept, shorter records are padded in front.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 from tokenize import TokenError
-from typing import Protocol
 
 import numpy as np
+from safetensors.numpy import load as load_tensors
 
 from dpltm.errors import ArtifactError, DataError, first_line
 from dpltm.privacy.entry import Lineage, lineage_from_text, to_json
+from dpltm.records.dataset import RawSplit, Rows, shown
 from dpltm.records.mapped import AT_ONCE, LARGE
-from dpltm.records.raw import RawSplit, shown
 from dpltm.records.tables import read_table
-from dpltm.records.tokens import Layout, check_ragged, padded
 
 TABLES = (".csv", ".parquet", ".arrow")
 SUFFIXES = (".npz", *TABLES)
@@ -31,8 +38,39 @@ SUFFIXES = (".npz", *TABLES)
 KINDS = ".npz, .csv, .parquet or .arrow"
 """The same for messages."""
 
+FOLDER = "a folder"
+
 PARTS = ("x_train", "y_train", "x_test", "y_test")
 """Arrays of an archive, or of a folder of ``NAME.npy`` files."""
+
+START, UNKNOWN, FIRST = 1, 2, 3
+"""Positions of a text's start and of an unknown word; what is added to the rank of a known one. Padding is at 0."""
+
+MAX_WORDS, LONGEST = 10_000_000, 100_000
+"""Largest table and longest record that are taken; float32, which records reach a network in, is exact up to 2^24."""
+
+MAX_POSITIONS = 2**30
+"""Most positions of all records of a split together: a guard, for memory."""
+
+POSITIONS = 2**20
+"""Positions made at a time."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The public numbers that decide what a text becomes: the size of the table, and how many of its words are kept."""
+
+    words: int = 10_000
+    length: int = 256
+
+    def __post_init__(self) -> None:
+        if not FIRST + 2 <= self.words <= MAX_WORDS:
+            raise DataError(
+                f"`words` {self.words}: must be {FIRST + 2} to {MAX_WORDS:,}; pass the public size of the table, which"
+                f" has {FIRST + 1} positions that are no words"
+            )
+        if not 1 <= self.length <= LONGEST:
+            raise DataError(f"`length` {self.length}: must be 1 to {LONGEST:,}; pass how many words of a text to keep")
 
 
 def read_file(
@@ -42,7 +80,7 @@ def read_file(
     layout: Layout | None = None,
     units: str | None = None,
 ) -> tuple[RawSplit, RawSplit | None]:
-    """The training split of a file and, where the file has one, its test split.
+    """Return the training split of a file and, where the file has one, its test split.
 
     Args:
         path: an ``.npz`` file, a folder of ``.npy`` files, or a table (``.csv``, ``.parquet``, ``.arrow``).
@@ -62,28 +100,14 @@ def read_file(
         return _read_npz(path, layout or Layout(), units)
 
 
-def read_records(
-    path: Path,
-    label: str | None,
-    option: str = "`input`",
-    layout: Layout | None = None,
-    spare: Sequence[str] = (),
-) -> RawSplit:
-    """The records of a file that needs no labels: ``x`` or ``x_test`` of an archive, else every column but ``label``.
+def read_records(path: Path, label: str | None, layout: Layout | None = None, spare: Sequence[str] = ()) -> RawSplit:
+    """Return the records of a file that needs no labels, which ``input`` names.
 
-    Texts of an ``.npz`` are ``values`` and ``offsets``, or ``values_test`` and ``offsets_test``.
-
-    Args:
-        path: as for ``read_file``.
-        label: a column of a table to leave out unread, or None.
-        option: where ``path`` comes from, for messages.
-        layout: what texts become; None where only quantities will do.
-        spare: columns of a table to leave out as well, where they are there.
-
-    Raises:
-        DataError: as for ``read_file``.
+    They are ``x`` or ``x_test`` of an archive, ``values`` and ``offsets`` (``_test``) where those are texts, else every
+    column but ``label`` and, where they are there, ``spare``. Without ``layout`` only quantities will do. Arguments as
+    :func:`read_file`, which refuses the same.
     """
-    with reading(path, option) as kind:
+    with reading(path, "`input`") as kind:
         if kind in TABLES:
             return read_table(path, label, labelled=False, spare=spare)
         if label is not None:
@@ -91,11 +115,8 @@ def read_records(
         return _read_npz_records(path, layout)
 
 
-FOLDER = "a folder"
-
-
 def kind_of(path: Path) -> str:
-    """The suffix of a file; ``FOLDER`` of a folder of ``.npy`` files, and nothing of any other."""
+    """Return the suffix of a file; ``FOLDER`` of a folder of ``.npy`` files, and nothing of any other."""
     if not path.is_dir():
         return path.suffix.lower()
     return FOLDER if any((path / f"{name}.npy").is_file() for name in (*PARTS, "x")) else ""
@@ -103,7 +124,7 @@ def kind_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def reading(path: Path, option: str) -> Iterator[str]:
-    """The kind of a file that is there; a block in which the system's errors become one line."""
+    """Yield the kind of a file that is there; in the block the system's errors become one line."""
     kind = kind_of(path)
     if kind == "" and path.is_dir():
         raise DataError(
@@ -119,35 +140,7 @@ def reading(path: Path, option: str) -> Iterator[str]:
         raise DataError(f"{option} {path}: cannot be read ({first_line(error)}); correct the file") from error
 
 
-def read_test(path: Path, label: str | None, layout: Layout | None = None, units: str | None = None) -> RawSplit:
-    """The test split that the file of ``test`` holds: ``x_test`` of an ``.npz`` if it has one, else all its records.
-
-    Args:
-        path: as for ``read_file``.
-        label: the column of labels of a table; None for others.
-        layout: what texts become; None for the usual layout.
-        units: as for ``read_file``.
-
-    Raises:
-        DataError: as for ``read_file``.
-    """
-    whole, part = read_file(path, label, "`test`", layout, units)
-    return part or whole
-
-
-def _read_npz(path: Path, layout: Layout, units: str | None) -> tuple[RawSplit, RawSplit | None]:
-    with _npz(path, "x_train=..., y_train=...") as archive:
-        train = _with_units(_npz_split(archive, path, "train", layout), archive, path, "train", units)
-        if OLD_ORIGIN in archive.files:
-            raise DataError(f"{path}: written by dpltm before 0.3; make it again with dpltm synthesize")
-        if LINEAGE in archive.files:
-            train = _synthetic(train, *(_npz_array(archive, path, name) for name in (LINEAGE, "bounds", "classes")))
-        has_test = any(f"{part}_test" in archive.files for part in ("x", "y", *_RAGGED))
-        if not has_test:
-            return train, None
-        test = _npz_split(archive, path, "test", layout)
-        return train, test if f"{units}_test" not in archive.files else _with_units(test, archive, path, "test", units)
-
+# archives, and folders of arrays
 
 LINEAGE, OLD_ORIGIN = "lineage", "synthetic_origin"
 """Array of a file of synthetic records that tells where they come from; and the one that did before 0.3."""
@@ -155,141 +148,52 @@ LINEAGE, OLD_ORIGIN = "lineage", "synthetic_origin"
 MAX_LINEAGE = 2**24
 """Bytes of a lineage."""
 
+_RAGGED = ("values", "offsets")
+"""The two arrays of texts."""
 
-def lineage_array(lineage: Lineage) -> np.ndarray:
-    """Return a lineage as an array of bytes, ``(n,)`` uint8: JSON."""
-    return np.frombuffer(json.dumps(to_json(lineage)).encode(), dtype=np.uint8)
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
-
-def read_lineage(stored: np.ndarray, where: str) -> Lineage:
-    """Return what :func:`lineage_array` made.
-
-    Args:
-        stored: the array.
-        where: what messages call the file.
-
-    Raises:
-        DataError: it is something else. It is never passed over: that would hide a release.
-    """
-    if stored.dtype != np.uint8 or stored.ndim != 1 or len(stored) > MAX_LINEAGE:
-        raise DataError(f"{where}: its lineage is not JSON in bytes; make the file again")
-    try:
-        return lineage_from_text(stored.tobytes().decode())
-    except (ArtifactError, UnicodeDecodeError) as error:
-        raise DataError(f"{where}: its lineage is damaged ({first_line(error)}); make the file again") from None
+_DAMAGED = (
+    *(ValueError, EOFError, OSError, MemoryError, RuntimeError, SyntaxError, TokenError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
+"""What reading an array may raise."""
 
 
-def _synthetic(raw: RawSplit, lineage: np.ndarray, bounds: np.ndarray, classes: np.ndarray) -> RawSplit:
-    """Synthetic records, with their lineage and public facts."""
-    numbers = bounds.dtype.kind == "f" and bounds.shape == (2,) and np.isfinite(bounds).all()
-    if not (numbers and bounds[0] < bounds[1] and classes.dtype.kind in "iu" and classes.shape == () and classes >= 2):
-        raise DataError(f"{raw.source}: bounds and classes of synthetic records are damaged; make the file again")
-    known = read_lineage(lineage, raw.source)
-    if not known.paid:
-        raise DataError(
-            f"{raw.source}: synthetic records without the release that they come from; make the file again"
-        )
-    return replace(raw, lineage=known, facts=((float(bounds[0]), float(bounds[1])), int(classes)))
-
-
-def _with_units(raw: RawSplit, archive: _Arrays, path: Path, split: str, units: str | None) -> RawSplit:
-    """The split with what says whose its records are."""
-    if units is None:
-        return raw
-    name = f"{units}_{split}"
-    if name in (raw.x_name, raw.y_name) or name not in archive.files:
-        others = [
-            each for each in archive.files if each not in (raw.x_name, raw.y_name) and each.endswith(f"_{split}")
-        ]
-        there = f"only {shown(others)}; name one of them" if others else "nor any other; add it to the file"
-        raise DataError(f"`unit_column` {units}: {path} has no array {name} beside its records, {there}")
-    return replace(raw, units=_npz_array(archive, path, name), units_name=units)
+def _read_npz(path: Path, layout: Layout, units: str | None) -> tuple[RawSplit, RawSplit | None]:
+    with _opened(path, "x_train=..., y_train=...") as arrays:
+        train = arrays.with_units(arrays.split("train", layout), "train", units)
+        if OLD_ORIGIN in arrays.names:
+            raise DataError(f"{path}: written by dpltm before 0.3; make it again with dpltm synthesize")
+        if LINEAGE in arrays.names:
+            train = _synthetic(train, *(arrays[name] for name in (LINEAGE, "bounds", "classes")))
+        if not any(f"{part}_test" in arrays.names for part in ("x", "y", *_RAGGED)):
+            return train, None
+        test = arrays.split("test", layout)
+        return train, test if f"{units}_test" not in arrays.names else arrays.with_units(test, "test", units)
 
 
 def _read_npz_records(path: Path, layout: Layout | None) -> RawSplit:
-    with _npz(path, "x=...") as archive:
-        names = [name for name in ("x", "x_test", "values", "values_test") if name in archive.files]
+    with _opened(path, "x=...") as arrays:
+        names = [name for name in ("x", "x_test", "values", "values_test") if name in arrays.names]
         if len(names) > 1:
             raise DataError(f"{path}: has both {names[0]} and {names[1]}; keep the one with the records")
         if not names:
             raise DataError(
-                f"{path}: has neither array x nor x_test, only {shown(archive.files)}; save the records as x"
+                f"{path}: has neither array x nor x_test, only {shown(arrays.names)}; save the records as x"
             )
         if not names[0].startswith("values"):
-            return RawSplit(_npz_array(archive, path, names[0]), None, str(path), names[0])
+            return RawSplit(arrays[names[0]], None, str(path), names[0])
         if layout is None:
             raise DataError(f"{path}: holds texts ({names[0]}), where records of quantities belong; give those, as x")
-        return _ragged(archive, path, names[0].removeprefix("values"), layout, None)
-
-
-class _Arrays(Protocol):
-    """An archive: arrays by name."""
-
-    @property
-    def files(self) -> Sequence[str]: ...
-
-    def __getitem__(self, name: str) -> np.ndarray: ...
-
-
-class _Folder:
-    """Files ``NAME.npy`` in a folder."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.files = sorted(each.stem for each in path.glob("*.npy") if each.is_file())
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        path = self._path / f"{name}.npy"
-        found = np.load(path, mmap_mode="r" if path.stat().st_size >= LARGE else None, allow_pickle=False)
-        if not isinstance(found, np.ndarray):
-            found.close()
-            raise ValueError("an archive of arrays, where one array belongs")
-        return found
-
-
-class _Archive:
-    """An ``.npz`` file. Members that are large, and not compressed, are mapped."""
-
-    def __init__(self, path: Path, members: np.lib.npyio.NpzFile) -> None:
-        self._path, self._members, self.files = path, members, list(members.files)
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        found = self._mapped(name)
-        # numpy hands a member that is not an array back as bytes
-        return np.asarray(self._members[name]) if found is None else found
-
-    def _mapped(self, name: str) -> np.ndarray | None:
-        archive = self._members.zip
-        if archive is None or f"{name}.npy" not in archive.namelist():
-            return None
-        info = archive.getinfo(f"{name}.npy")
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size < LARGE:
-            return None
-        with archive.open(info) as member:
-            version = np.lib.format.read_magic(member)
-            if version not in _HEADERS:
-                return None
-            shape, by_column, dtype = _HEADERS[version](member)
-            start = member.tell()
-            if dtype.hasobject:
-                raise ValueError("Object arrays cannot be mapped")
-            while member.read(AT_ONCE):  # to its end, where the checksum is compared
-                pass
-        with self._path.open("rb") as file:
-            file.seek(info.header_offset)
-            name_length, extra_length = struct.unpack("<26xHH", file.read(30))
-        start += info.header_offset + 30 + name_length + extra_length
-        return np.memmap(self._path, dtype, "r", start, shape, "F" if by_column else "C")
-
-
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        return arrays.texts(names[0].removeprefix("values"), layout, None)
 
 
 @contextlib.contextmanager
-def _npz(path: Path, arrays: str) -> Iterator[_Arrays]:
+def _opened(path: Path, arrays: str) -> Iterator[_Arrays]:
     """The archive, or the folder, open; ``arrays`` is how to save one."""
     if path.is_dir():
-        yield _Folder(path)
+        yield _Arrays(path, sorted(each.stem for each in path.glob("*.npy") if each.is_file()))
         return
     # Opened here, since numpy leaves a file that it opened itself open when the archive turns out to be broken.
     with path.open("rb") as stream:
@@ -299,48 +203,183 @@ def _npz(path: Path, arrays: str) -> Iterator[_Arrays]:
             raise DataError(f"{path}: is not a NumPy archive that can be read; save it with numpy.savez") from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise DataError(f"{path}: holds a single array; save it with numpy.savez({arrays})")
-        yield _Archive(path, archive)
+        yield _Arrays(path, list(archive.files), archive)
 
 
-def _npz_split(archive: _Arrays, path: Path, split: str, layout: Layout) -> RawSplit:
-    x_name, y_name = f"x_{split}", f"y_{split}"
-    if any(f"{part}_{split}" in archive.files for part in _RAGGED):
-        if x_name in archive.files:
-            raise DataError(f"{path}: has both {x_name} and {_RAGGED[0]}_{split}; keep the one with the records")
-        return _ragged(archive, path, f"_{split}", layout, _npz_array(archive, path, y_name))
-    x, y = _npz_array(archive, path, x_name), _npz_array(archive, path, y_name)
-    return RawSplit(x, y, str(path), x_name, y_name)
+@dataclass(frozen=True)
+class _Arrays:
+    """Arrays by name, of an archive or of a folder of ``NAME.npy`` files. What is large and not compressed is mapped."""
+
+    path: Path
+    names: list[str]
+    archive: np.lib.npyio.NpzFile | None = None
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        path = self.path
+        if name not in self.names:
+            raise DataError(f"{path}: has no array {name}, only {shown(self.names)}; save it under that name")
+        try:
+            return self._from_folder(name) if self.archive is None else self._from_archive(self.archive, name)
+        except _DAMAGED as error:
+            fault = "holds Python objects" if "Object arrays" in str(error) else f"is damaged ({first_line(error)})"
+            raise DataError(f"{path}: {name} {fault}; save it again as an array of numbers") from error
+
+    def _from_folder(self, name: str) -> np.ndarray:
+        path = self.path / f"{name}.npy"
+        found = np.load(path, mmap_mode="r" if path.stat().st_size >= LARGE else None, allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            found.close()
+            raise ValueError("an archive of arrays, where one array belongs")
+        return found
+
+    def _from_archive(self, archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
+        infos = {info.filename: info for info in archive.zip.infolist()} if archive.zip else {}
+        info = infos.get(f"{name}.npy")
+        if info is None or info.compress_type != zipfile.ZIP_STORED or info.file_size < LARGE:
+            return np.asarray(archive[name])  # numpy hands a member that is not an array back as bytes
+        with archive.zip.open(info) as member:  # type: ignore[union-attr]
+            version = np.lib.format.read_magic(member)
+            if version not in _HEADERS:
+                return np.asarray(archive[name])
+            shape, by_column, dtype = _HEADERS[version](member)
+            start = member.tell()
+            if dtype.hasobject:
+                raise ValueError("Object arrays cannot be mapped")
+            while member.read(AT_ONCE):  # to its end, where the checksum is compared
+                pass
+        with self.path.open("rb") as file:
+            file.seek(info.header_offset)
+            name_length, extra_length = struct.unpack("<26xHH", file.read(30))
+        start += info.header_offset + 30 + name_length + extra_length
+        return np.memmap(self.path, dtype, "r", start, shape, "F" if by_column else "C")
+
+    def split(self, split: str, layout: Layout) -> RawSplit:
+        """The records of a split."""
+        x_name, y_name = f"x_{split}", f"y_{split}"
+        if any(f"{part}_{split}" in self.names for part in _RAGGED):
+            if x_name in self.names:
+                raise DataError(
+                    f"{self.path}: has both {x_name} and {_RAGGED[0]}_{split}; keep the one with the records"
+                )
+            return self.texts(f"_{split}", layout, self[y_name])
+        return RawSplit(self[x_name], self[y_name], str(self.path), x_name, y_name)
+
+    def with_units(self, raw: RawSplit, split: str, units: str | None) -> RawSplit:
+        """The split with what says whose its records are."""
+        if units is None:
+            return raw
+        name = f"{units}_{split}"
+        others = [each for each in self.names if each not in (raw.x_name, raw.y_name) and each.endswith(f"_{split}")]
+        if name not in others:
+            there = f"only {shown(others)}; name one of them" if others else "nor any other; add it to the file"
+            raise DataError(f"`unit_column` {units}: {self.path} has no array {name} beside its records, {there}")
+        return replace(raw, units=self[name], units_name=units)
+
+    def texts(self, suffix: str, layout: Layout, y: np.ndarray | None) -> RawSplit:
+        """Texts as records of one length; what they take up is known to fit the file before it is taken."""
+        names, path = (_RAGGED[0] + suffix, _RAGGED[1] + suffix), str(self.path)
+        values, offsets = (self[name] for name in names)
+        _check_ragged(values, offsets, path, names)
+        if y is not None and y.shape != (len(offsets) - 1,):
+            raise DataError(
+                f"{path}: {names[1]} has {len(offsets) - 1} records but y{suffix} has shape {y.shape}; give one label a"
+                " record"
+            )
+        x = padded(values, offsets, layout, path)
+        rows = Rows(x, np.empty(0) if y is None else y, ragged=(values, offsets))
+        return RawSplit(x, y, path, names[0], f"y{suffix}", rows=rows)
 
 
-_RAGGED = ("values", "offsets")
-"""The two arrays of texts."""
+def lineage_array(lineage: Lineage) -> np.ndarray:
+    """Return a lineage as an array of bytes, ``(n,)`` uint8: JSON."""
+    return np.frombuffer(json.dumps(to_json(lineage)).encode(), dtype=np.uint8)
 
 
-def _ragged(archive: _Arrays, path: Path, suffix: str, layout: Layout, y: np.ndarray | None) -> RawSplit:
-    """Texts as records of one length; what they take up is known to fit the file before it is taken."""
-    names = _RAGGED[0] + suffix, _RAGGED[1] + suffix
-    values, offsets = (_npz_array(archive, path, name) for name in names)
-    check_ragged(values, offsets, str(path), names)
-    if y is not None and y.shape != (len(offsets) - 1,):
-        raise DataError(
-            f"{path}: {names[1]} has {len(offsets) - 1} records but y{suffix} has shape {y.shape}; give one label a record"
-        )
-    x = padded(values, offsets, layout, str(path))
-    return RawSplit(x, y, str(path), names[0], f"y{suffix}", ragged=(values, offsets))
-
-
-def _npz_array(archive: _Arrays, path: Path, name: str) -> np.ndarray:
-    if name not in archive.files:
-        raise DataError(f"{path}: has no array {name}, only {shown(archive.files)}; save it under that name")
+def _synthetic(raw: RawSplit, stored: np.ndarray, bounds: np.ndarray, classes: np.ndarray) -> RawSplit:
+    """Synthetic records, with their lineage and public facts. A lineage is never passed over: that would hide a release."""
+    numbers = bounds.dtype.kind == "f" and bounds.shape == (2,) and np.isfinite(bounds).all()
+    if not (numbers and bounds[0] < bounds[1] and classes.dtype.kind in "iu" and classes.shape == () and classes >= 2):
+        raise DataError(f"{raw.source}: bounds and classes of synthetic records are damaged; make the file again")
+    if stored.dtype != np.uint8 or stored.ndim != 1 or len(stored) > MAX_LINEAGE:
+        raise DataError(f"{raw.source}: its lineage is not JSON in bytes; make the file again")
     try:
-        return archive[name]
-    except _DAMAGED as error:
-        fault = "holds Python objects" if "Object arrays" in str(error) else f"is damaged ({first_line(error)})"
-        raise DataError(f"{path}: {name} {fault}; save it again as an array of numbers") from error
+        lineage = lineage_from_text(stored.tobytes().decode())
+    except (ArtifactError, UnicodeDecodeError) as error:
+        raise DataError(f"{raw.source}: its lineage is damaged ({first_line(error)}); make the file again") from None
+    if not lineage.paid:
+        raise DataError(
+            f"{raw.source}: synthetic records without the release that they come from; make the file again"
+        )
+    return replace(raw, lineage=lineage, facts=((float(bounds[0]), float(bounds[1])), int(classes)))
 
 
-_DAMAGED = (
-    *(ValueError, EOFError, OSError, MemoryError, RuntimeError, SyntaxError, TokenError),
-    *(zipfile.BadZipFile, zlib.error, struct.error),
-)
-"""What reading an array may raise."""
+# texts
+
+
+def _check_ragged(values: np.ndarray, offsets: np.ndarray, where: str, names: tuple[str, str]) -> None:
+    """Raises DataError unless these are word indices and where each record's begin."""
+    for array, name in zip((values, offsets), names, strict=True):
+        if array.dtype.kind not in "iu" or array.ndim != 1:
+            raise DataError(
+                f"{where}: {name} has dtype {array.dtype} and shape {array.shape}; expected integers in one dimension"
+            )
+    if len(offsets) < 2:
+        raise DataError(f"{where}: {names[1]} has {len(offsets)} entries and so no record; give one more than records")
+    if offsets[0] != 0 or offsets[-1] != len(values) or (offsets[1:] < offsets[:-1]).any():
+        raise DataError(
+            f"{where}: {names[1]} goes from {offsets[0]} to {offsets[-1]}; it must go from 0 to the {len(values)} entries of"
+            f" {names[0]}, and never fall"
+        )
+    if values.dtype.kind == "i" and values.min(initial=0) < 0:
+        raise DataError(f"{where}: {names[0]} holds {values.min()}; a word is a rank from 1 up, and 0 an unknown one")
+
+
+def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) -> np.ndarray:
+    """Return texts as records of one length, ``(records, layout.length)`` int32.
+
+    Args:
+        values: word indices, ``(all words,)``, whole numbers from 0 up.
+        offsets: where each record begins, ``(records + 1,)``.
+        layout: size of the table, and length of a record.
+        where: the file, for messages.
+
+    Raises:
+        DataError: they would be too many for memory.
+
+    Guarantees:
+        Row i depends on record i and on ``layout`` only.
+    """
+    records = len(offsets) - 1
+    if records * layout.length > MAX_POSITIONS:
+        raise DataError(
+            f"{where}: {records:,} records of {layout.length:,} words are more than the {MAX_POSITIONS:,} positions that"
+            " are taken; pass a smaller `length`"
+        )
+    padded_rows = np.zeros((records, layout.length), dtype=np.int32)
+    ends, starts = offsets[1:].astype(np.int64), offsets[:-1].astype(np.int64)
+    back = np.arange(-layout.length, 0)
+    for first in range(0, records, step := max(1, POSITIONS // layout.length)):
+        rows = slice(first, first + step)
+        at = ends[rows, None] + back  # where in values the word of each place is
+        held = at >= starts[rows, None]
+        words = values[at[held]]
+        known = (words >= 1) & (words < layout.words - FIRST)
+        padded_rows[rows][held] = np.where(known, words, 0).astype(np.int32) + np.where(known, FIRST, UNKNOWN)
+        padded_rows[rows][at == starts[rows, None] - 1] = START
+    return padded_rows
+
+
+def bundled_tensors(name: str, digest: str) -> dict[str, np.ndarray]:
+    """Return the tensors of a file that comes with the package, beside the feature maps.
+
+    Raises:
+        DataError: it is not there, or its SHA-256 (hex) is not ``digest``.
+    """
+    try:
+        body = resources.files("dpltm.features").joinpath(name).read_bytes()
+    except OSError:
+        body = b""
+    if hashlib.sha256(body).hexdigest() != digest:
+        raise DataError(f"{name}, which comes with dpltm, is not what was bundled; install dpltm again")
+    tensors: dict[str, np.ndarray] = load_tensors(body)
+    return tensors

@@ -10,38 +10,32 @@ import secrets
 import stat
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dpltm.errors import DataError, did_you_mean, first_line, whole_number
-from dpltm.privacy.entry import Part, lineage_of
-from dpltm.records import checks
+from dpltm.privacy.entry import lineage_of
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
-from dpltm.records.dataset import Dataset, Rows, Split
+from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.files import (
     FOLDER,
     KINDS,
     PARTS,
     SUFFIXES,
     TABLES,
+    Layout,
     kind_of,
     read_file,
     read_records,
-    read_test,
     reading,
 )
-from dpltm.records.ratings import STARS, find_ratings, held_out, is_ratings
-from dpltm.records.raw import RawSplit
+from dpltm.records.ratings import is_ratings, load_ratings
 from dpltm.records.schema import Schema, read_schema
-from dpltm.records.settle import declared_facts, parse_fraction, settle, take_part
+from dpltm.records.settle import checked_features, declared_facts, parse_fraction, settle, take_part
 from dpltm.records.tables import read_by_schema
-from dpltm.records.tokens import Layout, check_positions
-
-_DIGITS_TEST_EVERY = 5
 
 
 def load(
@@ -80,7 +74,7 @@ def load(
         subset: the part of the training records to use, see ``parse_subset``.
         test: path of the test split, of the same kind as ``dataset``, where that has none of its own; or the part of
             its records that is held out, such as 0.2 (see ``dpltm.records.settle``).
-        words: public size of the table that words are looked up in, see ``records.tokens``; for a file of features, says
+        words: public size of the table that words are looked up in, see ``records.files``; for a file of features, says
             that they are such positions.
         length: how many words of a text are kept.
         users, items: public sizes of the tables of a file of ratings.
@@ -100,115 +94,156 @@ def load(
         DataError: anything about the arguments or the data is not what it must be.
     """
     bounds, classes, records = declared_facts(bounds, classes, records)
-    sizes = {"words": words, "length": length, "users": users, "items": items}
-    dataset = _checked(dataset, {"label": label, "subset": subset, "test": test, "unit_column": units}, sizes)
-    if is_ratings(dataset):
-        flags = {"label": label, "bounds": bounds, "classes": classes, "test": test, "words": words, "length": length}
-        flags |= {"unit_column": units}
-        whole = _rated(dataset, home or data_home(), users, items, flags)
-        return take_part(whole, subset, records, for_training)
-    if users is not None or items is not None:
-        raise DataError(f"`users`, `items`: are for ratings (.dat), and {dataset} is none; drop them")
-    home = home or data_home()
-    known = read_schema(Path(schema)) if isinstance(schema, str) else schema
-    if known is not None:
-        told = {"label": label, "bounds": bounds, "classes": classes, "words": words, "length": length}
-        for name, value in told.items():
-            if value is not None:
-                raise DataError(f"`{name}`: the schema says what the columns hold; drop `{name}`")
-    asked = (dataset, Columns(label, units, known), (bounds, classes), test, words, length, home, rows_coincide)
-    if dataset_cache is None:
-        return take_part(_whole(*asked), subset, records, for_training)
-    paths = (Path(dataset), home / f"{dataset}.npz", Path(test or ""))
-    files = (*paths, *(each / f"{name}.npy" for each in paths for name in PARTS))
-    return take_part(dataset_cache.whole(_whole, files, *asked), subset, records, for_training)
-
-
-def _checked(dataset: object, texts: Mapping[str, object], sizes: Mapping[str, object]) -> str:
-    """A name, or a path, as a text; raises DataError if it is neither, or something else that is to be a text is none."""
     if not isinstance(dataset, (str, os.PathLike)):
         raise DataError("dataset", dataset, "a name or a path")
-    for name, value in texts.items():
-        if value is not None and not isinstance(value, str):
-            raise DataError(name, value, "a text, as the command line takes it")
-    for name, size in sizes.items():
+    for name, text in {"label": label, "subset": subset, "test": test, "unit_column": units}.items():
+        if text is not None and not isinstance(text, str):
+            raise DataError(name, text, "a text, as the command line takes it")
+    for name, size in {"words": words, "length": length, "users": users, "items": items}.items():
         if size is not None:
             whole_number(name, size)
-    return str(dataset)
+    dataset, home = str(dataset), home or data_home()
+    said = {"label": label, "bounds": bounds, "classes": classes, "words": words, "length": length}
+    if is_ratings(dataset):
+        _check_none(
+            {**said, "test": test, "unit_column": units}, f"{dataset} holds ratings, which have none of that to say"
+        )
+        return take_part(load_ratings(dataset, home, users, items), subset, records, for_training)
+    if users is not None or items is not None:
+        raise DataError(f"`users`, `items`: are for ratings (.dat), and {dataset} is none; drop them")
+    known = read_schema(Path(schema)) if isinstance(schema, str) else schema
+    if known is not None:
+        _check_none(said, "the schema says what the columns hold")
+    asked = _Asked(dataset, label, units, known, bounds, classes, test, words, length, home, rows_coincide)
+    whole = asked.read() if dataset_cache is None else dataset_cache.whole(asked)
+    return take_part(whole, subset, records, for_training)
 
 
-class Columns(NamedTuple):
-    """Which columns, or arrays, are no features: those of labels, and of whose each record is; or what all of them hold."""
-
-    label: str | None = None
-    units: str | None = None
-    schema: Schema | None = None
-
-
-def _whole(
-    dataset: str,
-    columns: Columns,
-    declared: tuple[tuple[float, float] | None, int | None],
-    test: str | None,
-    words: int | None,
-    length: int | None,
-    home: Path,
-    rows_coincide: bool,
-) -> Dataset:
-    """A dataset with all its records, read and checked; as :func:`load`."""
-    given = {"words": words, "length": length}
-    layout = Layout(**{name: value for name, value in given.items() if value is not None})
-    description, name, train, part = _read(dataset, columns, home, layout)
-    hold_out = parse_fraction(test)
-    part = _test_split(dataset, train, part, None if hold_out is not None else test, columns, layout)
-    tables = _tables(train, part, words, length, layout)
-    schema = columns.schema
-    if schema is not None:
-        declared = (0.0, 1.0), len(schema.label.values)
-    if train.facts is not None:
-        declared = declared[0] or train.facts[0], declared[1] or train.facts[1]
-    whole = settle(name, train, part, description, declared, tables, hold_out=hold_out, rows_coincide=rows_coincide)
-    if train.facts is not None:  # nobody is among them, so that how many there are is public
-        whole = replace(whole, synthetic=True, records_origin="described", classes_origin="described")
-    lineage = lineage_of(train, schema)
-    return replace(whole, lineage=lineage, schema="" if schema is None else schema.text)
-
-
-def _rated(
-    dataset: str, home: Path, users: int | None, items: int | None, flags: Mapping[str, object | None]
-) -> Dataset:
-    """A dataset of ratings, one a record; about one in five is a test rating, by a public hash of its user and item.
-
-    How many that leaves to train on is private. Of a known dataset the public number is four fifths of the published one of
-    all ratings, whatever there are; of a file it is counted, unless declared.
-
-    Raises:
-        DataError: an option that ratings do not have, or bad ones.
-    """
-    for flag, value in flags.items():
+def _check_none(given: Mapping[str, object], why: str) -> None:
+    for name, value in given.items():
         if value is not None:
-            raise DataError(f"`{flag}`: {dataset} holds ratings, which have none of that to say; drop `{flag}`")
-    description, name, ratings, origin = find_ratings(dataset, home, users, items)
-    out = held_out(ratings.places)
-    train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~out, out))
-    published = description.records if description else None
-    return Dataset(
-        name=name,
-        train=train,
-        test=test if len(test) else None,
-        classes=STARS,
-        bounds=(0.0, float(max(ratings.tables) - 1)),
-        records=published or len(train),
-        classes_origin="described",
-        records_origin="described" if published else "counted",
-        rows=Rows(train.x, train.y),
-        test_rows=Rows(test.x, test.y) if len(test) else None,
-        known=description is not None,
-        part=Part(name),
-        test_part=Part(f"{name} (test)"),
-        tables=ratings.tables,
-        tables_origin=origin,
-    )
+            raise DataError(f"`{name}`: {why}; drop `{name}`")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A dataset with all its records, as :func:`load` is asked for it."""
+
+    dataset: str
+    label: str | None
+    units: str | None
+    schema: Schema | None
+    bounds: tuple[float, float] | None
+    classes: int | None
+    test: str | None
+    words: int | None
+    length: int | None
+    home: Path
+    rows_coincide: bool
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What may be read; it need not exist."""
+        paths = (Path(self.dataset), self.home / f"{self.dataset}.npz", Path(self.test or ""))
+        return (*paths, *(each / f"{name}.npy" for each in paths for name in PARTS))
+
+    def read(self) -> Dataset:
+        """Read and check it."""
+        given = {"words": self.words, "length": self.length}
+        layout, schema = Layout(**{name: value for name, value in given.items() if value is not None}), self.schema
+        description, name, train, part = self._splits(layout)
+        hold_out = parse_fraction(self.test)
+        if self.test is not None and hold_out is None:
+            part = self._test_split(self.test, train, part, layout)
+        tables = self._tables(train, part, layout)
+        declared = self.bounds, self.classes
+        if schema is not None:
+            declared = (0.0, 1.0), len(schema.label.values)
+        if train.facts is not None:
+            declared = self.bounds or train.facts[0], self.classes or train.facts[1]
+        coincide = self.rows_coincide
+        whole = settle(name, train, part, description, declared, tables, hold_out=hold_out, rows_coincide=coincide)
+        if train.facts is not None:  # nobody is among them, so that how many there are is public
+            whole = replace(whole, synthetic=True, records_origin="described", classes_origin="described")
+        return replace(whole, lineage=lineage_of(train, schema), schema="" if schema is None else schema.text)
+
+    def _splits(self, layout: Layout) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
+        """Description if known, name, training split and its own test split if any."""
+        dataset, label, units, schema, path = self.dataset, self.label, self.units, self.schema, Path(self.dataset)
+        if schema is not None and path.suffix.lower() not in TABLES:
+            raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
+        if schema is not None:
+            with reading(path, "`dataset`"):
+                return None, path.stem, read_by_schema(path, schema, units), None
+        if {os.sep, os.altsep or os.sep} & set(dataset) or path.suffix.lower() in SUFFIXES:
+            return None, path.stem, *read_file(path, label, layout=layout, units=units)
+        if label is not None:
+            raise DataError(f"`label` {label}: {dataset} is a name, not a table; drop `label`")
+        description, file = catalogue().get(dataset), self.home / f"{dataset}.npz"
+        if dataset != "digits" and file.is_file():
+            return description, dataset, *read_file(file, None, layout=layout, units=units)
+        if description is None:
+            names = list(catalogue())
+            hint = did_you_mean(dataset.lower(), names) or ";"
+            raise DataError(
+                f"`dataset` {dataset}: no such dataset{hint} known: {', '.join(names)}; or put {dataset}.npz into"
+                f" {self.home}, or give a path that ends in {KINDS}"
+            )
+        if dataset != "digits" and not description.openml:
+            raise DataError(
+                f"{dataset}: no {dataset}.npz ({description.summary}) in {self.home}; put it there, or export"
+                " DPLTM_DATA=FOLDER that has it"
+            )
+        if units is not None:
+            raise DataError(f"`unit_column` {units}: nothing says whose the records of {dataset} are; leave it out")
+        return (
+            description,
+            dataset,
+            *(_digits() if dataset == "digits" else _fetch(description, cache_home(), self.home)),
+        )
+
+    def _test_split(self, test: str, train: RawSplit, own: RawSplit | None, layout: Layout) -> RawSplit:
+        """The test split in a file of its own: its ``x_test`` if it has one, else all its records."""
+        if own is not None:
+            raise DataError(f"`test` {test}: {self.dataset} has a test split of its own; drop `test`")
+        expected, given = kind_of(Path(train.source)), kind_of(Path(test))
+        if given != expected:
+            wanted = FOLDER if expected == FOLDER else f"a {expected} file"
+            raise DataError(f"`test` {test}: must be {wanted} as {train.source} is; convert one of them")
+        if self.schema is not None:
+            with reading(Path(test), "`test`"):
+                return read_by_schema(Path(test), self.schema, self.units)
+        whole, part = read_file(Path(test), self.label, "`test`", layout, self.units)
+        return part or whole
+
+    def _tables(self, train: RawSplit, test: RawSplit | None, layout: Layout) -> tuple[int, ...]:
+        """The table that values are positions in; none where they are quantities."""
+        if test is not None and test.has_texts != train.has_texts:
+            what = "texts" if test.has_texts else "no texts"
+            raise DataError(
+                f"{test.source}: {test.x_name} holds {what}, unlike {train.x_name}; give both splits the same"
+            )
+        if not train.has_texts and self.length is not None:
+            raise DataError(
+                f"`length` {self.length}: {train.source} holds no texts (values_train, offsets_train); drop `length`"
+            )
+        if not train.has_texts and self.words is not None:
+            for split in (split for split in (train, test) if split is not None):
+                _check_positions(split.x, self.words, f"{split.source}: {split.x_name}")
+        return (layout.words,) if train.has_texts or self.words is not None else ()
+
+
+def _check_positions(x: np.ndarray, words: int, where: str) -> None:
+    """Raises DataError unless all values are positions in a table of ``words``."""
+    if x.ndim != 2:
+        raise DataError(f"{where} has shape {x.shape}; `words` takes (records, positions)")
+    wrong = ~((x >= 0) & (x < words)) | (x != np.floor(x) if x.dtype.kind == "f" else False)
+    if wrong.any():
+        record, place = np.argwhere(wrong)[0]
+        raise DataError(
+            f"{where} has {x[record, place]} at record {record}, place {place} (counted from 0); with `words` {words} every"
+            f" value must be a position, a whole number from 0 to {words - 1}"
+        )
 
 
 def load_records(
@@ -218,7 +253,7 @@ def load_records(
     spare: Sequence[str] = (),
     schema: Schema | None = None,
 ) -> np.ndarray:
-    """Records without labels, ``(n, ...)`` as stored, known to be real and finite.
+    """Return records without labels, ``(n, ...)`` as stored, known to be real and finite.
 
     Args:
         path: an ``.npz`` file, or a folder, with an array ``x`` or ``x_test``, or texts; or a table of features.
@@ -233,55 +268,18 @@ def load_records(
     if schema is not None and Path(path).suffix.lower() in TABLES:
         with reading(Path(path), "`input`"):
             return read_by_schema(Path(path), schema, labelled=False, units=spare[0] if spare else None).x
-    return checks.checked_features(read_records(Path(path), label, layout=layout, spare=spare))
+    return checked_features(read_records(Path(path), label, layout, spare))
 
 
-def _read(
-    dataset: str, columns: Columns, home: Path, layout: Layout
-) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
-    """Description if known, name, training split and its own test split if any."""
-    path, (label, units, schema) = Path(dataset), columns
-    if schema is not None and path.suffix.lower() not in TABLES:
-        raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
-    if schema is not None:
-        with reading(path, "`dataset`"):
-            return None, path.stem, read_by_schema(path, schema, units), None
-    separators = {os.sep, os.altsep or os.sep}
-    if separators & set(dataset) or path.suffix.lower() in SUFFIXES:
-        return None, path.stem, *read_file(path, label, layout=layout, units=units)
-    if label is not None:
-        raise DataError(f"`label` {label}: {dataset} is a name, not a table; drop `label`")
-    description = catalogue().get(dataset)
-    if description is not None and description.refusal is not None:
-        raise DataError(f"{dataset}: {description.refusal}")
-    if dataset == "digits":
-        if units is not None:
-            raise DataError(f"`unit_column` {units}: nothing says whose the digits are; leave it out")
-        return description, dataset, *_digits()
-    file = home / f"{dataset}.npz"
-    if file.is_file():
-        return description, dataset, *read_file(file, None, layout=layout, units=units)
-    if description is None:
-        raise _unknown(dataset, home)
-    if description.openml is None:
-        raise DataError(
-            f"{dataset}: no {dataset}.npz ({description.summary}) in {home}; put it there, or export DPLTM_DATA=FOLDER that"
-            " has it"
-        )
-    if units is not None:
-        raise DataError(f"`unit_column` {units}: nothing says whose the records of {dataset} are; leave it out")
-    return description, dataset, *fetch(description, cache_home(), home)
+_DIGITS_TEST_EVERY = 5
 
 
 def _digits() -> tuple[RawSplit, RawSplit]:
     """The digits inside scikit-learn; every fifth record is a test record, a fixed public rule."""
     table = _digits_table()
     x, y = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8), table[:, -1].astype(np.int64)
-    held_out = np.arange(len(y)) % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
-    return (
-        RawSplit(x[~held_out], y[~held_out], "digits"),
-        RawSplit(x[held_out], y[held_out], "digits", "x_test", "y_test"),
-    )
+    out = np.arange(len(y)) % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
+    return RawSplit(x[~out], y[~out], "digits"), RawSplit(x[out], y[out], "digits", "x_test", "y_test")
 
 
 @functools.cache
@@ -303,56 +301,6 @@ def _digits_table() -> np.ndarray:
     return np.column_stack([bunch.data, bunch.target])
 
 
-def _unknown(dataset: str, home: Path) -> DataError:
-    names = list(catalogue())
-    hint = did_you_mean(dataset.lower(), names) or ";"
-    return DataError(
-        f"`dataset` {dataset}: no such dataset{hint} known: {', '.join(names)}; or put {dataset}.npz into {home}, "
-        f"or give a path that ends in {KINDS}"
-    )
-
-
-def _test_split(
-    dataset: str,
-    train: RawSplit,
-    own: RawSplit | None,
-    test: str | None,
-    columns: Columns,
-    layout: Layout,
-) -> RawSplit | None:
-    """The dataset's own test split, or the one in the file of ``test``."""
-    if test is None:
-        return own
-    if own is not None:
-        raise DataError(f"`test` {test}: {dataset} has a test split of its own; drop `test`")
-    expected, given = kind_of(Path(train.source)), kind_of(Path(test))
-    if given != expected:
-        wanted = FOLDER if expected == FOLDER else f"a {expected} file"
-        raise DataError(f"`test` {test}: must be {wanted} as {train.source} is; convert one of them")
-    if columns.schema is not None:
-        with reading(Path(test), "`test`"):
-            return read_by_schema(Path(test), columns.schema, columns.units)
-    return read_test(Path(test), columns.label, layout, columns.units)
-
-
-def _tables(
-    train: RawSplit, test: RawSplit | None, words: int | None, length: int | None, layout: Layout
-) -> tuple[int, ...]:
-    """The table that values are positions in; none where they are quantities."""
-    if test is not None and (test.ragged is None) != (train.ragged is None):
-        what = "texts" if test.ragged else "no texts"
-        raise DataError(f"{test.source}: {test.x_name} holds {what}, unlike {train.x_name}; give both splits the same")
-    if train.ragged is None and length is not None:
-        raise DataError(
-            f"`length` {length}: {train.source} holds no texts (values_train, offsets_train); drop `length`"
-        )
-    if train.ragged is None and words is not None:
-        for split in (train, test):
-            if split is not None:
-                check_positions(split.x, words, f"{split.source}: {split.x_name}")
-    return (layout.words,) if train.ragged is not None or words is not None else ()
-
-
 MAX_DATASETS = 3
 """Datasets that are held at a time."""
 
@@ -369,31 +317,25 @@ class DatasetCache:
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name or secrets.token_hex(16)
-        self._whole = lru_cache(maxsize=MAX_DATASETS)(_read_only)
+        self._whole = functools.lru_cache(maxsize=MAX_DATASETS)(_read_only)
 
     def __reduce__(self) -> tuple[Callable[[str], DatasetCache], tuple[str]]:
         return _in_this_process, (self._name,)
 
-    def whole(self, read: Callable[..., Dataset], files: tuple[Path, ...], *asked: Any) -> Dataset:
-        """``read(*asked)``, or what it gave before.
-
-        Args:
-            read: reads a dataset with all its records.
-            files: that it may read; they need not exist.
-            asked: its arguments.
-        """
-        return self._whole(tuple(_stamp(path) for path in files), read, *asked)
+    def whole(self, asked: _Asked) -> Dataset:
+        """Return a dataset with all its records, as it was read now or before."""
+        return self._whole(tuple(_stamp(path) for path in asked.files), asked)
 
 
-@lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=1)
 def _in_this_process(name: str) -> DatasetCache:
     """What a cache of another process stands for here."""
     return DatasetCache(name)
 
 
-def _read_only(_stamps: object, read: Callable[..., Dataset], *asked: Any) -> Dataset:
+def _read_only(_stamps: object, asked: _Asked) -> Dataset:
     """A dataset in arrays that are marked read-only; ``_stamps`` tell versions of its files apart."""
-    whole = read(*asked)
+    whole = asked.read()
     for split in (whole.train, whole.test):
         if split is not None:
             split.x.flags.writeable = split.y.flags.writeable = False
@@ -409,13 +351,8 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return (state.st_mtime_ns, state.st_size) if stat.S_ISREG(state.st_mode) else None
 
 
-def fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, RawSplit]:
-    """Both splits of a known dataset, downloaded or from an earlier download.
-
-    Args:
-        description: a dataset with OpenML ids.
-        cache: folder that scikit-learn keeps downloads in.
-        home: the data home that has no file of it, for the message.
+def _fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, RawSplit]:
+    """Both splits of a known dataset from OpenML, downloaded into ``cache`` or from an earlier download.
 
     Raises:
         DataError: OpenML cannot be reached, or what it has under the ids is something else.
@@ -428,7 +365,7 @@ def fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, 
     parser = "auto" if importlib.util.find_spec("pandas") else "liac-arff"
     remedy = f"put {description.name}.npz (x_train, y_train, x_test, y_test) into {home}"
     misnamed = []
-    for data_id in description.openml or ():
+    for data_id in description.openml:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "A network error occurred")
@@ -438,33 +375,25 @@ def fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, 
                 f"{description.name}: not in the data home, and OpenML dataset {data_id} could not be fetched "
                 f"({first_line(error)}); {remedy}"
             ) from error
-        if is_named_right(bunch, description):
+        # an id alone says little
+        if bunch["details"]["name"].lower() == description.openml_name.lower():
             return convert(bunch, description)
         misnamed.append(f"{data_id} is {bunch['details']['name']!r}")
-    expected = " or ".join(description.openml_names)
-    raise DataError(f"{description.name}: OpenML dataset {', '.join(misnamed)}, expected {expected}; {remedy}")
-
-
-def is_named_right(bunch: Mapping[str, Any], description: Description) -> bool:
-    """Whether a fetched table carries one of the expected names: an id alone says little."""
-    return bunch["details"]["name"].lower() in (name.lower() for name in description.openml_names)
+    raise DataError(
+        f"{description.name}: OpenML dataset {', '.join(misnamed)}, expected {description.openml_name}; {remedy}"
+    )
 
 
 def convert(bunch: Mapping[str, Any], description: Description) -> tuple[RawSplit, RawSplit]:
     """The two splits in a table of OpenML: its trailing ``openml_test`` rows are the test split.
 
-    Args:
-        bunch: ``data`` (rows, features) and ``target`` (rows,), numbers or numbers as text.
-        description: what the table should be.
-
-    Returns:
-        Training and test split; bytes where the described bounds are those of bytes, else float32.
+    They hold bytes where the described bounds are those of bytes, else float32.
 
     Raises:
         DataError: another number of rows or features than described, or values that are not numbers.
     """
     source = f"OpenML {description.name}"
-    rows, features = (description.records or 0) + description.openml_test, int(np.prod(description.shape))
+    rows, features = description.records + description.openml_test, int(np.prod(description.shape))
     if np.shape(bunch["data"]) != (rows, features):
         raise DataError(
             f"{source}: has shape {np.shape(bunch['data'])}, expected {(rows, features)}; the table has changed, "
@@ -483,14 +412,10 @@ def convert(bunch: Mapping[str, Any], description: Description) -> tuple[RawSpli
         with np.errstate(invalid="ignore"):
             as_bytes = data.astype(np.uint8)
         data = as_bytes if np.array_equal(data, as_bytes) else data
-    x = _records(data, description.shape)
+    if len(description.shape) == 3:  # a row of a colour image comes plane by plane, a record has channels last
+        height, width, channels = description.shape
+        x = data.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
+    else:
+        x = data.reshape(-1, *description.shape)
     cut = description.records
     return RawSplit(x[:cut], target[:cut], source), RawSplit(x[cut:], target[cut:], source, "x_test", "y_test")
-
-
-def _records(data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Rows in the shape of records; a row of a colour image comes plane by plane, a record has channels last."""
-    if len(shape) == 3:
-        height, width, channels = shape
-        return data.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
-    return data.reshape(-1, *shape)

@@ -30,13 +30,9 @@ GATHERED = 128
 
 
 def room_for(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-    """An array to be filled: in memory, or, from ``LARGE`` on, in a file of the cache folder that has no name.
+    """Return an array to be filled: in memory, or, from ``LARGE`` on, in a file of the cache folder that has no name.
 
     The file goes with the process, however that ends, and nobody else can open it.
-
-    Args:
-        shape: of the array.
-        dtype: of its values.
 
     Raises:
         DataError: the disk has no room for it.
@@ -59,12 +55,7 @@ def room_for(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
 
 
 def pieces(values: np.ndarray, rows: int | None = None) -> Iterator[np.ndarray]:
-    """Consecutive rows of an array, as views; of a mapped one, memory holds one piece at a time.
-
-    Args:
-        values: ``(n, ...)``.
-        rows: in each piece; None for about ``AT_ONCE`` bytes.
-    """
+    """Yield views of so many consecutive rows, by default about ``AT_ONCE`` bytes; a mapped array's are let go again."""
     if rows is None:
         rows = max(1, AT_ONCE // max(1, values[:1].nbytes))
     for start in range(0, len(values), rows):
@@ -73,7 +64,7 @@ def pieces(values: np.ndarray, rows: int | None = None) -> Iterator[np.ndarray]:
 
 
 def let_go(values: np.ndarray) -> None:
-    """Has the system take back the pages of a mapped array, which it reads again when they are asked for.
+    """Have the system take back the pages of a mapped array, which it reads again when they are asked for.
 
     Nothing happens to an array in memory, nor to a map whose changes belong to this process alone: they would be lost.
     """
@@ -87,7 +78,7 @@ def let_go(values: np.ndarray) -> None:
 
 
 def is_settled(values: np.ndarray) -> bool:
-    """Whether an array lies in a file and cannot be written to: it need not be copied to stay as it is."""
+    """Return whether an array lies in a file and cannot be written to: it need not be copied to stay as it is."""
     behind: object = values
     while isinstance(behind, np.ndarray):
         behind = behind.base
@@ -95,7 +86,7 @@ def is_settled(values: np.ndarray) -> bool:
 
 
 def copied(values: np.ndarray) -> np.ndarray:
-    """The same array in row-major order and native bytes, which nobody writes to; one that is so already stays.
+    """Return the array in row-major order and native bytes, which nobody writes to; one that is so already stays.
 
     Raises:
         DataError: the disk has no room for it.
@@ -114,7 +105,7 @@ def copied(values: np.ndarray) -> np.ndarray:
 
 
 def gathered(values: np.ndarray, index: np.ndarray, *, to_stay: bool = False) -> np.ndarray:
-    """``values[index]`` in native bytes, from a mapped array without keeping what lies around it.
+    """Return ``values[index]`` in native bytes; of a mapped array without keeping what lies around.
 
     Args:
         values: ``(n, ...)``.

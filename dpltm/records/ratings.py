@@ -17,15 +17,15 @@ import math
 import os
 import re
 from array import array
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from dpltm.errors import DataError
+from dpltm.privacy.entry import Part
 from dpltm.records.catalogue import Description, catalogue
-from dpltm.records.dataset import Dataset, Origin, Split
-from dpltm.records.units import ABSENT, check_slots, in_slots
+from dpltm.records.dataset import Dataset, Rows, Split
 
 STARS = 5
 """Ratings are whole numbers from 1 to this; class k stands for k + 1 stars."""
@@ -59,11 +59,9 @@ class Ratings:
 
 
 def read_ratings(path: Path, tables: tuple[int | None, int | None] = (None, None)) -> Ratings:
-    """The ratings in a file of lines ``UserID::MovieID::Rating::Timestamp``; ids count from 1.
+    """Return the ratings in a file of lines ``UserID::MovieID::Rating::Timestamp``; ids count from 1.
 
-    Args:
-        path: the file.
-        tables: largest user id and item id there can be; None where the largest in the file is taken.
+    Tables are the largest user id and item id there can be; None where the largest in the file is taken.
 
     Raises:
         DataError: the file cannot be read, or a line is not what it must be; the message has its number.
@@ -86,17 +84,13 @@ def read_ratings(path: Path, tables: tuple[int | None, int | None] = (None, None
         raise DataError(f"{path}: is empty; expected lines of UserID::MovieID::Rating::Timestamp")
     table = np.frombuffer(cells, dtype=np.intc).reshape(-1, 3)
     _check_column(path, table[:, 2], STARS, "rating", "ratings go from 1 to 5")
-    sizes = tuple(_size(path, table[:, place], tables[place], name) for place, name in enumerate(("user", "item")))
-    users, items = sizes
+    for ids, declared, name in zip(table.T, tables, ("user", "item"), strict=False):
+        most = declared or MAX_TABLE
+        _check_column(path, ids, most, f"{name} id", f"{name} ids go from 1 to {most:,}")
+    users, items = (declared or int(ids.max()) for ids, declared in zip(table.T, tables, strict=False))
     places = (table[:, :2] - 1).astype(np.int32)
     _check_once(path, places)
     return Ratings(places, table[:, 2].astype(np.int64), (users, items))
-
-
-def _size(path: Path, ids: np.ndarray, declared: int | None, name: str) -> int:
-    most = MAX_TABLE if declared is None else declared
-    _check_column(path, ids, most, f"{name} id", f"{name} ids go from 1 to {most:,}")
-    return int(ids.max()) if declared is None else declared
 
 
 def _check_column(path: Path, values: np.ndarray, most: int, name: str, expected: str) -> None:
@@ -118,7 +112,7 @@ def _check_once(path: Path, places: np.ndarray) -> None:
 
 
 def made_up(users: int, items: int, count: int, seed: int) -> Ratings:
-    """Ratings of no people, shaped like MovieLens 1M: few items and users have most of them; tastes are low-rank.
+    """Return ratings of no people, shaped like MovieLens 1M: few items and users have most of them; tastes are low-rank.
 
     A rating is a mean of 3.6, a liking of the item, a mood of the user, the product of six factors of each, and noise,
     rounded to 1 to 5 stars. Variances are about those that factor models find in MovieLens 1M, where the noise alone leaves
@@ -157,7 +151,7 @@ def _counts(generator: np.random.Generator, users: int, items: int, count: int) 
 
 
 def held_out(places: np.ndarray) -> np.ndarray:
-    """Which ratings are test ratings, ``(n, 2)`` positions of user and item to ``(n,)`` bool: about one in five.
+    """Return which ratings are test ratings, ``(n, 2)`` positions of user and item to ``(n,)`` bool: about one in five.
 
     Guarantees:
         Each depends on its own user and item alone: not on other ratings, nor on the order of the file, nor on the stars.
@@ -166,63 +160,8 @@ def held_out(places: np.ndarray) -> np.ndarray:
 
 
 def held_out_users(users: int) -> np.ndarray:
-    """Which users are held out at unit ``user``, ``(users,)`` bool: those of ids 5, 10, 15 and so on, whoever is there."""
+    """Return which users are held out at unit ``user``, ``(users,)`` bool: those of ids 5, 10, 15 and so on."""
     return np.arange(users) % TEST_EVERY == TEST_EVERY - 1
-
-
-def by_user(dataset: Dataset, slots: int) -> Dataset:
-    """The same ratings with a user as the unit: a record is a user, with at most so many ratings.
-
-    Args:
-        dataset: ratings, one a record; all of them, with no ``subset``. A declared number of records is one of users; of
-            a known dataset it is that of the users who are not held out.
-        slots: of a user, K, public; no more are made than there are items.
-
-    Returns:
-        Training records ``x (users, K, 2)`` with labels ``y (users, K)``, ``ABSENT`` in empty slots: users who are not
-        held out. The test split holds single ratings ``(m, 2)``, those of held-out users that the dataset holds out; None
-        if there are none. The identity is that of ``dataset``: it is the same data.
-
-    Raises:
-        DataError: no ratings, a part of them, K out of range, too much for memory, or nobody left to train on.
-
-    Guarantees:
-        A row depends on the training ratings of its own user and on public inputs alone: where a user gave more than K,
-        those of the K lowest public hashes of user and item are taken, which say nothing of what is held out. So one user
-        more or less, whatever they gave, is one row more or less, or none.
-    """
-    if not dataset.rated:
-        raise DataError(
-            f"`unit` user: takes ratings by users, such as movielens, and {dataset.name} holds none; where a"
-            " column says whose each record is, name it by `unit_column`"
-        )
-    if not dataset.whole:
-        raise DataError("`unit` user: takes every user; leave `subset` out, which is a range of ratings")
-    out = held_out_users(dataset.tables[0])
-    users = int(np.count_nonzero(~out))
-    check_slots(users, slots, 2)
-    slots = min(slots, dataset.tables[1])  # nobody rates an item twice
-    x, y = dataset.train.x, dataset.train.y
-    entered = np.flatnonzero(~out[x[:, 0]])
-    if not len(entered):
-        raise DataError(f"`unit` user: {dataset.name} has no user to train on; those of every fifth id are held out")
-    entered = entered[np.argsort(x[entered, 1], kind="stable")]
-    index, row, slot = in_slots(x[entered, 0], public_hash(x[entered]), slots)
-    count = len(np.unique(x[entered, 0]))
-    places = np.zeros((count, slots, 2), dtype=np.int32)
-    labels = np.full((count, slots), ABSENT, dtype=np.int64)
-    places[row, slot], labels[row, slot] = x[entered[index]], y[entered[index]]
-    records: dict[Origin, int] = {"declared": dataset.records, "described": users, "counted": count}
-    theirs = np.empty(0, int) if dataset.test is None else np.flatnonzero(out[dataset.test.x[:, 0]])
-    test, rows = (dataset.test, dataset.test_rows) if len(theirs) else (None, None)
-    return replace(
-        dataset,
-        train=replace(dataset.train, x=places, y=labels),
-        test=None if test is None else Split(test.x[theirs], test.y[theirs]),
-        test_rows=None if rows is None else rows.taken(theirs),  # none of a user who is protected
-        records=records[dataset.records_origin],
-        unit="user",
-    )
 
 
 _SPLIT = 1
@@ -232,11 +171,9 @@ _STEP = 0x9E3779B97F4A7C15
 
 
 def public_hash(places: np.ndarray, draw: int = 0) -> np.ndarray:
-    """A number for each pair of a user and an item, ``(n, 2)`` to ``(n,)`` uint64: SplitMix64 of both.
+    """Return a number for each pair of a user and an item, ``(n, 2)`` to ``(n,)`` uint64: SplitMix64 of both.
 
-    Args:
-        places: positions of users and items.
-        draw: which of the generator's outputs from that state; they are independent as far as it is a good one.
+    ``draw`` is which of the generator's outputs from that state; they are independent as far as it is a good one.
     """
     value = places[:, 0].astype(np.uint64) << np.uint64(32) | places[:, 1].astype(np.uint64)
     value = value + np.uint64(_STEP * (draw + 1) % 2**64)
@@ -255,15 +192,16 @@ _SEED = 20
 
 
 def is_ratings(dataset: str) -> bool:
-    """Whether a dataset's name or path says that it holds ratings."""
+    """Return whether a dataset's name or path says that it holds ratings."""
     known = catalogue().get(dataset)
     return dataset.lower().endswith(SUFFIX) or (known is not None and known.kind == "ratings")
 
 
-def find_ratings(
-    dataset: str, home: Path, users: int | None, items: int | None
-) -> tuple[Description | None, str, Ratings, Origin]:
-    """What is known of a dataset of ratings, its name, its ratings, and where the sizes of its tables come from.
+def load_ratings(dataset: str, home: Path, users: int | None, items: int | None) -> Dataset:
+    """Return a dataset of ratings, one a record; about one in five is a test rating, by a public hash of its user and item.
+
+    How many that leaves to train on is private. Of a known dataset the public number is four fifths of the published one of
+    all ratings, whatever there are; of a file it is counted, unless declared.
 
     Args:
         dataset: a name (see ``is_ratings``), or the path of a file such as MovieLens' ``ratings.dat``.
@@ -283,21 +221,41 @@ def find_ratings(
         path = Path(dataset)
         if not path.is_file():
             raise DataError(f"`dataset` {path}: no such file; correct the path")
-        return None, path.stem, read_ratings(path, (users, items)), "counted" if users is None else "declared"
-    if users is not None:
+        ratings = read_ratings(path, (users, items))
+    elif users is not None:
         raise DataError(f"`users`, `items`: the tables of {dataset} are known; drop them")
-    if known.made_up is not None:
-        return known, dataset, made_up(*known.tables, known.made_up, _SEED), "described"  # type: ignore[call-arg]
-    path = next((home / name for name in _FILES if (home / name).is_file()), home / _FILES[0])
-    if not path.is_file():
-        raise DataError(
-            f"{dataset}: no {_FILES[0]} in {home}, and its licence lets nobody but GroupLens hand it out; get it with:"
-            f" curl -LO {MOVIELENS} && unzip ml-1m.zip -d {home} (or try movielens-like, which is made up)"
-        )
-    users, items = known.tables
-    return known, dataset, read_ratings(path, (users, items)), "described"
+    elif known.made_up is not None:
+        ratings = made_up(*known.tables, known.made_up, _SEED)  # type: ignore[call-arg]
+    else:
+        path = next((home / name for name in _FILES if (home / name).is_file()), home / _FILES[0])
+        if not path.is_file():
+            raise DataError(
+                f"{dataset}: no {_FILES[0]} in {home}, and its licence lets nobody but GroupLens hand it out; get it with:"
+                f" curl -LO {MOVIELENS} && unzip ml-1m.zip -d {home} (or try movielens-like, which is made up)"
+            )
+        users, items = known.tables
+        ratings = read_ratings(path, (users, items))
+    out, name = held_out(ratings.places), dataset if known else path.stem
+    train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~out, out))
+    return Dataset(
+        name=name,
+        train=train,
+        test=test if len(test) else None,
+        classes=STARS,
+        bounds=(0.0, float(max(ratings.tables) - 1)),
+        records=known.records if known else len(train),
+        classes_origin="described",
+        records_origin="described" if known else "counted",
+        rows=Rows(train.x, train.y),
+        test_rows=Rows(test.x, test.y) if len(test) else None,
+        known=known is not None,
+        part=Part(name),
+        test_part=Part(f"{name} (test)"),
+        tables=ratings.tables,
+        tables_origin="described" if known else "counted" if users is None else "declared",
+    )
 
 
 def at_hand(known: Description, home: Path) -> bool:
-    """Whether a known dataset of ratings can be loaded."""
+    """Return whether a known dataset of ratings can be loaded."""
     return known.made_up is not None or any((home / name).is_file() for name in _FILES)

@@ -1,32 +1,35 @@
 """Public scaling: features into the unit range by declared bounds, never by the data's own; positions in tables stay.
 
 Every value depends on its own feature and on public bounds alone, so scaling one record reads no other record and
-costs no privacy (docs/privacy-model.md section 1.4).
+costs no privacy (docs/privacy-model.md section 1.4). Copies of an image, which a record's gradient is averaged over before
+the filter (De et al. 2022), depend on that record alone: the bound of the filter holds as it stands, and no noise is added
+for them. They are fixed, so features of them can be kept.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 
 from dpltm.errors import DataError
 
+Augmentation = Literal["none", "flip", "shift", "shift-flip"]
+
+MAX_CHANNELS = 4
+"""Most colour channels of an image; whatever has more in its last dimension is none."""
+
 
 def unit_range(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Where ``bounds`` are mapped to: ``(0, 1)`` when nothing is negative, else ``(-1, 1)``."""
+    """Return where ``bounds`` are mapped to: ``(0, 1)`` when nothing is negative, else ``(-1, 1)``."""
     return (0.0, 1.0) if bounds[0] >= 0 else (-1.0, 1.0)
 
 
 def affine(bounds: tuple[float, float]) -> tuple[float, float]:
-    """The multiplier and offset that take ``[low, high]`` onto the unit range.
+    """Return multiplier and offset, finite in single precision, that take finite ``low < high`` onto the unit range.
 
-    Args:
-        bounds: finite ``(low, high)`` with ``low < high``.
-
-    Returns:
-        ``(multiplier, offset)``, both finite in single precision: ``x * multiplier + offset``, then clamped to
-        ``unit_range(bounds)``, is the scaled value.
+    ``x * multiplier + offset``, then clamped to ``unit_range(bounds)``, is the scaled value.
 
     Raises:
         DataError: the bounds are not finite, not in order, or a single-precision number cannot tell them apart.
@@ -49,17 +52,14 @@ def affine(bounds: tuple[float, float]) -> tuple[float, float]:
 
 
 def scale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
-    """Features of ``x`` in the unit range, flattened record by record.
+    """Return features in the unit range, flattened record by record; those outside the public bounds saturate.
 
     Args:
         x: ``(n, ...)``, any real dtype, finite; left as it is.
-        bounds: public ``(low, high)``; features outside saturate.
+        bounds: public ``(low, high)``.
 
     Returns:
         ``(n, features)`` float32 in ``[0, 1]`` when ``low >= 0``, else in ``[-1, 1]``.
-
-    Raises:
-        DataError: unusable bounds, see ``affine``.
 
     Guarantees:
         Row i depends on record i and on ``bounds`` only.
@@ -76,15 +76,7 @@ def scale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
 
 
 def unscale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
-    """Features in the range of ``bounds`` again: what :func:`scale` takes to ``x``, up to rounding.
-
-    Args:
-        x: features in the unit range, floating point.
-        bounds: public ``(low, high)``.
-
-    Returns:
-        float32 of the same shape, within the bounds.
-    """
+    """Return features in the range of ``bounds`` again, float32: what :func:`scale` takes to ``x``, up to rounding."""
     multiplier, offset = affine(bounds)
     wide = (x.astype(np.float64) - offset) / multiplier
     low, high = (np.float32(end) for end in bounds)
@@ -92,7 +84,7 @@ def unscale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
 
 
 def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] = ()) -> np.ndarray:
-    """What a network gets of records: their features scaled, or the positions in tables that they hold.
+    """Return what a network gets of records: their features scaled, or the positions in tables that they hold.
 
     Args:
         x: ``(n, ...)``, any real dtype, finite; left as it is.
@@ -114,10 +106,40 @@ def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] 
 
 
 def count_outside(x: np.ndarray, bounds: tuple[float, float]) -> int:
-    """How many values of ``x`` saturate when scaled by ``bounds``.
+    """Return how many values of ``x`` saturate when scaled by ``bounds``.
 
     Bounds are taken at the precision of ``x``: what was rounded to an end of the range is no value outside.
     """
     with np.errstate(over="ignore"):  # an end that half precision cannot hold is beyond all of its values
         low, high = np.asarray(bounds, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
     return int(np.count_nonzero(x < low)) + int(np.count_nonzero(x > high))
+
+
+def copies_of(x: np.ndarray, kind: Augmentation) -> np.ndarray:
+    """Return images and their copies: ``(n, height, width[, colours])`` to ``(n, copies, height, width[, colours])``.
+
+    Args:
+        x: images as stored.
+        kind: ``flip`` adds the mirror image, for photographs; ``shift`` those moved by a pixel up, down, left and right,
+            with the edge repeated; ``shift-flip`` both, ten copies in all; ``none`` is one copy.
+
+    Raises:
+        DataError: the records are no images.
+    """
+    if kind == "none":
+        return x[:, None]
+    if x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] > MAX_CHANNELS):
+        raise DataError(
+            f"`augment`: {kind} takes images, (height, width) or (height, width, colours), and a record here is of shape"
+            f" {x.shape[1:]}; take `augment` none"
+        )
+    copies = [x]
+    if kind in ("shift", "shift-flip"):
+        edged = np.pad(x, ((0, 0), (1, 1), (1, 1)) + ((0, 0),) * (x.ndim - 3), mode="edge")
+        height, width = x.shape[1:3]
+        copies += [
+            edged[:, down : down + height, right : right + width] for down, right in ((0, 1), (2, 1), (1, 0), (1, 2))
+        ]
+    if kind in ("flip", "shift-flip"):
+        copies += [one[:, :, ::-1] for one in copies]
+    return np.stack(copies, 1)

@@ -10,14 +10,18 @@ import datetime
 import json
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpltm.errors import ArtifactError, DataError, first_line
-from dpltm.privacy.entry import Lineage, lineage_from_text, to_json
-from dpltm.records.raw import shown
+from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_from_text, to_json
+from dpltm.records.dataset import shown
 
 PRIVATE = "private"
 """In place of bounds, or of values: they are to be found under DP."""
@@ -52,7 +56,7 @@ class Column:
         other: whether other categories are allowed; they are none of the features. Of numbers and dates, whether other words
             are; they count as empty cells.
         log: whether logarithms of numbers are taken, from the lower bound on.
-        wanted: whether bounds or values are still to be found under DP (``records.private_columns``); then one feature.
+        wanted: whether bounds or values are still to be found under DP (``dpltm.verbs.schema``); then one feature.
     """
 
     name: str
@@ -66,18 +70,12 @@ class Column:
     wanted: bool = False
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features that it becomes."""
+    def features(self) -> int:
+        """How many features it becomes."""
         if self.kind in ("label", "ignored"):
-            return ()
-        if self.wanted:
-            return (self.name,)
-        hole = (f"{self.name} missing",) if self.missing else ()
-        if self.kind == "category":
-            return (*(f"{self.name}={spellings[0]}" for spellings in self.values), *hole)
-        if self.kind == "hashed":
-            return (*(f"{self.name}#{number}" for number in range(self.buckets)), *hole)
-        return (self.name, *hole)
+            return 0
+        spread = {"category": len(self.values), "hashed": self.buckets}
+        return 1 if self.wanted else spread.get(self.kind, 1) + self.missing
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class Schema:
     header: bool = True
     missing: tuple[str, ...] = ("",)
     skip: str = ""
-    lineage: Lineage = field(default_factory=Lineage)
+    lineage: Lineage = NO_LINEAGE
     text: str = ""
 
     @property
@@ -106,9 +104,9 @@ class Schema:
         return next(column for column in self.columns if column.kind == "label")
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """Names of all features, in order."""
-        return tuple(name for column in self.columns for name in column.features)
+    def features(self) -> int:
+        """How many features all columns become, one after another."""
+        return sum(column.features for column in self.columns)
 
     @property
     def wanted(self) -> tuple[Column, ...]:
@@ -125,11 +123,7 @@ class Schema:
 
 
 def read_schema(path: Path, option: str = "`schema`") -> Schema:
-    """A schema in a file.
-
-    Args:
-        path: of the file.
-        option: where it comes from, for messages.
+    """Return the schema in a file that an option names.
 
     Raises:
         DataError: there is none, or it is not what a schema must be.
@@ -148,11 +142,7 @@ def read_schema(path: Path, option: str = "`schema`") -> Schema:
 
 
 def parse_schema(text: str, where: str) -> Schema:
-    """A schema as it is written.
-
-    Args:
-        text: TOML.
-        where: it stands, for messages.
+    """Return a schema as it is written, TOML; messages say ``where`` it stands.
 
     Raises:
         DataError: it is none.
@@ -167,59 +157,27 @@ def parse_schema(text: str, where: str) -> Schema:
     if strange or not isinstance(body.get("column"), dict) or not body["column"]:
         what = f"has unknown keys {shown(strange)}" if strange else "has no [column.NAME]"
         raise DataError(f"{where}: {what}; dpltm datasets schema drafts one")
-    columns = tuple(_column(name, given, where) for name, given in body["column"].items())
+    columns = tuple(_column(name, given, f"{where}: column {name!r:.60}") for name, given in body["column"].items())
     header, missing, skip = body.get("header", True), body.get("missing", [""]), body.get("skip", "")
-    if not (isinstance(header, bool) and _texts(missing) and isinstance(skip, str)):
+    texts = isinstance(missing, list) and all(isinstance(value, str) for value in missing)
+    if not (isinstance(header, bool) and texts and isinstance(skip, str)):
         raise DataError(f"{where}: header is true or false, missing a list of texts, and skip a text")
-    labels = [column.name for column in columns if column.kind == "label"]
-    if len(labels) != 1:
-        raise DataError(f'{where}: has {len(labels)} columns of kind "label"; give one, with its classes')
-    schema = Schema(columns, header, tuple(missing), skip, _lineage(body.get("lineage"), where), text)
-    if not 0 < len(schema.features) <= MAX_FEATURES:
-        raise DataError(f"{where}: makes {len(schema.features):,} features; give from 1 to {MAX_FEATURES:,}")
-    _check_told_apart(columns, where)
-    return schema
-
-
-def _check_told_apart(columns: tuple[Column, ...], where: str) -> None:
-    """Raises DataError if two columns make a feature of one name, or may make one when all is found."""
-    maker: dict[str, Column] = {}
-    for column in columns:
-        for name in (*column.features, *((f"{column.name} missing",) if column.wanted else ())):
-            if name in maker:
-                raise _alike(maker[name], column, name, where)
-            maker[name] = column
-    begin = {f"{column.name}=": column for column in columns if column.wanted and column.kind == "category"}
-    for name, column in maker.items() if begin else ():
-        for place in (place for place, mark in enumerate(name, 1) if mark == "="):
-            other = begin.get(name[:place], column)
-            if other is not column:
-                raise _alike(other, column, name, where)
-
-
-def _alike(one: Column, other: Column, name: str, where: str) -> DataError:
-    return DataError(
-        f"{where}: columns {one.name!r:.60} and {other.name!r:.60} could both make a feature {name!r:.60}; rename one of"
-        " them, in the table too"
-    )
-
-
-def _lineage(text: object, where: str) -> Lineage:
-    """What the command that found bounds and values, or read them off public records, wrote."""
+    labels = sum(column.kind == "label" for column in columns)
+    if labels != 1:
+        raise DataError(f'{where}: has {labels} columns of kind "label"; give one, with its classes')
     try:
-        return Lineage() if text is None else lineage_from_text(str(text))
+        lineage = lineage_from_text(str(body["lineage"])) if "lineage" in body else NO_LINEAGE
     except ArtifactError as error:
         raise DataError(
             f"{where}: its lineage is damaged ({first_line(error)}); put it back, or find it again"
         ) from None
-
-
-def _texts(values: object) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+    schema = Schema(columns, header, tuple(missing), skip, lineage, text)
+    if not 0 < schema.features <= MAX_FEATURES:
+        raise DataError(f"{where}: makes {schema.features:,} features; give from 1 to {MAX_FEATURES:,}")
+    return schema
 
 
 def _column(name: str, given: object, where: str) -> Column:
-    where = f"{where}: column {name!r:.60}"
     kind = given.get("kind") if isinstance(given, dict) else None
     if not isinstance(given, dict) or kind not in KINDS:
         raise DataError(f"{where}: kind is not one of {', '.join(KINDS)}; say what it holds")
@@ -234,35 +192,33 @@ def _column(name: str, given: object, where: str) -> Column:
     if kind != "category" and flags["other"] and not flags["missing"]:
         raise DataError(f"{where}: with other = true what is no {kind} counts as empty; say missing = true as well")
     found: dict[str, Any] = {"name": name, "kind": kind, **flags}
-    if (kind in ("number", "date") and given.get("bounds") == PRIVATE) or (
-        kind == "category" and given.get("values") == PRIVATE
-    ):
+    wanted = {"number": "bounds", "date": "bounds", "category": "values"}.get(kind)
+    if wanted is not None and given.get(wanted) == PRIVATE:
         return Column(**found, wanted=True)
-    if kind in ("number", "date"):
-        found["bounds"] = _bounds(given.get("bounds"), kind, where)
-    if kind in ("category", "label"):
-        found["values"] = _values(given.get("values" if kind == "category" else "classes"), kind, where)
-    if kind == "hashed":
-        buckets = given.get("buckets")
-        if isinstance(buckets, bool) or not isinstance(buckets, int) or not 2 <= buckets <= MAX_CATEGORIES:
-            raise DataError(f"{where}: buckets is not a whole number from 2 to {MAX_CATEGORIES:,}")
-        found["buckets"] = buckets
+    match kind:
+        case "number" | "date":
+            found["bounds"] = _bounds(given.get("bounds"), kind, where)
+        case "category" | "label":
+            found["values"] = _values(given.get("values" if kind == "category" else "classes"), kind, where)
+        case "hashed":
+            buckets = found["buckets"] = given.get("buckets")
+            if type(buckets) is not int or not 2 <= buckets <= MAX_CATEGORIES:
+                raise DataError(f"{where}: buckets is not a whole number from 2 to {MAX_CATEGORIES:,}")
     return Column(**found)
 
 
 def _bounds(given: object, kind: str, where: str) -> tuple[float, float]:
     wanted = "dates, the first and the last" if kind == "date" else "numbers, the lowest and the highest"
-    ends = given if isinstance(given, list) and len(given) == 2 else []
-    plain = [end.date() if isinstance(end, datetime.datetime) else end for end in ends]
-    if kind == "date" and len(plain) == 2 and all(isinstance(end, datetime.date) for end in plain):
-        low, high = (float(end.toordinal()) for end in plain)
-    elif kind == "number" and len(ends) == 2 and all(type(end) in (int, float) for end in ends):
-        try:
-            low, high = (float(end) for end in ends)
-        except OverflowError:
-            low, high = math.inf, math.inf
-    else:
+    ends = given if isinstance(given, list) and len(given) == 2 else [None, None]
+    plain: list[Any] = [end.date() if isinstance(end, datetime.datetime) else end for end in ends]
+    if kind == "date":
+        plain = [end.toordinal() if isinstance(end, datetime.date) else None for end in plain]
+    if not all(type(end) in (int, float) for end in plain):
         raise DataError(f"{where}: bounds are public {wanted}: bounds = [LO, HI]")
+    try:
+        low, high = map(float, plain)
+    except OverflowError:
+        low, high = math.inf, math.inf
     if not (low < high and math.isfinite(high - low)):
         raise DataError(f"{where}: bounds are public {wanted}, and the first below the second")
     return low, high
@@ -270,27 +226,28 @@ def _bounds(given: object, kind: str, where: str) -> tuple[float, float]:
 
 def _values(given: object, kind: str, where: str) -> tuple[tuple[str, ...], ...]:
     """Categories or classes, each a text or a list of its spellings."""
-    name = "classes" if kind == "label" else "values"
+    name, least = ("classes", 2) if kind == "label" else ("values", 1)
     each = [one if isinstance(one, list) else [one] for one in given] if isinstance(given, list) else []
     plain = all(some and all(type(one) in (int, str) for one in some) for some in each)
-    if not (plain and (2 if kind == "label" else 1) <= len(each) <= MAX_CATEGORIES):
-        least = 2 if kind == "label" else 1
+    if not (plain and least <= len(each) <= MAX_CATEGORIES):
         raise DataError(f'{where}: {name} are public texts, {least} or more: {name} = ["A", "B"]')
     spelled = tuple(tuple(str(one).strip() for one in some) for some in each)
-    flat = [one for some in spelled for one in some]
-    if len(set(flat)) < len(flat):
-        twice = next(one for one in flat if flat.count(one) > 1)
-        raise DataError(f"{where}: {twice!r:.40} is among its {name} twice; leave one out")
+    most, times = Counter(one for some in spelled for one in some).most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{where}: {most!r:.40} is among its {name} twice; leave one out")
     return spelled
 
 
+# as text
+
+
 def schema_text(schema: Schema, columns: Sequence[Column], lineage: Lineage) -> str:
-    """Return a schema with other columns, and the releases that they were found by, as TOML.
+    """Return a schema with other columns as TOML.
 
     Args:
         schema: that they belong to.
         columns: of which nothing is still to be found.
-        lineage: of those releases; whatever uses the schema carries it.
+        lineage: of the releases that they were found by; whatever uses the schema carries it.
     """
     lines = ["# Bounds and values that were private in the draft were found under DP, by the releases below."]
     lines += ["" if schema.header else "header = false", f"missing = {_list(schema.missing)}"]
@@ -305,7 +262,8 @@ def _column_text(column: Column) -> str:
     said += [f"{flag} = true" for flag in ("missing", "other", "log") if getattr(column, flag)]
     match column.kind:
         case "number":
-            said.append("bounds = [{}, {}]".format(*map(_number, column.bounds)))
+            ends = (str(int(end)) if end.is_integer() and abs(end) < 2**53 else repr(end) for end in column.bounds)
+            said.append("bounds = [{}, {}]".format(*ends))
         case "date":
             days = (datetime.date.fromordinal(int(end)).isoformat() for end in column.bounds)
             said.append("bounds = [{}, {}]".format(*days))
@@ -323,10 +281,6 @@ def lineage_text(lineage: Lineage) -> str:
     return f"lineage = {_text(json.dumps(to_json(lineage)))}"
 
 
-def _number(value: float) -> str:
-    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
-
-
 def _list(values: Sequence[str]) -> str:
     return f"[{', '.join(map(_text, values))}]"
 
@@ -334,3 +288,86 @@ def _list(values: Sequence[str]) -> str:
 def _text(value: str) -> str:
     """A basic string: JSON's, but that TOML wants one more character escaped."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+# cells as numbers
+
+
+def number_of(cell: str) -> float:
+    """Return what stands for a cell where records are told apart: itself, or of a word a number made of it."""
+    value = as_number(cell)
+    return float(int.from_bytes(blake2b(cell.encode(), digest_size=6).digest())) if value is None else value
+
+
+def as_number(cell: str) -> float | None:
+    """Return the number that a cell holds; None where it holds none."""
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def as_days(cell: str) -> float | None:
+    """Return the days from the year 1 to a date, YYYY-MM-DD and perhaps a time; None where a cell holds none."""
+    try:
+        return float(datetime.date.fromisoformat(cell[:10]).toordinal())
+    except ValueError:
+        return None
+
+
+def encoded(
+    column: Column, cells: Sequence[str], empty: frozenset[str], faults: list[str], lines: Sequence[int]
+) -> np.ndarray:
+    """Return the features of one column, ``(n, column.features)`` float32 in [0, 1].
+
+    Args:
+        column: what it holds.
+        cells: of all records, without blanks around them.
+        empty: what stands for an empty cell.
+        faults: told of cells that do not fit.
+        lines: where the records stand.
+
+    Guarantees:
+        Row i depends on cell i and on the schema alone.
+    """
+    found = np.zeros((len(cells), column.features), dtype=np.float32)
+    places = {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
+    hole, (low, high) = found.shape[1] - 1, column.bounds
+    for row, cell in enumerate(cells):
+        fault = ""
+        if cell in empty:
+            found[row, hole] = column.missing
+            fault = "" if column.missing else " is empty (missing = true allows that)"
+        elif column.kind == "category":
+            place = places.get(cell)
+            if place is not None:
+                found[row, place] = 1.0
+            elif not column.other:
+                fault = f": {cell!r:.40} is none of its values"
+        elif column.kind == "hashed":
+            found[row, int.from_bytes(blake2b(cell.encode(), digest_size=8).digest()) % column.buckets] = 1.0
+        else:
+            value = as_days(cell) if column.kind == "date" else as_number(cell)
+            if value is not None and not math.isnan(value):
+                inside = min(max(value, low), high) - low
+                part = math.log1p(inside) / math.log1p(high - low) if column.log else inside / (high - low)
+                found[row, 0] = part
+            elif column.other:
+                found[row, hole] = 1.0
+            else:
+                what = "date (YYYY-MM-DD)" if column.kind == "date" else "number"
+                fault = f": {cell!r:.40} is no {what}"
+        if fault:
+            faults.append(f"line {lines[row]}, column {column.name!r}{fault}")
+    return found
+
+
+def classes_of(column: Column, cells: Sequence[str], faults: list[str], lines: Sequence[int]) -> np.ndarray:
+    """Return the class of each record, ``(n,)`` int64. Arguments as :func:`encoded`."""
+    places = {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
+    faults += (
+        f"line {line}, column {column.name!r}: {cell!r:.40} is none of its classes"
+        for line, cell in zip(lines, cells, strict=True)
+        if cell not in places
+    )
+    return np.array([places.get(cell, 0) for cell in cells], dtype=np.int64)

@@ -13,20 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from dpltm.errors import DataError, whole_number
+from dpltm.errors import DataError, DpltmError, first_line, shown_value, whole_number
+from dpltm.privacy.checks import check_delta_of
 from dpltm.privacy.entry import HASHES, Cut, Part
-from dpltm.records import checks
 from dpltm.records.catalogue import Description
-from dpltm.records.checks import EMPTY
-from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, Rows, Split
-from dpltm.records.mapped import copied, gathered
-from dpltm.records.raw import RawSplit
+from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, RawSplit, Rows, Split, shown
+from dpltm.records.mapped import AT_ONCE, copied, gathered, let_go, pieces, room_for
 from dpltm.records.scaling import affine
-from dpltm.records.tokens import texts_of
-from dpltm.records.units import check_apart, checked_units
+from dpltm.records.units import checked_units
 
 MAX_NAME = 200
 """Characters of the name of a dataset, or of a ticket set."""
+
+EMPTY = -1
+"""Label of a place that a published file fixes and that holds no record: whoever stood there was taken out."""
+
+_LABEL_LIMIT = 2**31
+
+
+# arrays
 
 
 def from_arrays(
@@ -43,7 +48,7 @@ def from_arrays(
     name: str = "records",
     for_training: bool = True,
 ) -> Dataset:
-    """A dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
+    """Return a dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
 
     The arrays are copied: what is trained on later are the records that a ledger has, whatever becomes of the arrays. A
     memory map that is read-only is not; leave its file as it is until the work is done.
@@ -71,15 +76,207 @@ def from_arrays(
     pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
     if test is not None and pair is None and hold_out is None:
         raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
-    whose = None if units is None else checks.as_array(units, "units")
-    x, y = copied(checks.as_array(x, "x")), copied(checks.as_array(y, "y"))
-    train = RawSplit(x, y, name, "x", "y", units=whose, units_name=unit)
+    whose = None if units is None else as_array(units, "units")
+    train = RawSplit(copied(as_array(x, "x")), copied(as_array(y, "y")), name, "x", "y", units=whose, units_name=unit)
     part = None
     if pair is not None:
-        features, labels = (copied(checks.as_array(each, "test")) for each in pair)
+        features, labels = (copied(as_array(each, "test")) for each in pair)
         part = RawSplit(features, labels, name, "x of test", "y of test")
     whole = settle(name, train, part, None, (bounds, classes), (), hold_out=hold_out, rows_coincide=rows_coincide)
     return take_part(whole, None, records, for_training)
+
+
+def as_array(values: object, name: str) -> np.ndarray:
+    """Return the array that an argument stands for: itself, the values of a tensor, or those of nested lists.
+
+    Raises:
+        DataError: no array holds the same: masked entries would count as records like any other, lists are ragged, or a
+            tensor is sparse or of a type that arrays do not have.
+    """
+    parts = values if isinstance(values, (list, tuple)) else (values,)
+    if any(isinstance(part, np.ma.MaskedArray) for part in parts):
+        raise DataError(f"`{name}`: a masked array, whose mask would be lost; fill it, or leave those records out")
+    tensor = hasattr(values, "detach")
+    try:
+        return values.detach().cpu().numpy() if tensor else np.asarray(values)  # type: ignore[attr-defined]
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+        fix = "pass x.to_dense().float()" if tensor else "give each record as many numbers"
+        raise DataError(
+            f"`{name}`: {shown_value(values)} is no array: {first_line(error).rstrip('.')}; {fix}"
+        ) from None
+
+
+def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
+    """Return features and labels as they are; of a dataset of PyTorch its records, ``(n, ...)`` each, not to be written to.
+
+    They are read once, in order, and kept: what is trained on is then what was identified, whatever it gives later.
+
+    Args:
+        x: features; or a map-style dataset: ``x[i]`` is the pair of features and label of record i, of one shape and type
+            for all.
+        y: labels; none beside a dataset.
+
+    Raises:
+        DataError: a dataset that does not give its records like that; or the disk has no room.
+    """
+    from torch.utils import data
+
+    if not isinstance(x, (data.Dataset, data.DataLoader)):
+        return x, y
+    if y is not None:
+        raise DataError("`y`: `x` is a dataset, whose items hold their labels; leave `y` out")
+    if isinstance(x, data.DataLoader):
+        raise DataError("`x`: a DataLoader, which draws batches of its own; give its dataset, loader.dataset")
+    if isinstance(x, data.IterableDataset) or not hasattr(x, "__len__"):
+        raise DataError(
+            f"`x`: {type(x).__name__} has no records by place; give a dataset with __getitem__ and __len__"
+        )
+    count = len(x)
+    if not count:
+        raise DataError(f"`x`: {type(x).__name__} holds no records")
+    first = _item(x, 0)
+    parts = [room_for((count, *value.shape), value.dtype) for value in first]
+    every = max(1, AT_ONCE // max(1, sum(value.nbytes for value in first)))
+    for place in range(count):
+        for part, value, like in zip(parts, _item(x, place) if place else first, first, strict=True):
+            if value.shape != like.shape or value.dtype != like.dtype:
+                raise DataError(
+                    f"`x`: item {place} is {value.dtype} of shape {value.shape}, and the first {like.dtype} of shape"
+                    f" {like.shape}; give all records one shape and type"
+                )
+            part[place] = value
+            if place % every == 0:
+                let_go(part)
+    for part in parts:
+        part.flags.writeable = False
+    return parts[0], parts[1]
+
+
+def _item(x: Any, place: int) -> tuple[np.ndarray, np.ndarray]:
+    """One record; what its dataset says when it fails may tell of it, so it is not passed on."""
+    failure = ""
+    try:
+        item = x[place]
+        if not (isinstance(item, (tuple, list)) and len(item) == 2):
+            raise DataError(f"`x`: item {place} is no pair of features and label; give a dataset of such pairs")
+        return as_array(item[0], "x"), as_array(item[1], "x")
+    except DpltmError:
+        raise
+    except Exception as error:
+        failure = type(error).__name__
+    raise DataError(f"`x`: item {place} of {type(x).__name__} cannot be read ({failure}); correct the dataset")
+
+
+# public inputs
+
+
+def check_name(name: object) -> None:
+    """Raise DataError unless records, or what is made of them, can be called that in a ledger."""
+    if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()):
+        raise DataError("name", name, f"a printable text of at most {MAX_NAME} characters")
+
+
+Declared = tuple[tuple[float, float] | None, int | None, int | None]
+"""Bounds, classes and records; None is what was not declared."""
+
+
+def declared_facts(bounds: Any, classes: int | None, records: int | None) -> Declared:
+    """Return public facts as plain numbers.
+
+    Args:
+        bounds: range of the features, low and high.
+        classes: number of classes, 2 or more.
+        records: number of training records, 1 or more.
+
+    Raises:
+        DataError: one is out of range, or no number.
+    """
+    if bounds is not None:
+        ends = list(bounds) if isinstance(bounds, (tuple, list, np.ndarray)) else []
+        numeric = all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in ends)
+        pair: tuple[float, ...] = ()
+        with contextlib.suppress(OverflowError):  # a whole number beyond all others
+            pair = tuple(map(float, ends)) if numeric else ()
+        if len(pair) != 2:
+            raise DataError(
+                "bounds", bounds, "a pair of numbers", "pass the public range of the features, (low, high)"
+            )
+        bounds = pair
+        affine(pair)
+    classes = None if classes is None else whole_number("classes", classes)
+    records = None if records is None else whole_number("records", records)
+    if classes is not None and classes < 2:
+        raise DataError(f"`classes` {classes}: must be 2 or more; pass the number of classes K")
+    if records is not None and records < 1:
+        raise DataError(f"`records` {records}: must be 1 or more; pass the public number of training records")
+    return bounds, classes, records
+
+
+def check_delta(delta: float, dataset: Dataset) -> None:
+    """Raise InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass.
+
+    A declared number of records below the true one does not loosen the bound. A described one is used as it is: the true one
+    differs from it in ratings alone, by little, and is private.
+    """
+    described = dataset.records_origin == "described"
+    check_delta_of(delta, dataset.records, dataset.records if described else len(dataset.train), dataset.unit)
+
+
+_BY_TYPE: dict[str, tuple[tuple[float, float], BoundsOrigin]] = {
+    "uint8": ((0.0, 255.0), "assumed"),
+    "bool": ((0.0, 1.0), "type"),
+}
+"""Bounds that nobody gave: what a byte can hold, which its values need not use, and what truth values are."""
+
+
+def _bounds(
+    declared: tuple[float, float] | None,
+    description: Description | None,
+    train: RawSplit,
+    test: RawSplit | None,
+    tables: tuple[int, ...],
+) -> tuple[tuple[float, float], BoundsOrigin]:
+    if tables:
+        if declared is not None:
+            raise DataError("`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`")
+        return (0.0, float(tables[0] - 1)), "declared"
+    if declared is not None:
+        return (float(declared[0]), float(declared[1])), "declared"
+    if description is not None:
+        return description.bounds, "described"
+    dtype = train.x.dtype
+    if test is not None and test.x.dtype != dtype:
+        raise DataError(
+            f"{test.source}: {test.x_name} is {test.x.dtype} but {train.x_name} is {dtype}; "
+            "store both alike or pass `bounds` LO,HI"
+        )
+    if dtype.name not in _BY_TYPE:
+        raise DataError(
+            f"{train.source}: {train.x_name} is {dtype}, which has no public range; pass `bounds` LO,HI, "
+            "since scaling by the data's own minimum and maximum would leak them"
+        )
+    return _BY_TYPE[dtype.name]
+
+
+def _classes(
+    declared: int | None, description: Description | None, y: np.ndarray, raw: RawSplit
+) -> tuple[int, Origin]:
+    """The number of classes; counted on the labels, each number below the largest must occur."""
+    if declared is not None:
+        return declared, "declared"
+    if description is not None:
+        return description.classes, "described"
+    seen = np.unique(y)
+    if seen[-1] != len(seen) - 1:
+        gap = int(np.argmax(seen != np.arange(len(seen))))
+        raise DataError(
+            f"{raw.source}: {raw.y_name} goes up to {seen[-1]}, but no record has label {gap}; "
+            f"number the classes without gaps or pass `classes` {seen[-1] + 1}"
+        )
+    return len(seen), "counted"
+
+
+# checked splits
 
 
 def settle(
@@ -93,7 +290,7 @@ def settle(
     hold_out: Fraction | None = None,
     rows_coincide: bool = False,
 ) -> Dataset:
-    """Splits as they were read, checked, with their public inputs.
+    """Return splits as they were read as a dataset: checked, with their public inputs.
 
     Args:
         name: of the dataset.
@@ -104,37 +301,33 @@ def settle(
         hold_out: part of the training records that becomes the test split, where there is none; None for no part.
         rows_coincide: whether records of both splits may be equal; those of a publication, or of other persons, may.
     """
-    bounds, classes = declared
     if hold_out is not None and (part is not None or description is not None):
         raise DataError(
             f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
         )
     published = description is not None and description.records == len(train.x)
-    x, y = checks.checked_features(train), checks.checked_labels(train, empty=published)
-    settled_bounds, bounds_origin = _positions(bounds, tables) if tables else _bounds(bounds, description, train, part)
-    taken = y != EMPTY
-    settled_classes, classes_origin = _classes(classes, description, y[taken], train)
-    checks.check_range(y, settled_classes, train)
-    test = None if part is None else _checked_test(train, part, settled_classes)
-    units = None if train.units is None else checked_units(train, y != EMPTY)
-    test_units = None if part is None or part.units is None else checked_units(part)
-    if units is not None and test_units is not None and part is not None:
-        check_apart(units, test_units, part)
-    rows = replace(_rows(train, x, y, units), coincide=rows_coincide)
-    test_rows = None
-    if test is not None and part is not None:
-        test_rows = replace(_rows(part, test.x, test.y, test_units), coincide=rows_coincide)
-    if test_rows is not None and part is not None:
+    split, rows = _checked(train, rows_coincide, empty=published)
+    bounds, bounds_origin = _bounds(declared[0], description, train, part, tables)
+    classes, classes_origin = _classes(declared[1], description, split.y[split.y != EMPTY], train)
+    _check_range(split.y, classes, train)
+    test, test_rows = None, None
+    if part is not None:
+        test, test_rows = _checked(part, rows_coincide)
+        _check_same_features(train, part)
+        _check_range(test.y, classes, part)
         said = published and part.source == train.source  # a publication says that its splits are separate
-        if not (said or rows_coincide or (units is not None and test_units is not None)):
-            _check_separate(rows, test_rows, name, train, part)
+        _check_separate(name, rows, test_rows, train, part, said or rows_coincide)
+    units = None
+    if rows.units is not None:
+        units = np.full(len(split), EMPTY, dtype=np.int64)
+        units[split.y != EMPTY] = np.unique(rows.units, return_inverse=True)[1]
     whole = Dataset(
         name=name,
-        train=Split(x, y),
+        train=split,
         test=test,
-        classes=settled_classes,
-        bounds=settled_bounds,
-        records=len(y),
+        classes=classes,
+        bounds=bounds,
+        records=len(split),
         classes_origin=classes_origin,
         records_origin="described" if published else "counted",
         rows=rows,
@@ -144,12 +337,130 @@ def settle(
         tables=tables,
         tables_origin="counted" if description is not None and tables else "declared",
         bounds_origin=bounds_origin,
-        units=None if units is None else _codes(units, y),
-        units_name="" if train.units is None else train.units_name,
+        units=units,
+        units_name=rows.units_name,
         part=Part(name),
         test_part=Part(f"{name} (test)"),
     )
     return whole if hold_out is None else _with_test(whole, hold_out)
+
+
+def _checked(raw: RawSplit, coincide: bool, empty: bool = False) -> tuple[Split, Rows]:
+    """The records of a split, and what identifies them: what the file holds, and whose it says they are."""
+    split = Split(checked_features(raw), _checked_labels(raw, empty))
+    if raw.rows is None:
+        rows = Rows(split.x, split.y)
+    else:  # one array for both where they are the same
+        rows = replace(raw.rows, x=split.x if raw.rows.x is raw.x else raw.rows.x)
+    taken = split.y != EMPTY
+    if not taken.all():
+        rows = replace(rows.taken(np.flatnonzero(taken)), places=np.flatnonzero(taken))
+    if raw.units is not None:
+        rows = replace(rows, units=checked_units(raw, taken), units_name=raw.units_name)
+    return split, replace(rows, coincide=coincide)
+
+
+def checked_features(raw: RawSplit) -> np.ndarray:
+    """Return features in native byte order, contiguous, known to be real and finite, and as many as their labels.
+
+    Raises:
+        DataError: wrong dtype or shape, no data, or a value that is not finite.
+    """
+    x, where = raw.x, f"{raw.source}: {raw.x_name}"
+    if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
+        raise DataError(
+            f"{where} has dtype {x.dtype}; expected bool, integers or floats of 64 bits or fewer; convert it"
+        )
+    if x.ndim < 2:
+        raise DataError(f"{where} has shape {x.shape}; expected (records, features...); reshape it, one record a row")
+    if x.size == 0:
+        raise DataError(f"{where} has shape {x.shape} and holds no data; give a file with records and features")
+    if raw.y is not None and len(x) != len(np.atleast_1d(raw.y)):
+        raise DataError(
+            f"{where} has {len(x)} records but {raw.y_name} has {raw.y.size} labels; give one label a record"
+        )
+    before = 0
+    for rows in pieces(x) if x.dtype.kind == "f" else ():
+        if not np.isfinite(rows).all():
+            flat = rows.reshape(len(rows), -1)
+            record, feature = np.argwhere(~np.isfinite(flat))[0]
+            column = f"column {raw.columns[feature]!r}" if raw.columns else f"feature {feature}"
+            raise DataError(
+                f"{where} has {flat[record, feature]} at record {before + record}, {column} (counted from 0); features must"
+                " be finite; replace the value or drop the record"
+            )
+        before += len(rows)
+    plain = x.dtype.newbyteorder("=")
+    return np.ascontiguousarray(x) if x.flags.c_contiguous and x.dtype == plain else copied(x)
+
+
+def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
+    """Labels as int64, known to be whole numbers from 0 up; places may be ``EMPTY`` where that is said."""
+    assert raw.y is not None
+    y, where = raw.y, f"{raw.source}: {raw.y_name}"
+    if y.dtype.kind not in "biuf" or y.dtype.itemsize > 8:
+        raise DataError(f"{where} has dtype {y.dtype}; labels must be integers 0 to K-1; number the classes from 0")
+    if y.ndim != 1:
+        raise DataError(f"{where} has shape {y.shape}; expected (records,); give one label a record")
+    # Half-precision numbers cannot be compared with the limit. NaN fails every comparison: so ask for what is right.
+    values = y.astype(np.float64) if y.dtype.kind == "f" else y
+    right = (values >= 0) & (values < _LABEL_LIMIT)
+    if empty and y.dtype.kind in "if":
+        right |= values == EMPTY
+    if y.dtype.kind == "f":
+        right &= np.floor(values) == values
+    if not right.all():
+        record = int(np.argmin(right))
+        raise DataError(
+            f"{where} has label {y[record]} at record {record}; labels must be integers 0 to K-1; "
+            "number the classes from 0"
+        )
+    return y.astype(np.int64)
+
+
+def _check_range(y: np.ndarray, classes: int, raw: RawSplit) -> None:
+    outside = y >= classes
+    if outside.any():
+        record = int(np.argmax(outside))
+        raise DataError(
+            f"{raw.source}: {raw.y_name} has label {y[record]} at record {record}, but there are {classes} classes, "
+            "numbered from 0; correct the label or pass `classes`"
+        )
+
+
+def _check_same_features(train: RawSplit, test: RawSplit) -> None:
+    if train.columns != test.columns and train.columns and test.columns:
+        strange = sorted(set(test.columns) ^ set(train.columns))
+        what = f"columns that are in one of the two only ({shown(strange)})" if strange else "them in another order"
+        raise DataError(
+            f"{test.source}: its feature columns differ from those of {train.source}, it has {what}; "
+            "give both files the same columns in the same order"
+        )
+    if train.x.shape[1:] != test.x.shape[1:]:
+        raise DataError(
+            f"{test.source}: {test.x_name} has records of shape {test.x.shape[1:]} but {train.x_name} of shape "
+            f"{train.x.shape[1:]}; give both splits the same features"
+        )
+
+
+def _check_separate(name: str, rows: Rows, test_rows: Rows, train: RawSplit, test: RawSplit, said: bool) -> None:
+    """Raises DataError if training records, or their persons, are in the test split: a free look at private records."""
+    if rows.units is not None and test_rows.units is not None:
+        shared = len(np.intersect1d(rows.units, test_rows.units))
+        if shared:
+            raise DataError(
+                f"{test.source}: {shared} of the {len(np.unique(test_rows.units))} values of {test.units_name!r} are in the"
+                " training split too, so accuracy there would show what is protected; keep all records of one on one side"
+            )
+    elif not said and (shared := len(test_rows.shared(rows))):
+        raise DataError(
+            f"`test`: {name}: {shared} of the {len(test_rows)} records of {test.source} are training records of"
+            f" {train.source}, so accuracy there would show private records; take them out, measure with `eval_private`, or"
+            " say `rows_coincide` where records of different people may well be equal"
+        )
+
+
+# parts
 
 
 def _with_test(whole: Dataset, hold_out: Fraction) -> Dataset:
@@ -158,13 +469,14 @@ def _with_test(whole: Dataset, hold_out: Fraction) -> Dataset:
     So one record, or person, more or less changes one of the two parts, and the part that is trained on is a dataset as if
     somebody had cut the file in two. Nothing is promised for those that are held out, as for any test records.
     """
-    out = held_out(whole.rows, hold_out)
+    at = int(hold_out * HASHES)
+    out = whole.rows.cut_hashes() < at
     if out.all() or not out.any():
         raise DataError(
             f"`test`: of so few records of {whole.name} that part is nobody, or everybody; name a test file"
         )
     train, test = (_some(whole, np.flatnonzero(which)) for which in (~out, out))
-    (cut, columns), at = whole.rows.cut, int(hold_out * HASHES)
+    cut, columns = whole.rows.cut
     return replace(
         train,
         test=test.train,
@@ -189,44 +501,26 @@ def _some(whole: Dataset, index: np.ndarray, rows: np.ndarray | None = None) -> 
     )
 
 
-def _codes(units: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Whose each training record is, as numbers; ``EMPTY`` of places without one."""
-    codes = np.full(len(y), EMPTY, dtype=np.int64)
-    codes[y != EMPTY] = np.unique(units, return_inverse=True)[1]
-    return codes
-
-
 def take_part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
-    """The part of a dataset that was asked for, and as many records as were declared.
+    """Return a part of a dataset.
 
     Args:
         whole: the dataset.
-        subset: the part, such as ``0:1000``; None for the whole.
+        subset: the part, such as ``0.5:1.0``; None for the whole.
         records: public number of training records; None for what the dataset says itself.
         for_training: whether there must be something to learn.
+
+    The size of a part of a described dataset follows from the description alone: how many hashes fall into it is private. Of
+    others it is counted on the part, so that no record outside of it has a say.
 
     Raises:
         DataError: a part that there is not, or, for training, fewer records than classes or a single class.
     """
-    cut = _cut(whole, subset)
-    if for_training:
-        checks.check_trainable(cut.train.y, whole.classes, whole.name, subset)
-    return cut if records is None else replace(cut, records=records, records_origin="declared")
-
-
-def _cut(whole: Dataset, subset: str | None) -> Dataset:
-    """Some of the records, with the public size that this part has.
-
-    Of a described dataset that follows from the description alone: how many hashes fall into a part is private. Of others it
-    is counted on the part, so that no record outside of it has a say.
-    """
-    y, part, records = whole.train.y, whole.part, whole.records
-    taken = y != EMPTY  # an empty place moves nobody: it counts, and is never drawn
-    inside = taken
+    y, part, size = whole.train.y, whole.part, whole.records
+    inside = taken = y != EMPTY  # an empty place moves nobody: it counts, and is never drawn
     if subset is not None:
-        asked = parse_subset(
-            subset, whole.name, hashed=whole.rows.cut, places=len(whole.train) if whole.published else None
-        )
+        places = len(whole.train) if whole.published else None
+        asked = parse_subset(subset, whole.name, hashed=whole.rows.cut, places=places)
         if asked.stop <= part.start:
             raise DataError(f"`subset` {subset}: that part of {whole.name} is held out (`test`); take another")
         if asked.cut != "whole":
@@ -234,138 +528,35 @@ def _cut(whole: Dataset, subset: str | None) -> Dataset:
         if part.cut == "place":
             inside = np.zeros_like(taken)
             inside[part.start : part.stop] = taken[part.start : part.stop]
-            records = part.stop - part.start
+            size = part.stop - part.start
         elif part.cut != "whole":
             hashes = whole.rows.cut_hashes()
             inside = taken.copy()
             inside[taken] = (hashes >= part.start) & (hashes < part.stop)
-            described = whole.records_origin == "described"
-            share = (part.stop - part.start) / HASHES
-            records = max(1, math.floor(share * records)) if described else int(inside.sum())
+            described, share = whole.records_origin == "described", (part.stop - part.start) / HASHES
+            size = max(1, math.floor(share * size)) if described else int(inside.sum())
     if not inside.any():
         raise DataError(f"`subset`: no record of {whole.name} falls into that part; take a wider one")
-    if inside.all():
-        return replace(whole, part=part, records=records)
-    return replace(_some(whole, np.flatnonzero(inside), (np.cumsum(taken) - 1)[inside]), part=part, records=records)
+    cut = whole if inside.all() else _some(whole, np.flatnonzero(inside), (np.cumsum(taken) - 1)[inside])
+    if for_training:
+        _check_trainable(cut.train.y, whole.classes, whole.name, subset)
+    if records is not None:
+        return replace(cut, part=part, records=records, records_origin="declared")
+    return replace(cut, part=part, records=size)
 
 
-def _rows(raw: RawSplit, x: np.ndarray, y: np.ndarray, units: np.ndarray | None) -> Rows:
-    """What identifies the records of a split: what the file holds, whatever is made of it, and whose it says they are."""
-    taken, ragged, columns = y != EMPTY, raw.ragged, raw.columns
-    if raw.full is not None:
-        x, columns = raw.full
-        y = y if raw.label_numbers is None else raw.label_numbers
-    if not taken.all():
-        x, y = x[taken], y[taken]
-        ragged = None if ragged is None else texts_of(*ragged, np.flatnonzero(taken))
-    places = None if taken.all() else np.flatnonzero(taken)
-    name = "" if units is None else raw.units_name
-    return Rows(x, y, columns, raw.label, ragged, units=units, units_name=name, places=places)
-
-
-def check_name(name: object) -> None:
-    """Raises DataError unless records, or what is made of them, can be called that in a ledger."""
-    if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable()):
-        raise DataError("name", name, f"a printable text of at most {MAX_NAME} characters")
-
-
-Declared = tuple[tuple[float, float] | None, int | None, int | None]
-"""Bounds, classes and records; None is what was not declared."""
-
-
-def declared_facts(bounds: tuple[float, float] | None, classes: int | None, records: int | None) -> Declared:
-    """Facts about the records as plain numbers.
-
-    Args:
-        bounds: public range of the features, low and high.
-        classes: number of classes, 2 or more.
-        records: public number of training records, 1 or more.
-
-    Raises:
-        DataError: one is out of range, or no number.
-    """
-    if bounds is not None:
-        bounds = _pair(bounds)
-        affine(bounds)
-    classes = None if classes is None else whole_number("classes", classes)
-    records = None if records is None else whole_number("records", records)
-    if classes is not None and classes < 2:
-        raise DataError(f"`classes` {classes}: must be 2 or more; pass the number of classes K")
-    if records is not None and records < 1:
-        raise DataError(f"`records` {records}: must be 1 or more; pass the public number of training records")
-    return bounds, classes, records
-
-
-def _pair(bounds: Any) -> tuple[float, float]:
-    ends = list(bounds) if isinstance(bounds, (tuple, list, np.ndarray)) else []
-    if len(ends) == 2 and all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in ends):
-        with contextlib.suppress(OverflowError):  # a whole number beyond all others
-            return float(ends[0]), float(ends[1])
-    raise DataError("bounds", bounds, "a pair of numbers", "pass the public range of the features, (low, high)")
-
-
-def _checked_test(train: RawSplit, test: RawSplit, classes: int) -> Split:
-    x, y = checks.checked_features(test), checks.checked_labels(test)
-    checks.check_same_features(train, test)
-    checks.check_range(y, classes, test)
-    return Split(x, y)
-
-
-_BY_TYPE: dict[str, tuple[tuple[float, float], BoundsOrigin]] = {
-    "uint8": ((0.0, 255.0), "assumed"),
-    "bool": ((0.0, 1.0), "type"),
-}
-"""Bounds that nobody gave: what a byte can hold, which its values need not use, and what truth values are."""
-
-
-def _positions(
-    declared: tuple[float, float] | None, tables: tuple[int, ...]
-) -> tuple[tuple[float, float], BoundsOrigin]:
-    if declared is not None:
-        raise DataError("`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`")
-    return (0.0, float(tables[0] - 1)), "declared"
-
-
-def _bounds(
-    declared: tuple[float, float] | None, description: Description | None, train: RawSplit, test: RawSplit | None
-) -> tuple[tuple[float, float], BoundsOrigin]:
-    if declared is not None:
-        return (float(declared[0]), float(declared[1])), "declared"
-    if description is not None and description.bounds is not None:
-        return description.bounds, "described"
-    dtype = train.x.dtype
-    if test is not None and test.x.dtype != dtype:
+def _check_trainable(y: np.ndarray, classes: int, name: str, subset: str | None) -> None:
+    """Raises DataError unless there are as many records as classes, of two classes or more."""
+    where = name if subset is None else f"`subset` {subset}: {name}"
+    if len(y) < classes:
         raise DataError(
-            f"{test.source}: {test.x_name} is {test.x.dtype} but {train.x_name} is {dtype}; "
-            "store both alike or pass `bounds` LO,HI"
+            f"{where} has fewer records than its {classes} classes; give as many records as classes or more"
         )
-    if dtype.name not in _BY_TYPE:
-        raise DataError(
-            f"{train.source}: {train.x_name} is {dtype}, which has no public range; pass `bounds` LO,HI, "
-            "since scaling by the data's own minimum and maximum would leak them"
-        )
-    return _BY_TYPE[dtype.name]
-
-
-def _classes(
-    declared: int | None, description: Description | None, y: np.ndarray, train: RawSplit
-) -> tuple[int, Origin]:
-    if declared is not None:
-        return declared, "declared"
-    if description is not None and description.classes is not None:
-        return description.classes, "described"
-    return checks.count_classes(y, train), "counted"
-
-
-def _check_separate(rows: Rows, test_rows: Rows, name: str, train: RawSplit, test: RawSplit) -> None:
-    """Raises DataError if training records are in the test split: accuracy there would be a free look at private records."""
-    shared = len(test_rows.shared(rows))
-    if shared:
-        raise DataError(
-            f"`test`: {name}: {shared} of the {len(test_rows)} records of {test.source} are training records of"
-            f" {train.source}, so accuracy there would show private records; take them out, measure with `eval_private`, or"
-            " say `rows_coincide` where records of different people may well be equal"
-        )
+    if (y == y[0]).all():
+        fix = "give a file with two classes or more"
+        if subset is not None:
+            fix = "rows may be grouped by label: shuffle the file or take a wider subset"
+        raise DataError(f"{where} has label {y[0]} in all of its records; {fix}")
 
 
 _RECORD = re.compile(r"[0-9]{1,18}")
@@ -375,7 +566,7 @@ _FRACTION = re.compile(r"[0-9]{0,18}\.[0-9]{1,9}|[0-9]{1,18}\.")
 def parse_subset(
     text: str, name: str, *, hashed: tuple[Cut, tuple[str, ...]] = ("record", ()), places: int | None = None
 ) -> Part:
-    """The part of the records that ``text`` names.
+    """Return the part of the records that ``text`` names.
 
     Args:
         text: ``FRACTION``, the first part of the records, in (0, 1]; or ``A:B`` in fractions, ends with a decimal point, of
@@ -394,20 +585,29 @@ def parse_subset(
         taken only where the publication says who stands where: the neighbour has one place empty, and nobody moves.
     """
     head, colon, tail = text.partition(":")
-    if not colon:
-        # Without a colon a whole number can only be the fraction 1: "500" could mean too many things.
-        if not _FRACTION.fullmatch(head) and head != "1":
-            raise _malformed(text)
-        return _of_hashes(text, name, Fraction(0), Fraction(head), hashed)
-    for end in (head, tail):
-        if end and not _RECORD.fullmatch(end) and not _FRACTION.fullmatch(end):
-            raise _malformed(text)
+    if not colon:  # then a whole number can only be the fraction 1: "500" could mean too many things
+        head, tail = "0", head if _FRACTION.fullmatch(head) or head == "1" else "none"
     given = [end for end in (head, tail) if end]
     fractions = [end for end in given if _FRACTION.fullmatch(end)]
-    if fractions and all(end in fractions or end in ("0", "1") for end in given):
-        return _of_hashes(text, name, Fraction(head or 0), Fraction(tail or 1), hashed)
-    if fractions:
-        raise _malformed(text)
+    of_hashes = not colon or bool(fractions)
+    if not all(
+        _FRACTION.fullmatch(end) or (end in ("0", "1") if of_hashes else _RECORD.fullmatch(end)) for end in given
+    ):
+        raise DataError(
+            f"`subset` {text!r:.80}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in"
+            " places of a named dataset such as 0:5000"
+        )
+    if of_hashes:
+        first, last = Fraction(head or 0), Fraction(tail or 1)
+        if not 0 <= first < last <= 1:
+            raise DataError(
+                f"`subset` {text}: means the part from {float(first):g} to {float(last):g} of {name}; give fractions between"
+                " 0 and 1, the smaller one first"
+            )
+        if first == 0 and last == 1:
+            return Part(name)
+        cut, columns = hashed
+        return Part(name, None, columns, cut, int(first * HASHES), int(last * HASHES))
     if places is None:
         raise DataError(
             f"`subset` {text}: places count only where a published file fixes who stands at which, and nothing fixes them in"
@@ -423,31 +623,12 @@ def parse_subset(
     return Part(name, None, (), "place", start, stop)
 
 
-def _of_hashes(text: str, name: str, start: Fraction, stop: Fraction, hashed: tuple[Cut, tuple[str, ...]]) -> Part:
-    if not 0 <= start < stop <= 1:
-        raise DataError(
-            f"`subset` {text}: means the part from {float(start):g} to {float(stop):g} of {name}; give fractions between 0"
-            " and 1, the smaller one first"
-        )
-    if start == 0 and stop == 1:
-        return Part(name)
-    cut, columns = hashed
-    return Part(name, None, columns, cut, int(start * HASHES), int(stop * HASHES))
-
-
-def _malformed(text: str) -> DataError:
-    return DataError(
-        f"`subset` {text!r:.80}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in"
-        " places of a named dataset such as 0:5000"
-    )
-
-
 _HELD_OUT = re.compile(r"0?\.[0-9]{1,9}")
 _NUMBER = re.compile(r"[-+0-9.,eE/]*[0-9][-+0-9.,eE/]*%?")
 
 
 def parse_fraction(test: str | None) -> Fraction | None:
-    """The part of the records that ``test`` holds out; None where it names a file, or nothing.
+    """Return the part of the records that ``test`` holds out; None where it names a file, or nothing.
 
     Raises:
         DataError: it is no part.
@@ -463,16 +644,3 @@ def parse_fraction(test: str | None) -> Fraction | None:
     if not part:
         raise DataError(f"`test` {test}: holds nobody out; give a fraction such as 0.2, or a file")
     return part
-
-
-def held_out(rows: Rows, part: Fraction) -> np.ndarray:
-    """Which records are held out, ``(n,)`` bool.
-
-    Args:
-        rows: all records; where they say whose each is, all of one person are on one side.
-        part: in (0, 1), of the range of hashes.
-
-    Guarantees:
-        Depends on the record alone, or on its person alone.
-    """
-    return rows.cut_hashes() < int(part * HASHES)

@@ -1,126 +1,44 @@
-"""Tables with named columns: ``.csv``, ``.parquet`` and ``.arrow`` files as arrays."""
+"""Tables with named columns: ``.csv``, ``.parquet`` and ``.arrow`` files as arrays, of numbers or by a schema."""
 
 from __future__ import annotations
 
 import csv
 import datetime
+import itertools
+import json
 import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from dpltm.errors import DataError, first_line
+from dpltm.privacy.entry import Lineage
+from dpltm.records.dataset import Dataset, RawSplit, Rows, shown
 from dpltm.records.mapped import AT_ONCE, let_go, pieces, room_for
-from dpltm.records.raw import RawSplit, shown
-from dpltm.records.schema import Column, Schema
+from dpltm.records.schema import Column, Schema, as_days, as_number, classes_of, encoded, lineage_text, number_of
+from dpltm.records.settle import settle
 
+BLOCK = 10_000
+"""Records that are encoded at once."""
 
-def read_table(
-    path: Path,
-    label: str | None,
-    labelled: bool = True,
-    units: str | None = None,
-    spare: Sequence[str] = (),
-) -> RawSplit:
-    """The records of a table.
+MOST_FAULTS = 6
+"""Cells that do not fit a schema which one message names."""
 
-    Args:
-        path: a ``.csv``, ``.parquet`` or ``.arrow`` file.
-        label: the column of labels.
-        labelled: whether labels are read; otherwise that column, if one is named, is left out.
-        units: the column that says whose each record is, in numbers or words; it is no feature.
-        spare: columns that are left out unread where they are there.
+Row = tuple[int, list[str]]
+"""The line that a record stands on, and its cells without blanks around them; first of all the header."""
 
-    Raises:
-        DataError: the file is not what it claims to be, or ``label`` or ``units`` does not fit it.
-    """
-    read = _read_csv if path.suffix.lower() == ".csv" else _read_columns
-    return read(path, label, labelled, units, spare)
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Where the columns of a table stand.
-
-    Attributes:
-        header: names of all columns.
-        label, units: places of those that are no features; None where there are none.
-        read: places of those that are read, in their order.
-    """
-
-    header: list[str]
-    label: int | None
-    units: int | None
-    read: list[int]
-
-    def split(self, path: Path, x: np.ndarray, y: np.ndarray | None, whose: list[str]) -> RawSplit:
-        """The records.
-
-        Args:
-            path: of the file.
-            x: the columns that are read but for the label's, ``(n, columns)``; that of units in numbers.
-            y: labels, if they are read.
-            whose: the cells of the column of units.
-        """
-        columns = [at for at in self.read if at != self.label]
-        names = tuple(self.header[at] for at in columns)
-        label = None if self.label is None else self.header[self.label]
-        y_name = "no column" if label is None else f"column {label!r}"
-        raw = RawSplit(x, y, str(path), "the feature table", y_name, names, label)
-        if self.units not in columns:
-            return raw
-        kept = [place for place, at in enumerate(columns) if at != self.units]
-        return replace(
-            raw,
-            x=_picked(x, kept),
-            columns=tuple(names[place] for place in kept),
-            units=np.array(whose),
-            units_name=self.header[self.units],
-            full=(x, names),
-        )
-
-
-def _places(
-    path: Path, header: list[str], label: str | None, labelled: bool, units: str | None, spare: Sequence[str]
-) -> _Places:
-    position = _label_position(path, header, label, labelled)
-    whose = header.index(units) if units in header else None
-    if units is not None and (header.count(units) != 1 or whose == position):
-        what = "has no such column" if whose is None else "has that column more than once"
-        what = "has its labels in that column" if whose == position and whose is not None else what
-        raise DataError(f"`unit_column` {units}: {path} {what}; it has {shown(header)}")
-    if all(at in (position, whose) or name in spare for at, name in enumerate(header)):
-        raise DataError(f"{path}: has no column of features; it has {shown(header)}")
-    left = [at for at, name in enumerate(header) if name in spare or (at == position and not labelled)]
-    read = [at for at in range(len(header)) if at not in left]
-    return _Places(header, position, whose, read)
-
-
-def _picked(table: np.ndarray, columns: list[int]) -> np.ndarray:
-    """Those columns of a table, some rows at a time."""
-    rest, done = room_for((len(table), len(columns)), table.dtype), 0
-    for rows in pieces(table):
-        rest[done : done + len(rows)] = rows[:, columns]
-        done += len(rows)
-        let_go(rest)
-    rest.flags.writeable = False
-    return rest
+Coder = Callable[[Column, list[str], frozenset[str]], np.ndarray]
+"""What makes numbers of the cells of a column of which something is still to be found: one a record, float64."""
 
 
 @contextmanager
 def comma_separated(path: Path) -> Iterator[None]:
-    """Says of what is read inside, and proves not to be comma-separated text in UTF-8, that it is not.
-
-    Raises:
-        DataError: see above.
-    """
+    """Refuse a file that proves, in this block, not to be comma-separated text in UTF-8."""
     try:
         yield
     except (UnicodeDecodeError, csv.Error) as error:
@@ -129,64 +47,38 @@ def comma_separated(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _read_csv(path: Path, label: str | None, labelled: bool, units: str | None, spare: Sequence[str]) -> RawSplit:
-    with comma_separated(path), path.open(newline="", encoding="utf-8-sig") as stream:
-        header = next(csv.reader(stream, strict=True), [])
-        stream.seek(0)
-        places = _places(path, header, label, labelled, units, spare)
-        if not labelled:
-            _check_names(path, header)
-        cells, whose = _csv_cells(path, stream, places)
-    table = np.frombuffer(cells, dtype=np.float64).reshape(-1, len(places.read))
-    if places.label not in places.read:
-        return places.split(path, table, None, whose)
-    at = places.read.index(places.label)
-    return places.split(path, np.delete(table, at, axis=1), table[:, at], whose)
+def table_rows(path: Path, schema: Schema | None = None) -> Iterator[Row]:
+    """Yield all rows of a table as texts, names of columns first; a schema may name columns, and lines that are no rows."""
+    if path.suffix.lower() != ".csv":
+        yield from _batch_rows(path)
+        return
+    skip = "" if schema is None else schema.skip
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        lines = ("" if skip and line.startswith(skip) else line for line in stream)
+        rows = csv.reader(lines, strict=True, skipinitialspace=True)
+        named = None if schema is None or schema.header else [each.name for each in schema.columns]
+        yield 0, [cell.strip() for cell in next(rows, [])] if named is None else named
+        for row in rows:
+            if len(row) > 1 or (row and row[0].strip()):
+                yield rows.line_num, [cell.strip() for cell in row]
 
 
-def _csv_cells(path: Path, stream: TextIO, places: _Places) -> tuple[array[float], list[str]]:
-    """The cells of the columns that are read, row by row, in one flat array of doubles: far smaller than lists.
-
-    Cells of the column of units stand there as ``number_of``, and beside it as they are.
-    """
-    header, read, units = places.header, places.read, places.units if places.units in places.read else None
-    cells, whose = array("d"), list[str]()
-    rows = csv.reader(stream, strict=True)
-    next(rows)
-    for row in rows:
-        if not row:
-            continue
-        if len(row) != len(header):
-            raise DataError(
-                f"{path}: line {rows.line_num} has {len(row)} cells but the header has {len(header)}; "
-                "give every line one cell a column"
-            )
-        if units is not None:
-            whose.append(row[units])
-        try:
-            cells.extend([float(row[at]) if at != units else number_of(row[at]) for at in read])
-        except ValueError as error:
-            column = next(at for at in read if at != units and as_number(row[at]) is None)
-            raise DataError(
-                f"{path}: line {rows.line_num}, column {header[column]!r} holds {row[column]!r}; "
-                "every cell must be a number; encode or drop it"
-            ) from error
-    return cells, whose
+def _batch_rows(path: Path) -> Iterator[Row]:
+    """Rows of a file of columns, as a .csv file would have them."""
+    with record_batches(path) as (schema, _, batches):
+        yield 0, list(schema.names)
+        columns = ([map(_text, column.to_pylist()) for column in batch.columns] for batch in batches())
+        rows = itertools.chain.from_iterable(zip(*some, strict=True) for some in columns)
+        yield from ((line, list(row)) for line, row in enumerate(rows, start=1))
 
 
-def _check_names(path: Path, header: list[str]) -> None:
-    """Raises DataError for a first line that is a record: it would be lost. Distinct whole numbers may be names."""
-    if all(as_number(cell) is not None for cell in header) and not (
-        all(cell.strip().isdecimal() for cell in header) and len(set(header)) == len(header)
-    ):
-        raise DataError(f"{path}: its first line holds numbers where names of columns belong; add a header line")
+def _text(cell: Any) -> str:
+    if cell is None:
+        return ""
+    return str(cell.isoformat() if isinstance(cell, (datetime.date, datetime.datetime)) else cell).strip()
 
 
-def _read_columns(path: Path, label: str | None, labelled: bool, units: str | None, spare: Sequence[str]) -> RawSplit:
-    """A ``.parquet`` or ``.arrow`` file, some rows at a time."""
-    with record_batches(path) as (schema, count, batches):
-        return _filled(path, schema, count, batches, _places(path, schema.names, label, labelled, units, spare))
-
+# files of columns
 
 Opened = tuple[Any, int, Callable[[], Iterator[Any]]]
 """The schema of a file, its number of rows, and its record batches."""
@@ -194,7 +86,7 @@ Opened = tuple[Any, int, Callable[[], Iterator[Any]]]
 
 @contextmanager
 def record_batches(path: Path) -> Iterator[Opened]:
-    """A ``.parquet`` or ``.arrow`` file, open: its schema, its number of rows, and its record batches.
+    """Yield the schema of a ``.parquet`` or ``.arrow`` file, its number of rows, and what iterates over its batches.
 
     Raises:
         DataError: it is none, or nobody can read it here.
@@ -244,140 +136,183 @@ def _arrow(path: Path, opened: ExitStack) -> Opened:
     return reader.schema, count, lambda: (reader.get_batch(number) for number in numbers)
 
 
-def _filled(path: Path, schema: Any, count: int, batches: Callable[[], Iterator[Any]], places: _Places) -> RawSplit:
-    """The columns of a file as arrays: features in the narrowest type that holds all of them."""
-    header, taken, position = places.header, places.read, places.label
-    features = [at for at in taken if at != position]
-    numbers = [at for at in taken if _is_column(schema.types[at], text=False)]
-    for at in taken:
+# tables of numbers
+
+
+def read_table(
+    path: Path,
+    label: str | None,
+    labelled: bool = True,
+    units: str | None = None,
+    spare: Sequence[str] = (),
+) -> RawSplit:
+    """Return the records of a table of numbers.
+
+    Args:
+        path: a ``.csv``, ``.parquet`` or ``.arrow`` file.
+        label: the column of labels.
+        labelled: whether labels are read; otherwise that column, if one is named, is left out.
+        units: the column that says whose each record is, in numbers or words; it is no feature.
+        spare: columns that are left out unread where they are there.
+
+    Raises:
+        DataError: the file is not what it claims to be, or ``label`` or ``units`` does not fit it.
+    """
+    if path.suffix.lower() == ".csv":
+        with comma_separated(path):
+            rows = table_rows(path)
+            header = next(rows)[1]
+            position, whose, read = _positions(path, header, label, labelled, units, spare)
+            if not labelled:
+                _check_names(path, header)
+            table, names = _csv_cells(path, rows, header, read, whose)
+        place = None if position is None or not labelled else read.index(position)
+        y = None if place is None else table[:, place].copy()
+        x = table if place is None else np.delete(table, place, axis=1)
+    else:
+        with record_batches(path) as (schema, count, batches):
+            header = list(schema.names)
+            position, whose, read = _positions(path, header, label, labelled, units, spare)
+            x, y, names = _filled(path, schema, count, batches, position, whose, read)
+    columns = [at for at in read if at != position]
+    all_names = tuple(header[at] for at in columns)
+    told = None if position is None else header[position]
+    rows_of = Rows(x, np.empty(0) if y is None else y, all_names, told)
+    kept = [place for place, at in enumerate(columns) if at != whose]
+    return RawSplit(
+        x if len(kept) == len(columns) else _picked(x, kept),
+        y,
+        str(path),
+        "the feature table",
+        "no column" if told is None else f"column {told!r}",
+        tuple(all_names[place] for place in kept),
+        rows_of,
+        None if whose is None else np.array(names),
+        units or "units",
+    )
+
+
+def _positions(
+    path: Path, header: list[str], label: str | None, labelled: bool, units: str | None, spare: Sequence[str]
+) -> tuple[int | None, int | None, list[int]]:
+    """Where labels stand, and whose each record is, None where nothing is named; and all columns that are read."""
+    if not header:
+        raise DataError(f"{path}: is empty; expected a header line and records")
+    if label is None and labelled:
+        raise DataError(f"{path}: needs `label` COLUMN to name the label column; it has {shown(header)}")
+    if label is not None and header.count(label) != 1:
+        what = "has no such column" if label not in header else "has that column more than once"
+        raise DataError(f"`label` {label}: {path} {what}; it has {shown(header)}")
+    if units is not None and (header.count(units) != 1 or units == label):
+        what = "has its labels in that column" if units == label else "has that column more than once"
+        raise DataError(
+            f"`unit_column` {units}: {path} {what if units in header else 'has no such column'}; it has {shown(header)}"
+        )
+    if all(name in (label, units) or name in spare for name in header):
+        raise DataError(f"{path}: has no column of features; it has {shown(header)}")
+    read = [at for at, name in enumerate(header) if name not in spare and (labelled or name != label)]
+    return None if label is None else header.index(label), None if units is None else header.index(units), read
+
+
+def _check_names(path: Path, header: list[str]) -> None:
+    """Raises DataError for a first line that is a record: it would be lost. Distinct whole numbers may be names."""
+    if all(as_number(cell) is not None for cell in header) and not (
+        all(cell.isdecimal() for cell in header) and len(set(header)) == len(header)
+    ):
+        raise DataError(f"{path}: its first line holds numbers where names of columns belong; add a header line")
+
+
+def _csv_cells(
+    path: Path, rows: Iterator[Row], header: list[str], read: list[int], units: int | None
+) -> tuple[np.ndarray, list[str]]:
+    """The columns that are read, in one flat array of doubles as it grows: far smaller than lists. And whose records are."""
+    cells, whose = array("d"), list[str]()
+    for line, row in rows:
+        if len(row) != len(header):
+            raise DataError(
+                f"{path}: line {line} has {len(row)} cells but the header has {len(header)}; give every line one cell a"
+                " column"
+            )
+        if units is not None:
+            whose.append(row[units])
+        try:
+            cells.extend([float(row[at]) if at != units else number_of(row[at]) for at in read])
+        except ValueError as error:
+            column = next(at for at in read if at != units and as_number(row[at]) is None)
+            raise DataError(
+                f"{path}: line {line}, column {header[column]!r} holds {row[column]!r}; every cell must be a number; encode"
+                " or drop it"
+            ) from error
+    return np.frombuffer(cells, dtype=np.float64).reshape(-1, len(read)), whose
+
+
+def _filled(
+    path: Path,
+    schema: Any,
+    count: int,
+    batches: Callable[[], Iterator[Any]],
+    label: int | None,
+    units: int | None,
+    read: list[int],
+) -> tuple[np.ndarray, np.ndarray | None, list[str]]:
+    """The columns of a file as arrays, features in the narrowest type that holds all of them; and whose records are."""
+    header, features = schema.names, [at for at in read if at != label]
+    numbers = [at for at in read if _is_column(schema.types[at], text=False)]
+    for at in read:
         kind = schema.types[at]
-        if at not in numbers and (at != places.units or not _is_column(kind, text=True)):
+        if at not in numbers and (at != units or not _is_column(kind, text=True)):
             raise DataError(
                 f"{path}: column {header[at]!r} has type {kind}; every column must be numeric; encode or drop it"
             )
     types = [np.dtype(schema.types[at].to_pandas_dtype() if at in numbers else np.float64) for at in features]
-    x = room_for((count, len(features)), np.result_type(*types) if types else np.float64)
-    y = np.empty(count, schema.types[position].to_pandas_dtype()) if position in taken else None
+    x = room_for((count, len(features)), np.result_type(*types))
+    y = None if label not in read else np.empty(count, schema.types[label].to_pandas_dtype())
     done, nulls, whose = 0, Counter[int](), list[str]()
     for batch in batches():
         rows = slice(done, done + batch.num_rows)
-        nulls.update({at: batch.column(at).null_count for at in taken})
-        if not nulls.total():  # a null is no number
-            for place, at in enumerate(features):
-                column = batch.column(at)
-                if at == places.units:
-                    cells = [str(cell) for cell in column.to_pylist()]
-                    whose += cells
-                    if at not in numbers:
-                        x[rows, place] = [number_of(cell) for cell in cells]
-                        continue
-                x[rows, place] = column.to_numpy(zero_copy_only=False)
-            if y is not None:
-                y[rows] = batch.column(position).to_numpy(zero_copy_only=False)
+        nulls.update({at: batch.column(at).null_count for at in read})
+        for place, at in enumerate(() if nulls.total() else features):  # a null is no number
+            values = batch.column(at).to_pylist() if at == units else batch.column(at).to_numpy(zero_copy_only=False)
+            if at == units:
+                whose += map(str, values)
+                values = values if at in numbers else list(map(number_of, values))
+            x[rows, place] = values
+        if y is not None and not nulls.total():
+            y[rows] = batch.column(label).to_numpy(zero_copy_only=False)
         done = rows.stop
         let_go(x)
-    for at in taken:
-        if nulls[at]:
-            raise DataError(f"{path}: column {header[at]!r} has {nulls[at]} nulls; fill them or drop the column")
+    for at in (at for at in read if nulls[at]):
+        raise DataError(f"{path}: column {header[at]!r} has {nulls[at]} nulls; fill them or drop the column")
     x.flags.writeable = False
-    return places.split(path, x, y, whose)
+    return x, y, whose
 
 
 def _is_column(kind: Any, *, text: bool) -> bool:
     """Whether a column of that type holds numbers, or texts."""
-    import pyarrow as pa
-
-    types = pa.types
-    if types.is_dictionary(kind):
-        return text and _is_column(kind.value_type, text=True)
-    checks = (
-        (types.is_string, types.is_large_string) if text else (types.is_integer, types.is_floating, types.is_boolean)
-    )
-    return any(check(kind) for check in checks)
+    name = str(kind)
+    if text:
+        return (str(kind.value_type) if name.startswith("dictionary") else name) in ("string", "large_string")
+    return name.startswith(("int", "uint", "float", "double", "halffloat", "bool"))
 
 
-def _label_position(path: Path, header: list[str], label: str | None, needed: bool) -> int | None:
-    """Which column holds the labels; None where none is named and ``needed`` is False."""
-    if not header:
-        raise DataError(f"{path}: is empty; expected a header line and records")
-    if label is None and not needed:
-        return None
-    if label is None:
-        raise DataError(f"{path}: needs `label` COLUMN to name the label column; it has {shown(header)}")
-    if header.count(label) != 1:
-        what = "has no such column" if label not in header else "has that column more than once"
-        raise DataError(f"`label` {label}: {path} {what}; it has {shown(header)}")
-    if header == [label] and not needed:
-        raise DataError(f"`label` {label}: {path} has no other column; give one that has the features")
-    return header.index(label)
+def _picked(table: np.ndarray, columns: list[int]) -> np.ndarray:
+    """Those columns of a table, some rows at a time."""
+    rest, done = room_for((len(table), len(columns)), table.dtype), 0
+    for rows in pieces(table):
+        rest[done : done + len(rows)] = rows[:, columns]
+        done += len(rows)
+        let_go(rest)
+    rest.flags.writeable = False
+    return rest
 
 
-def number_of(cell: str) -> float:
-    """What stands for a cell where records are told apart: itself, or of a word a number made of it."""
-    value = as_number(cell)
-    return float(int.from_bytes(blake2b(cell.encode(), digest_size=6).digest())) if value is None else value
-
-
-def as_number(cell: str) -> float | None:
-    """The number that a cell holds; None where it holds none."""
-    try:
-        return float(cell)
-    except ValueError:
-        return None
-
-
-def as_days(cell: str) -> float | None:
-    """The days from the year 1 to a date, YYYY-MM-DD and perhaps a time; None where a cell holds none."""
-    try:
-        return float(datetime.date.fromisoformat(cell[:10]).toordinal())
-    except ValueError:
-        return None
-
-
-BLOCK = 10_000
-"""Records that are encoded at once."""
-
-
-@dataclass
-class Faults:
-    """What does not fit a schema, said in one message.
-
-    Attributes:
-        source: file.
-        count: how many there are.
-        first: some of them.
-    """
-
-    source: str
-    count: int = 0
-    first: list[str] = field(default_factory=list)
-
-    def add(self, text: str) -> None:
-        """Notes one."""
-        self.count += 1
-        if len(self.first) < MOST_FAULTS:
-            self.first.append(text)
-
-    def refuse(self) -> None:
-        """Raises DataError if there were any."""
-        if self.count:
-            more = f"; and {self.count - len(self.first):,} more" if self.count > len(self.first) else ""
-            raise DataError(
-                f"{self.source}: does not fit its schema: {'; '.join(self.first)}{more}; correct one of them"
-            )
-
-
-MOST_FAULTS = 6
-
-
-Coder = Callable[[Column, list[str], frozenset[str]], np.ndarray]
-"""What makes numbers of the cells of a column of which something is still to be found: one a record, float64."""
+# tables with a schema
 
 
 def read_by_schema(
     path: Path, schema: Schema, units: str | None = None, labelled: bool = True, coder: Coder | None = None
 ) -> RawSplit:
-    """The records of a table, encoded.
+    """Return the records of a table, encoded: features ``(n, schema.features)`` float32 in [0, 1], and classes.
 
     Args:
         path: a ``.csv``, ``.parquet`` or ``.arrow`` file.
@@ -386,195 +321,216 @@ def read_by_schema(
         labelled: whether labels are read; otherwise their column is left out, where it is there.
         coder: of columns whose bounds or values are still to be found; None where that is refused.
 
-    Returns:
-        Features ``(n, len(schema.features))`` float32 in [0, 1], or what the coder makes of them, and classes; ``full`` has
-        all cells as numbers, by which records are known again under another schema.
-
     Raises:
         DataError: the file is not what it claims to be, or does not fit the schema.
     """
     if coder is None:
         schema.check_finished()
-    faults = Faults(str(path))
+    label = schema.label.name
     with comma_separated(path):
         rows = table_rows(path, schema)
         header = next(rows)[1]
-        plan = _Plan(path, schema, header, units, labelled)
-        parts = [plan.encode(block, faults, coder) for block in _blocks(rows)]
-    faults.refuse()
-    if not parts:
+        _check_header(path, schema, header, units, labelled)
+        whose = None if units is None or not labelled else header.index(units)
+        blocks: list[tuple[np.ndarray, ...]] = []
+        names: list[str] = []
+        while block := list(itertools.islice(rows, BLOCK)):
+            faults = [
+                f"line {line} has {len(row)} cells in place of {len(header)}"
+                for line, row in block
+                if len(row) != len(header)
+            ]
+            whole = [(line, row) for line, row in block if len(row) == len(header)]
+            table = [[row[at] for _, row in whole] for at in range(len(header))]
+            lines = [line for line, _ in whole]
+            blocks.append(_encode(schema, dict(zip(header, table, strict=True)), labelled, coder, faults, lines))
+            if faults:
+                more = f"; and {len(faults) - MOST_FAULTS:,} more" if len(faults) > MOST_FAULTS else ""
+                raise DataError(
+                    f"{path}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more}; correct one of them"
+                )
+            names += [] if whose is None else table[whose]
+    if not blocks:
         raise DataError(f"{path}: holds no records")
-    x, y, full, labels = (np.concatenate(each) for each in list(zip(*parts, strict=True))[:4])
-    label = schema.label.name
+    x, y, full, labels = (np.concatenate(each) for each in zip(*blocks, strict=True))
     return RawSplit(
         x,
         y if labelled else None,
         str(path),
         "the feature table",
         f"column {label!r}",
-        schema.features,
-        label,
-        units=None if plan.units is None else np.array([cell for part in parts for cell in part[4]]),
-        units_name=units or "",
-        full=(full, plan.names),
-        label_numbers=labels if labelled else None,
+        None,
+        Rows(full, labels, tuple(name for name in header if name != label), label),  # known under any schema
+        None if whose is None else np.array(names),
+        units or "",
     )
 
 
-Row = tuple[int, list[str]]
-"""The line that a record stands on, and its cells without blanks around them; first of all the header."""
+def _encode(
+    schema: Schema,
+    cells: dict[str, list[str]],
+    labelled: bool,
+    coder: Coder | None,
+    faults: list[str],
+    lines: list[int],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Features, classes, and all other cells and those of labels as numbers, of some rows."""
+    empty, label, features = frozenset(schema.missing), schema.label, []
+    for column in (column for column in schema.columns if column.features):
+        if column.wanted and coder is not None:
+            features.append(coder(column, cells[column.name], empty)[:, None])
+        else:
+            features.append(encoded(column, cells[column.name], empty, faults, lines))
+    full = [list(map(number_of, some)) for name, some in cells.items() if name != label.name]
+    told = cells[label.name] if labelled else []
+    y = classes_of(label, told, faults, lines) if labelled else np.zeros(len(lines), dtype=np.int64)
+    numbers = np.array(full, dtype=np.float64).reshape(len(full), len(lines)).T
+    return np.concatenate(features, axis=1), y, numbers, np.array(list(map(number_of, told)))
 
 
-def table_rows(path: Path, schema: Schema) -> Iterator[Row]:
-    """All rows of a table as texts: names of columns first."""
-    return _csv_rows(path, schema) if path.suffix.lower() == ".csv" else _batch_rows(path)
+def _check_header(path: Path, schema: Schema, header: list[str], units: str | None, labelled: bool) -> None:
+    """Raises DataError unless a file has the columns of its schema, and the one that says whose each record is."""
+    known = {column.name for column in schema.columns}
+    spare = set() if labelled else {column.name for column in schema.columns if not column.features}
+    lacking = sorted(known - set(header) - spare)
+    strange = sorted(set(header) - known - {units})
+    twice = sorted({name for name in header if header.count(name) > 1})
+    for what, names in (("lacks", lacking), ("has, beside its schema,", strange), ("has twice", twice)):
+        if names:
+            raise DataError(f"{path}: {what} the columns {shown(names)}; correct the schema, or the file")
+    if units is not None and (units not in header or units == schema.label.name) and labelled:
+        what = "has its labels in that column" if units == schema.label.name else "has no such column"
+        raise DataError(f"`unit_column` {units}: {path} {what}; it has {shown(header)}")
+    if any(column.name == units and column.features for column in schema.columns):
+        raise DataError(f'`unit_column` {units}: is a feature by the schema; give that column kind "ignored"')
 
 
-def _csv_rows(path: Path, schema: Schema) -> Iterator[Row]:
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        lines = ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
-        rows = csv.reader(lines, strict=True, skipinitialspace=True)
-        header = [cell.strip() for cell in next(rows, [])] if schema.header else [each.name for each in schema.columns]
-        yield 0, header
-        for row in rows:
-            if len(row) > 1 or (row and row[0].strip()):
-                yield rows.line_num, [cell.strip() for cell in row]
+# drafts of schemas: from names and types of columns alone, or from the values of records declared public
+
+FEW = 64
+"""Most different words of a public column that are drafted as categories; others are hashed."""
+
+MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
+
+_UNKNOWN = """kind = "?"                     # number, category, hashed, date, label or ignored
+# bounds = [0, 100]            # of a number or a date, or "private"; log = true where few are large
+# values = ["A", "B"]          # of a category, or "private"; other = true allows more
+# classes = ["A", "B"]         # of a label
+# missing = true               # where cells may be empty"""
+
+_FIRST = """# The public schema of {name}. It says what its columns can hold, and nothing that was read off private records.
+"""
+
+_READ_OFF = """# The schema of {name}, read off its records. They were declared public, and cannot be private any more.
+"""
 
 
-def _batch_rows(path: Path) -> Iterator[Row]:
-    """Rows of a file of columns, as a .csv file would have them."""
-    with record_batches(path) as (schema, _, batches):
-        yield 0, list(schema.names)
-        done = 0
-        for batch in batches():
-            columns = [[_text(cell) for cell in batch.column(at).to_pylist()] for at in range(len(schema.names))]
-            for row in zip(*columns, strict=True):
-                done += 1
-                yield done, list(row)
-
-
-def _text(cell: Any) -> str:
-    if cell is None:
-        return ""
-    return str(cell.isoformat() if isinstance(cell, (datetime.date, datetime.datetime)) else cell).strip()
-
-
-def _blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    block: list[Row] = []
-    for row in rows:
-        block.append(row)
-        if len(block) == BLOCK:
-            yield block
-            block = []
-    if block:
-        yield block
-
-
-class _Plan:
-    """Where the columns of a schema stand in a file."""
-
-    def __init__(self, path: Path, schema: Schema, header: list[str], units: str | None, labelled: bool) -> None:
-        known = {column.name for column in schema.columns}
-        spare = {column.name for column in schema.columns if not column.features}
-        lacking = sorted(known - set(header) - (set() if labelled else spare))
-        strange = sorted(set(header) - known - {units})
-        twice = sorted({name for name in header if header.count(name) > 1})
-        for what, names in (("lacks", lacking), ("has, beside its schema,", strange), ("has twice", twice)):
-            if names:
-                raise DataError(f"{path}: {what} the columns {shown(names)}; correct the schema, or the file")
-        if units is not None and (units not in header or units == schema.label.name) and labelled:
-            what = "has its labels in that column" if units == schema.label.name else "has no such column"
-            raise DataError(f"`unit_column` {units}: {path} {what}; it has {shown(header)}")
-        self.schema, self.labelled, self.header = schema, labelled, header
-        self.units = header.index(units) if labelled and units is not None else None
-        self.at = {name: header.index(name) for name in known if name in header}
-        self.full = [at for at, name in enumerate(header) if name != schema.label.name]
-        self.names = tuple(header[at] for at in self.full)
-        self.columns = [column for column in schema.columns if column.name != units or not column.features]
-        if units is not None and any(column.name == units and column.features for column in schema.columns):
-            raise DataError(f'`unit_column` {units}: is a feature by the schema; give that column kind "ignored"')
-
-    def encode(
-        self, block: list[Row], faults: Faults, coder: Coder | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[str]]:
-        """Features, classes, all other cells and those of labels as numbers, and whose each record is, of some rows."""
-        width, whole = len(self.header), []
-        for line, cells in block:
-            if len(cells) == width:
-                whole.append((line, cells))
-            else:
-                faults.add(f"line {line} has {len(cells)} cells in place of {width}")
-        lines, empty = [line for line, _ in whole], frozenset(self.schema.missing)
-        table = list(zip(*(cells for _, cells in whole), strict=True)) if whole else [()] * width
-        features = []
-        for column in self.columns:
-            cells = list(table[self.at[column.name]]) if column.features else []
-            if column.wanted and coder is not None:
-                features.append(coder(column, cells, empty)[:, None])
-            elif column.features:
-                features.append(encoded(column, cells, empty, faults, lines))
-        label = self.schema.label
-        y, labels = np.zeros(len(lines), dtype=np.int64), np.zeros(len(lines))
-        if self.labelled:
-            cells = list(table[self.at[label.name]])
-            y, labels = classes_of(label, cells, faults, lines), np.array(list(map(number_of, cells)))
-        full = np.array([[number_of(cell) for cell in table[at]] for at in self.full], dtype=np.float64).T
-        whose = [] if self.units is None else list(table[self.units])
-        return np.concatenate(features, axis=1), y, full.reshape(len(lines), len(self.full)), labels, whose
-
-
-def encoded(column: Column, cells: list[str], empty: frozenset[str], faults: Faults, lines: list[int]) -> np.ndarray:
-    """Features of one column, ``(n, len(column.features))`` float32 in [0, 1].
+def draft(path: Path, label: str | None, header: bool, from_public: bool, lineage: Lineage | None = None) -> str:
+    """Return a schema to be filled in, TOML.
 
     Args:
-        column: what it holds.
-        cells: of all records, without blanks around them.
-        empty: what stands for an empty cell.
-        faults: told of cells that do not fit.
-        lines: where the records stand.
+        path: a ``.csv``, ``.parquet`` or ``.arrow`` file.
+        label: the column of labels.
+        header: whether the first line of a .csv file has names; if not, columns are called c1, c2 and so on.
+        from_public: whether all records are declared public, so that kinds, bounds and categories may be read off them.
+        lineage: that says so, for whoever uses the schema.
 
-    Guarantees:
-        Row i depends on cell i and on the schema alone.
+    Raises:
+        DataError: the file is not what it claims to be, or has no such column.
     """
-    found = np.zeros((len(cells), len(column.features)), dtype=np.float32)
-    places = {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
-    hole = found.shape[1] - 1
-    for row, cell in enumerate(cells):
-        if cell in empty:
-            if column.missing:
-                found[row, hole] = 1.0
-            else:
-                faults.add(f"line {lines[row]}, column {column.name!r} is empty (missing = true allows that)")
-        elif column.kind == "category":
-            place = places.get(cell)
-            if place is not None:
-                found[row, place] = 1.0
-            elif not column.other:
-                faults.add(f"line {lines[row]}, column {column.name!r}: {cell!r:.40} is none of its values")
-        elif column.kind == "hashed":
-            found[row, int.from_bytes(blake2b(cell.encode(), digest_size=8).digest()) % column.buckets] = 1.0
+    with comma_separated(path):
+        names = _names(path, header)
+        if label is not None and label not in names:
+            raise _no_column(path, label, names)
+        if from_public:
+            said = {name: _column_of(cells, name == label) for name, cells in _cells(path, names, header).items()}
         else:
-            value = as_days(cell) if column.kind == "date" else as_number(cell)
-            if (value is None or math.isnan(value)) and column.other:
-                found[row, hole] = 1.0
-            elif value is None or math.isnan(value):
-                what = "date (YYYY-MM-DD)" if column.kind == "date" else "number"
-                faults.add(f"line {lines[row]}, column {column.name!r}: {cell!r:.40} is no {what}")
-            else:
-                found[row, 0] = _scaled(value, column)
-    return found
+            said = _of_types(path, names, label)
+    first = (_READ_OFF if from_public else _FIRST).format(name=path.name) + ("" if header else "header = false\n")
+    parts = [first + f"missing = {json.dumps(list(MISSING))}" + (f"\n{lineage_text(lineage)}" if lineage else "")]
+    parts += [f"[column.{json.dumps(name, ensure_ascii=False)}]\n{said[name]}" for name in names]
+    return "\n\n".join(parts) + "\n"
 
 
-def _scaled(value: float, column: Column) -> float:
-    low, high = column.bounds
-    inside = min(max(value, low), high) - low
-    return math.log1p(inside) / math.log1p(high - low) if column.log else inside / (high - low)
+def public_records(path: Path, label: str | None, header: bool) -> Dataset:
+    """Return the records that a schema is read off, so that they are known again. Arguments as :func:`draft`."""
+    with comma_separated(path):
+        names = _names(path, header)
+        last = names[-1] if label is None else label  # which column is the label is not needed to know rows again
+        if last not in names:
+            raise _no_column(path, last, names)
+        classes = tuple((cell,) for cell in _cells(path, names, header)[last])
+    columns = (
+        Column(name, "label", values=classes) if name == last else Column(name, "hashed", buckets=2, missing=True)
+        for name in names
+    )
+    raw = read_by_schema(path, Schema(tuple(columns), header, ("",)))
+    return settle(path.stem, raw, None, None, ((0.0, 1.0), len(classes)), ())
 
 
-def classes_of(column: Column, cells: list[str], faults: Faults, lines: list[int]) -> np.ndarray:
-    """The class of each record, ``(n,)`` int64. Arguments as :func:`encoded`."""
-    places = {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
-    for row, cell in enumerate(cells):
-        if cell not in places:
-            faults.add(f"line {lines[row]}, column {column.name!r}: {cell!r:.40} is none of its classes")
-    return np.array([places.get(cell, 0) for cell in cells], dtype=np.int64)
+def _no_column(path: Path, label: str, names: list[str]) -> DataError:
+    return DataError(f"`label` {label}: {path} has no such column; it has {shown(names)}")
+
+
+def _names(path: Path, header: bool) -> list[str]:
+    if path.suffix.lower() != ".csv":
+        with record_batches(path) as (schema, _, _batches):
+            names = list(schema.names)
+        lacking = "name of its own for each column"
+    else:
+        names = next(table_rows(path))[1]
+        names = names if header else [f"c{place}" for place in range(1, len(names) + 1)]
+        lacking = "header with a name for each column; say header = false, or name them"
+    if not names or len(set(names)) < len(names) or not all(names):
+        raise DataError(f"{path}: has no {lacking}")
+    if len(names) == 1:
+        raise DataError(f"{path}: has one column alone; records have a label, and something that it is learned from")
+    return names
+
+
+def _of_types(path: Path, names: list[str], label: str | None) -> dict[str, str]:
+    """By the types of columns, where a file has them: no value is looked at."""
+    said = dict.fromkeys(names, _UNKNOWN)
+    if path.suffix.lower() != ".csv":
+        with record_batches(path) as (schema, _, _batches):
+            for name, kind in zip(names, map(str, schema.types), strict=True):
+                if kind.startswith(("int", "uint", "float", "double", "half")):
+                    said[name] = 'kind = "number"\nbounds = ["?", "?"]            # public: what it can be'
+                elif kind.startswith(("date", "timestamp")):
+                    said[name] = 'kind = "date"\nbounds = ["?", "?"]            # public: the first and the last day'
+                elif kind.startswith(("string", "large_string", "dictionary", "bool")):
+                    said[name] = 'kind = "category"\nvalues = ["?"]                 # or kind = "hashed", buckets = 16'
+    if label is not None:
+        said[label] = 'kind = "label"\nclasses = ["?", "?"]'
+    return said
+
+
+def _cells(path: Path, names: list[str], header: bool) -> dict[str, list[str]]:
+    """The different cells of each column."""
+    rows = table_rows(path, Schema(tuple(Column(name, "ignored") for name in names), header))
+    next(rows)
+    cells: dict[str, dict[str, None]] = {name: {} for name in names}
+    for line, row in rows:
+        if len(row) != len(names):
+            raise DataError(f"{path}: line {line} has {len(row)} cells in place of {len(names)}; correct it")
+        for name, cell in zip(names, row, strict=True):
+            cells[name][cell] = None
+    return {name: list(cells[name]) for name in names}
+
+
+def _column_of(cells: list[str], is_label: bool) -> str:
+    there = [cell for cell in cells if cell not in MISSING]
+    hole = "missing = true\n" if len(there) < len(cells) else ""
+    numbers: list[Any] = [as_number(cell) for cell in there]
+    if is_label:
+        return f'kind = "label"\nclasses = {json.dumps(sorted(there), ensure_ascii=False)}'
+    if there and all(number is not None and math.isfinite(number) for number in numbers):
+        low, high = min(numbers), max(numbers)
+        high = high if high > low else low + 1
+        return f'kind = "number"\n{hole}bounds = [{low!r}, {high!r}]'
+    days = [as_days(cell) for cell in there]
+    if there and all(day is not None for day in days):
+        return f'kind = "date"\n{hole}bounds = [{min(there)[:10]}, {max(there)[:10]}]'
+    if len(there) <= FEW:
+        return f'kind = "category"\n{hole}other = true\nvalues = {json.dumps(sorted(there), ensure_ascii=False)}'
+    return f'kind = "hashed"\n{hole}buckets = {FEW}'

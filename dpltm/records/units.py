@@ -1,8 +1,9 @@
 """Whose each record is: with a person as the unit, all records of one person are protected together.
 
-A *unit* is all records that share a value of one column: a person, a household, a device. ``by_unit`` makes one record of
-them, ``(slots, ...)``, and the mean of their losses is what a gradient filter gets: so a unit more or less, whatever it
-holds, is one record more or less, and every bound for records holds for units as it stands (privacy-model.md 1.1 and 4.1).
+A *unit* is all records that share a value of one column: a person, a household, a device; or all ratings of a user.
+``at_unit`` makes one record of them, ``(slots, ...)``, and the mean of their losses is what a gradient filter gets: so a
+unit more or less, whatever it holds, is one record more or less, and every bound for records holds for units as it stands
+(privacy-model.md 1.1 and 4.1).
 """
 
 from __future__ import annotations
@@ -11,18 +12,15 @@ import math
 import re
 import unicodedata
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpltm.errors import DataError
 from dpltm.privacy.entry import RECORD
+from dpltm.records.dataset import Dataset, Origin, RawSplit, Split
 from dpltm.records.mapped import gathered, let_go, room_for
-from dpltm.records.tables import as_number
-
-if TYPE_CHECKING:
-    from dpltm.records.dataset import Dataset
-    from dpltm.records.raw import RawSplit
+from dpltm.records.ratings import held_out_users, public_hash
+from dpltm.records.schema import as_number
 
 MAX_SLOTS = 4096
 """Most records of one unit that count."""
@@ -40,10 +38,7 @@ _WHOLE = re.compile(r"([+-]?)0*([0-9]+)(?:\.0*)?")
 
 
 def whose(value: object) -> str:
-    """What a unit is called: composed text (NFC) without blanks around it; whole numbers are the same however written.
-
-    Args:
-        value: a cell of a table, or of an array. 7, 7.0, "7" and " 007" are one unit.
+    """Return what a unit is called: composed text (NFC) without blanks around it; 7, 7.0, "7" and " 007" are one unit.
 
     Guarantees:
         Depends on this value alone: a record more or less never makes two units of one.
@@ -55,12 +50,8 @@ def whose(value: object) -> str:
     return ("-" if whole[1] == "-" and whole[2] != "0" else "") + whole[2]
 
 
-def checked_units(raw: RawSplit, taken: np.ndarray | None = None) -> np.ndarray:
-    """Whose each record of a split is, ``(m,)`` of texts (see ``whose``).
-
-    Args:
-        raw: the split.
-        taken: which of its places hold a record, ``(n,)`` bool; None for all.
+def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.ndarray:
+    """Return whose each record of a split is, ``(m,)`` of texts (see ``whose``), of the places that are ``taken``.
 
     Raises:
         DataError: a value for each record is missing, or there is none for one of them.
@@ -73,17 +64,13 @@ def checked_units(raw: RawSplit, taken: np.ndarray | None = None) -> np.ndarray:
         raise DataError(f"{where} has dtype {values.dtype}; give whole numbers or texts, one value a person")
     if values.shape != (len(raw.x),):
         raise DataError(f"{where} has shape {values.shape}; expected ({len(raw.x)},), one value for each record")
-    values = values if taken is None else values[taken]
-    distinct, codes = np.unique(values, return_inverse=True)
-    names = [whose(_plain(value)) for value in distinct.tolist()]
+    distinct, codes = np.unique(values[taken], return_inverse=True)
+    cells = (int(one) if isinstance(one, float) and one.is_integer() else one for one in distinct.tolist())
+    names = list(map(whose, cells))
     holes = [number for number, name in enumerate(names) if name.lower() in _HOLES]
-    odd = [
-        name
-        for name in names
-        if as_number(name) is not None and not _WHOLE.fullmatch(name) and name.lower() not in _HOLES
-    ]
-    if odd:
-        raise DataError(f"{where} holds {odd[0]!r:.40}, a number that is not whole; give whole numbers or texts")
+    for name in names:
+        if as_number(name) is not None and not _WHOLE.fullmatch(name) and name.lower() not in _HOLES:
+            raise DataError(f"{where} holds {name!r:.40}, a number that is not whole; give whole numbers or texts")
     if holes:
         record = int(np.flatnonzero(np.isin(codes, holes))[0])
         raise DataError(
@@ -92,28 +79,40 @@ def checked_units(raw: RawSplit, taken: np.ndarray | None = None) -> np.ndarray:
     return np.array(names)[codes]
 
 
-def _plain(value: object) -> object:
-    """A whole number for a float that is one; as it is otherwise."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def check_apart(train: np.ndarray, test: np.ndarray, test_raw: RawSplit) -> None:
-    """Raises DataError where units are in both splits: accuracy on their test records would be a free look at them.
+def at_unit(dataset: Dataset, unit: str, per_unit: int | None, usual: int) -> Dataset:
+    """Return the records at the unit that is to be protected; they may be at it already.
 
     Args:
-        train, test: whose the records are, texts.
-        test_raw: where the test split comes from.
+        dataset: the records. Where it says whose they are, a person is the unit, whatever ``unit`` says.
+        unit: ``record`` or ``user``, which takes ratings, or records that say whose they are.
+        per_unit: most records of one user that count; None for ``usual``.
+        usual: the number if nothing is said.
+
+    Raises:
+        DataError: nothing says whose the records are; see :func:`by_unit` and :func:`by_user`.
     """
-    shared = len(np.intersect1d(train, test))
-    if shared:
+    if dataset.of_persons:
+        return dataset
+    slots = usual if per_unit is None else per_unit
+    if dataset.units is not None:
+        return by_unit(dataset, slots)
+    if unit == "user":
+        return by_user(dataset, slots)
+    check_per_unit(per_unit)
+    return dataset
+
+
+def check_per_unit(per_unit: int | None) -> None:
+    """Raise DataError if it is said how many records of a person count, where single records are the unit."""
+    if per_unit is not None:
         raise DataError(
-            f"{test_raw.source}: {shared} of the {len(np.unique(test))} values of {test_raw.units_name!r} are in the"
-            " training split too, so accuracy there would show what is protected; keep all records of one on one side"
+            "`per_unit`: bounds what one person gives, so it goes with `unit_column`, or with `unit` user of ratings; leave"
+            " it out, or add one of them"
         )
 
 
 def in_slots(units: np.ndarray, hashes: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which record goes where: of each unit those of the lowest hashes, at most ``slots``.
+    """Return which record goes where: of each unit those of the lowest hashes, at most ``slots``.
 
     Args:
         units: whose each record is, ``(n,)``, numbers.
@@ -133,14 +132,8 @@ def in_slots(units: np.ndarray, hashes: np.ndarray, slots: int) -> tuple[np.ndar
     return order[taken], row[taken], rank[taken]
 
 
-def check_slots(units: int, slots: int, values: int) -> None:
-    """Raises DataError for slots out of range, or for more than any memory holds.
-
-    Args:
-        units: their number.
-        slots: of each.
-        values: in one record.
-    """
+def _check_slots(units: int, slots: int, values: int) -> None:
+    """Raises DataError for slots out of range, or for more, each of so many values, than any memory holds."""
     if not 1 <= slots <= MAX_SLOTS:
         raise DataError(f"`per_unit` {slots}: is not between 1 and {MAX_SLOTS:,}")
     if units * slots * values > MAX_VALUES:
@@ -150,8 +143,20 @@ def check_slots(units: int, slots: int, values: int) -> None:
         )
 
 
+def _slotted(split: Split, index: np.ndarray, units: np.ndarray, hashes: np.ndarray, slots: int) -> Split:
+    """Units as records, whose are the records at ``index``; zeros and ``ABSENT`` in empty slots."""
+    order, row, slot = in_slots(units, hashes, slots)
+    count = len(np.unique(units))
+    x = room_for((count, slots, *split.x.shape[1:]), split.x.dtype)
+    x[...] = 0
+    y = np.full((count, slots), ABSENT, dtype=np.int64)
+    x[row, slot], y[row, slot] = gathered(split.x, index[order]), split.y[index[order]]
+    let_go(x)
+    return Split(x, y)
+
+
 def by_unit(dataset: Dataset, slots: int) -> Dataset:
-    """The same records with a unit as the record: all that share a value of the column that says whose they are.
+    """Return the same records with a unit as the record: all that share a value of the column that says whose they are.
 
     Args:
         dataset: with that column (``Dataset.units``). A declared number of records is one of units.
@@ -175,25 +180,68 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
         raise DataError(
             "`unit_column`: takes every record of a person; places part them, so give a fraction as `subset`"
         )
-    x, y = dataset.train.x, dataset.train.y
     count = len(np.unique(units))
     if count < 2:
         raise DataError(
             f"`unit_column`: all records of {dataset.name} are one person's, so nothing can be learned of many"
         )
-    check_slots(count, slots, math.prod(x.shape[1:]))
-    index, row, slot = in_slots(units, dataset.rows.public_hashes(), slots)
-    records = room_for((count, slots, *x.shape[1:]), x.dtype)
-    records[...] = 0
-    labels = np.full((count, slots), ABSENT, dtype=np.int64)
-    records[row, slot], labels[row, slot] = gathered(x, index), y[index]
-    let_go(records)
+    _check_slots(count, slots, math.prod(dataset.train.x.shape[1:]))
     declared = dataset.records_origin == "declared"
     return replace(
         dataset,
-        train=replace(dataset.train, x=records, y=labels),
+        train=_slotted(dataset.train, np.arange(len(units)), units, dataset.rows.public_hashes(), slots),
         records=dataset.records if declared else count,
         records_origin="declared" if declared else "counted",
         units=None,
         unit=dataset.units_name,
+    )
+
+
+def by_user(dataset: Dataset, slots: int) -> Dataset:
+    """Return the same ratings with a user as the unit: a record is a user, with at most so many ratings.
+
+    Args:
+        dataset: ratings, one a record; all of them, with no ``subset``. A declared number of records is one of users; of
+            a known dataset it is that of the users who are not held out.
+        slots: of a user, K, public; no more are made than there are items.
+
+    Returns:
+        Training records ``x (users, K, 2)`` with labels ``y (users, K)``, ``ABSENT`` in empty slots: users who are not
+        held out. The test split holds single ratings ``(m, 2)``, those of held-out users that the dataset holds out; None
+        if there are none. The identity is that of ``dataset``: it is the same data.
+
+    Raises:
+        DataError: no ratings, a part of them, K out of range, too much for memory, or nobody left to train on.
+
+    Guarantees:
+        A row depends on the training ratings of its own user and on public inputs alone: where a user gave more than K,
+        those of the K lowest public hashes of user and item are taken, which say nothing of what is held out. So one user
+        more or less, whatever they gave, is one row more or less, or none.
+    """
+    if not dataset.rated:
+        raise DataError(
+            f"`unit` user: takes ratings by users, such as movielens, and {dataset.name} holds none; where a"
+            " column says whose each record is, name it by `unit_column`"
+        )
+    if not dataset.whole:
+        raise DataError("`unit` user: takes every user; leave `subset` out, which is a range of ratings")
+    out, (x, test) = held_out_users(dataset.tables[0]), (dataset.train.x, dataset.test)
+    users = int(np.count_nonzero(~out))
+    _check_slots(users, slots, 2)
+    entered = np.flatnonzero(~out[x[:, 0]])
+    if not len(entered):
+        raise DataError(f"`unit` user: {dataset.name} has no user to train on; those of every fifth id are held out")
+    entered = entered[np.argsort(x[entered, 1], kind="stable")]
+    slots = min(slots, dataset.tables[1])  # nobody rates an item twice
+    train = _slotted(dataset.train, entered, x[entered, 0], public_hash(x[entered]), slots)
+    theirs = np.empty(0, int) if test is None else np.flatnonzero(out[test.x[:, 0]])
+    test, rows = (test, dataset.test_rows) if len(theirs) else (None, None)
+    records: dict[Origin, int] = {"declared": dataset.records, "described": users, "counted": len(train)}
+    return replace(
+        dataset,
+        train=train,
+        test=None if test is None else Split(test.x[theirs], test.y[theirs]),
+        test_rows=None if rows is None else rows.taken(theirs),  # none of a user who is protected
+        records=records[dataset.records_origin],
+        unit="user",
     )

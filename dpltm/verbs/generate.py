@@ -48,15 +48,14 @@ from dpltm.pruning.plain import threads
 from dpltm.pruning.unstructured import input_groups
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset
-from dpltm.records.checks import check_delta
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
-from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments
+from dpltm.records.settle import check_delta
 from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet
 from dpltm.training.config import TrainingConfig, sensitivity
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
 from dpltm.training.release import Sources
-from dpltm.verbs.synthesize import RECORDS, check_moments, draw_records
+from dpltm.verbs.synthesize import RECORDS, SENSITIVITY, Moments, check_moments, draw_records, release_moments
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
 """Where accuracies on private records are, if nobody writes them to a file of their own."""

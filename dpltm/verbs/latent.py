@@ -43,8 +43,8 @@ from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import GenerationConfig, Ticket, by_round, generate, prune_once, train_dense
 from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records import Dataset, Split
-from dpltm.records.checks import check_delta
 from dpltm.records.notes import bounds_notes, unit_notes
+from dpltm.records.settle import check_delta
 
 # --- Claims beside what holds ---------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import FastSource, RandomSource, SecureSource
 from dpltm.records.batches import Records
 from dpltm.records.dataset import Rows
-from dpltm.records.items import gives_items, read_items
+from dpltm.records.settle import arrays_of
 from dpltm.training.canaries import check_canaries
 from dpltm.training.config import TrainingConfig, nominal_sensitivity, nominal_source, sensitivity
 from dpltm.training.descent import NoisyGradients, plant
@@ -291,7 +291,7 @@ class PrivateLoop:
         model: as PyTorch has it; see ``RecordGradients`` for what it may hold. Its pruned weights are zeroed.
         loss: from outputs and labels to one value a record (``reduction="none"``).
         x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private. Or a dataset of PyTorch
-            with random access, which is read once (``dpltm.records.items``).
+            with random access, which is read once (``dpltm.records.settle``).
         y: labels ``(n, ...)``; private. None beside a dataset.
         ledger: that pays when the loop begins; by default the one of this process.
         lineage: of mask and weights, where these depend on records: that of the tickets they are from. A mask without one
@@ -346,8 +346,7 @@ class PrivateLoop:
         given = LoopSettings.of(settings)
         self.lineage = NO_LINEAGE if lineage is None else lineage
         self._exposed = check_declared_mask(given.mask, lineage, provenance)
-        if gives_items(x):
-            x, y = read_items(x, y)
+        x, y = arrays_of(x, y)
         x, y = _rows_of("x", x), _rows_of("y", y)
         count = len(x) if given.records is None else given.records
         given.check(count, len(x))

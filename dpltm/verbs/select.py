@@ -31,8 +31,8 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import Ticket
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset
-from dpltm.records.checks import check_delta
 from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, unit_notes
+from dpltm.records.settle import check_delta
 from dpltm.training.artifacts import Candidate, TicketSet, Winner
 
 

@@ -46,8 +46,8 @@ from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.noise import MIN_EPSILON
 from dpltm.records import Augmentation, Dataset, at_unit, copies_of, held_out_users
-from dpltm.records.checks import check_delta
 from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, rating_notes, test_notes, unit_notes
+from dpltm.records.settle import check_delta
 from dpltm.registry import changed, listed
 from dpltm.training import least_squares as head
 from dpltm.training.artifacts import Run

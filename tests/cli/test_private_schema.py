@@ -11,7 +11,6 @@ from commands import certified
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
-from dpltm.records import private_columns
 from dpltm.records.schema import Column, parse_schema, read_schema, schema_text
 from dpltm.verbs import schema as stage
 
@@ -136,7 +135,7 @@ HOSTILE = [
 @pytest.mark.parametrize("row", HOSTILE, ids=range(len(HOSTILE)))
 def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, row, names):
     """The same noise on both neighbours: the same schema, the same words, and no refusal, here or when it is used."""
-    monkeypatch.setattr(private_columns, "gaussian_mechanism", lambda values, *_: values.copy())
+    monkeypatch.setattr(stage, "gaussian_mechanism", lambda values, *_: values.copy())
     told, draft = [], DRAFT
     for old, new in zip(["age", "ward", "who", "seen", "ill"], names.split(","), strict=True):
         draft = draft.replace(f"[column.{old}]", f'[column."{new}"]')
@@ -205,13 +204,11 @@ def test_a_draft_that_might_grow_too_large_to_be_read_is_refused(refused):
     Path("s.toml").write_text(text)
     assert refused(f"{FIND} 1").startswith("--private: what is found might make a schema too large to be read (1,")
     # as large as names can be, each of their bytes escaped
-    names = tuple(
-        (f"{number:04d}" + '"' * (private_columns.LONGEST_NAME - 4),) for number in range(private_columns.MOST_NAMES)
-    )
+    names = tuple((f"{number:04d}" + '"' * (stage.LONGEST_NAME - 4),) for number in range(stage.MOST_NAMES))
     schema = read_schema(Path("s.toml"), "it")
     grown = schema_text(schema, [Column("n", "category", values=names)], Lineage())
     bare = schema_text(schema, [Column("n", "ignored")], Lineage())
-    most = private_columns.MOST_NAMES * stage.NAME_BYTES + stage.COLUMN_BYTES
+    most = stage.MOST_NAMES * stage.NAME_BYTES + stage.COLUMN_BYTES
     assert len(grown.encode()) <= len(bare.encode()) + most
 
 

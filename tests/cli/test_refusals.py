@@ -148,8 +148,6 @@ words.npz: holds texts                | predict r --input words.npz -o p.csv
 --schema:                             | {MIXED} --dataset digits
 d.csv: lacks the columns 'where'      | {MIXED} --schema other.toml
 d.csv: does not fit its schema        | {MIXED} --schema narrow.toml
---schema twice.toml: columns          | {MIXED} --schema twice.toml
---private twice.toml: columns         | {FIND} --private twice.toml
 --private none.toml: no such file     | {FIND} --private none.toml
 --private: nothing in this schema     | {FIND} --private s.toml
 d.csv: does not fit its schema        | {FIND} --private narrow-draft.toml
@@ -271,7 +269,6 @@ def schemas(folder: Path) -> None:
         number.format("age") + number.format("b") + ward + who + '[column.ill]\nkind = "label"\nclasses = ["0", "1"]\n'
     )
     draft = text.replace("[-9, 99]", '"private"').replace('["0", "1"]', '"private"', 1)
-    twice = draft.replace("[column.b]", '[column."ward=x"]')
     for name, content in {
         "s": text,
         "draft": draft,
@@ -279,7 +276,6 @@ def schemas(folder: Path) -> None:
         "other": text.replace("column.who", "column.where"),
         "narrow": text.replace('"1"', '"2"', 1),
         "narrow-draft": draft.replace('"1"', '"maybe"'),
-        "twice": twice,
     }.items():
         (folder / f"{name}.toml").write_text(content)
 

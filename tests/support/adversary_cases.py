@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from adversary import Case, Command
-from dpltm.estimators.classifier import TicketClassifier, TicketRegressor
+from dpltm.estimators import TicketClassifier, TicketRegressor
 from dpltm.filters import Automatic, Clip, Tanh
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Part

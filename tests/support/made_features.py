@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.records import bundled
+from dpltm.records import files
 
 Tensors = dict[str, np.ndarray]
 
@@ -78,4 +78,4 @@ def damage(file: str, what: str, folder: Path, monkeypatch: pytest.MonkeyPatch) 
         body = bytearray(resources.files("dpltm.features").joinpath(file).read_bytes())
         body[-1] ^= 1
         (folder / file).write_bytes(bytes(body))
-    monkeypatch.setattr(bundled.resources, "files", lambda _: folder)
+    monkeypatch.setattr(files.resources, "files", lambda _: folder)

@@ -28,13 +28,14 @@ from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness import second_moments
 from dpltm.randomness.noise import FastSource
-from dpltm.records import batches, synthetic, units
+from dpltm.records import batches, units
 from dpltm.tickets.ledger_file import FileStore
 from dpltm.tickets.workbench import tune
 from dpltm.training import config
 from dpltm.training import descent as training
 from dpltm.training import release as training_release
 from dpltm.verbs import search
+from dpltm.verbs import synthesize as synthetic
 from dpltm.verbs import train as train_verb
 from neighbours import LABELLED, LOUD
 

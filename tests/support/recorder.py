@@ -45,12 +45,14 @@ from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 from dpltm.randomness import noise, second_moments
 from dpltm.randomness.gaussian_mechanism import SEED, grid_step
 from dpltm.randomness.noise import FastSource, KeyedSource, SecureSource
-from dpltm.records import Dataset, private_columns, synthetic
+from dpltm.records import Dataset
 from dpltm.records.batches import Records
 from dpltm.tickets.ledger_file import FileStore
 from dpltm.training import descent as training
 from dpltm.training.descent import NoisyGradients
+from dpltm.verbs import schema as private_columns
 from dpltm.verbs import search
+from dpltm.verbs import synthesize as synthetic
 
 # A module that is first imported while a recorder is at work binds the recorder's functions by name, and keeps them. In an
 # editable install dpltm.cli and dpltm.tickets lie outside the folder of dpltm, where a walk of dpltm alone misses them.

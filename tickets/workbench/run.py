@@ -30,7 +30,7 @@ from dpltm.privacy.statement import PrivacyReport
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import scheduled_densities
 from dpltm.records import Dataset, DatasetCache
-from dpltm.records.checks import check_delta
+from dpltm.records.settle import check_delta
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.files import check_free, only_being_written, read_json, read_toml, write_json
 from dpltm.tickets.ledger_file import BESIDE

@@ -16,7 +16,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.release import price
 from dpltm.progress import SILENT, Progress
 from dpltm.records import Dataset, DatasetCache
-from dpltm.records.at_unit import check_per_unit
+from dpltm.records.units import check_per_unit
 from dpltm.tickets.charts import new_picture, over_steps, write_charts
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import new_folder

@@ -27,15 +27,14 @@ from sklearn.preprocessing import OneHotEncoder
 
 import dpltm
 import dpltm.tickets
+from dpltm import estimators
 from dpltm.errors import BudgetError, InputError
-from dpltm.estimators import base as estimator_base
-from dpltm.estimators import classifier as estimator
-from dpltm.estimators.records import Columns, numbered
+from dpltm.estimators import Columns, numbered
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import NO_LINEAGE, Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.privacy.release import pay
+from dpltm.privacy.release import Once, pay
 from dpltm.tickets.ledger_file import open_ledger
 from stage_cases import kinds
 
@@ -405,13 +404,6 @@ def test_labels_of_another_kind_than_the_classes():
         numbered(np.array([1, 2], dtype=object), np.array(["a", "b"], dtype=object), "seen")
 
 
-def test_partial_fit_is_refused_with_the_reason_and_is_no_attribute():
-    made = classifier()
-    assert not hasattr(made, "partial_fit")
-    with pytest.raises(AttributeError, match="collect the records, and call fit once"):
-        made.partial_fit(*table())
-
-
 def test_nothing_is_said_before_anything_is_spent():
     with pytest.raises(NotFittedError, match="this TicketClassifier has spent nothing yet; call 'fit' first"):
         _ = classifier().privacy_
@@ -526,10 +518,10 @@ def test_noise_of_a_score_is_that_of_its_event_and_comes_after_it(kind, monkeypa
         asked.append(epsilon)
         return 0
 
-    monkeypatch.setattr(estimator_base, "two_sided_geometric", no_noise)
+    monkeypatch.setattr(estimators, "two_sided_geometric", no_noise)
     plain = made.score(x, labels)
     sums = 1 if kind == "classifier" else 3
-    assert asked == [0.6 / (sums * estimator_base.GRID)] * sums
+    assert asked == [0.6 / (sums * estimators.GRID)] * sums
     if kind == "classifier":
         assert plain == np.mean(made.predict(x) == labels)
     else:
@@ -545,16 +537,16 @@ def test_a_record_changes_each_sum_of_a_score_by_one_at_most(values, at):
     ledger = Ledger()
 
     def summed(values):
-        paid = pay(lambda *_: estimator_base.SumsRelease(entry, NO_LINEAGE, Account(), values, 1.0), ledger)
-        return next(paid.values)
+        drawn = functools.partial(estimators.noisy_sums, values, 1.0)
+        return next(pay(lambda *_: Once(entry, NO_LINEAGE, drawn), ledger).values)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimator_base, "two_sided_geometric", lambda *_: 0)
-        values = np.rint(np.clip(values, 0, 1) * estimator_base.GRID).astype(np.int64)
+        patch.setattr(estimators, "two_sided_geometric", lambda *_: 0)
+        values = np.rint(np.clip(values, 0, 1) * estimators.GRID).astype(np.int64)
         sums = summed(values)
         less = summed(np.delete(values, at, axis=1))
         swapped = values.copy()
-        swapped[:, at] = estimator_base.GRID - swapped[::-1, at]
+        swapped[:, at] = estimators.GRID - swapped[::-1, at]
         other = summed(swapped)
     assert (np.abs(sums - less) <= 1).all()
     assert (np.abs(sums - other) <= 1).all()
@@ -683,7 +675,7 @@ def test_features_follow_the_public_number_of_columns(columns, map):
 
 
 def test_the_example_of_the_module():
-    results = doctest.testmod(estimator)
+    results = doctest.testmod(estimators)
     assert results.attempted > 5
     assert results.failed == 0
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dpltm.records import DatasetCache, files, load, load_records, mapped, tables
-from dpltm.records.checks import checked_features
-from dpltm.records.files import read_file, read_test
+from dpltm.records.files import read_file
+from dpltm.records.settle import checked_features
 from refusals import refused
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -56,10 +56,8 @@ def test_npz_keeps_arrays_as_stored(tmp_path, dtype):
     assert np.array_equal(train.x, X.astype(dtype))
     assert np.array_equal(train.y, Y)
     assert np.array_equal(test.x, X[:2])
-    assert np.array_equal(read_test(path, None).x, X[:2])
     path = npz(tmp_path, x_train=X, y_train=Y)
     assert read_file(path, None)[1] is None
-    assert len(read_test(path, None).x) == 4
     found = load_records(str(npz(tmp_path, x=X.astype(dtype))))
     assert np.array_equal(found, X.astype(dtype))
     assert found.dtype == np.dtype(dtype).newbyteorder("=")

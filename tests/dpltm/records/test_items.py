@@ -8,7 +8,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 import dpltm
 from dpltm.records import mapped
-from dpltm.records.items import gives_items, read_items
+from dpltm.records.settle import arrays_of
 from refusals import refused
 
 X, Y = torch.arange(300, dtype=torch.uint8).reshape(60, 5), torch.arange(60) % 3
@@ -40,8 +40,7 @@ def test_items_are_read_once_in_order(monkeypatch, large):
     monkeypatch.setattr(mapped, "LARGE", large)
     monkeypatch.setattr(mapped, "AT_ONCE", 64)
     given = Listed(*zip(X.numpy(), Y.tolist(), strict=True))
-    assert gives_items(given)
-    x, y = read_items(given)
+    x, y = arrays_of(given)
     assert given.asked == list(range(60))
     assert isinstance(x, np.memmap) == (large == 100)
     assert np.array_equal(x, X)
@@ -73,7 +72,7 @@ def test_what_gives_no_items_by_place_is_refused():
             "`x`: item 1 of Listed cannot be read (ValueError); correct the dataset",
         ),
     ):
-        assert refused(read_items, given, y) == message
+        assert refused(arrays_of, given, y) == message
 
 
 def test_the_faces_take_them_as_arrays():

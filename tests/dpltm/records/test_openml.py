@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.utils import Bunch
 
-from dpltm.records import Description, catalogue, load
-from dpltm.records.load import convert, is_named_right
+from dpltm.records import Description, load
+from dpltm.records.load import convert
 from refusals import refused
 
 PLAIN = Description("plain", "", "vector", (2,), (-1.0, 1.0), 3, 4, openml_test=2, first_label=1)
@@ -49,9 +49,11 @@ def test_bytes_become_bytes_and_colours_go_last():
         assert np.array_equal(train.x, np.full((1, 2, 2, 3), odd), equal_nan=True)
 
 
-def test_name_of_a_table():
-    for name, right in (("kuzushiji-mnist", True), ("mnist_784", False)):
-        assert is_named_right(table(details={"name": name}), catalogue()["kmnist"]) is right
+def test_a_table_of_another_name_is_refused(tmp_path, monkeypatch):
+    """An id alone says little; names are compared without case."""
+    for name, said in (("mnist_784", "expected Kuzushiji-MNIST;"), ("kuzushiji-mnist", "has shape (6, 2), expected")):
+        monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda name=name, **_: table(details={"name": name}))
+        assert said in refused(load, "kmnist", home=tmp_path)
 
 
 CHANGED = "the table has changed, put plain.npz into the data home instead"

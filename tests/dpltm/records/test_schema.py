@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpltm.records import load, load_records
 from dpltm.records.schema import parse_schema
-from dpltm.records.schema_draft import draft, public_records
+from dpltm.records.tables import draft, public_records
 from refusals import refused
 
 TEXT = """

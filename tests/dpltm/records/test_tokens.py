@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.records import Layout, load, load_records
-from dpltm.records.tokens import AT_ONCE, padded
+from dpltm.records.files import POSITIONS, padded
 from refusals import refused
 
 TEXTS = [[1, 2, 3], [], [7, 0, 6, 5, 1, 1], [4], [9_996, 9_997, 2**31]]
@@ -71,7 +71,7 @@ def test_more_than_are_made_at_a_time():
     generator = np.random.default_rng(0)
     texts = [generator.integers(0, 9, generator.integers(0, 12)).tolist() for _ in range(70)]
     values, offsets = np.concatenate(texts).astype(np.int64), np.cumsum([0, *map(len, texts)])
-    length = AT_ONCE // 32
+    length = POSITIONS // 32
     assert np.array_equal(padded(values, offsets, Layout(8, length), "t")[:, -12:], one_by_one(texts, 8, 12))
 
 
@@ -95,8 +95,7 @@ def test_other_words_or_lengths_are_the_same_records(write):
 
 
 INTEGERS = "expected integers in one dimension"
-RANGE = "it must go from 0 to the 13 entries of values_train"
-ENDS = "a record ends where the next begins"
+RANGE = "it must go from 0 to the 13 entries of values_train, and never fall"
 
 
 @pytest.mark.parametrize(
@@ -111,11 +110,11 @@ ENDS = "a record ends where the next begins"
         ({"offsets_train": np.array([0, 1, 2, 3, 4, 2**62])}, f"offsets_train goes from 0 to {2**62}; {RANGE}"),
         (
             {"offsets_train": np.array([0, 2**63, 4, 9, 10, 13], dtype=np.uint64)},
-            f"offsets_train falls from {2**63} to 4 at record 1; {ENDS}",
+            f"offsets_train goes from 0 to 13; {RANGE}",
         ),
         (
             {"values_train": VALUES.astype(np.int64) - 1},
-            "values_train has -1 at entry 4; a word is a rank from 1 up, and 0 an unknown one",
+            "values_train holds -1; a word is a rank from 1 up, and 0 an unknown one",
         ),
         ({"y_train": Y[:4]}, "offsets_train has 5 records but y_train has shape (4,); give one label a record"),
         (

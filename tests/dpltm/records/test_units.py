@@ -204,7 +204,10 @@ def test_a_column_that_does_not_say_it(tmp_path, name, options, message):
 
 
 def test_datasets_that_do_not_say_it():
-    assert refused(load, "digits", units="who") == "`unit_column` who: nothing says whose the digits are; leave it out"
+    assert (
+        refused(load, "digits", units="who")
+        == "`unit_column` who: nothing says whose the records of digits are; leave it out"
+    )
     assert refused(load, "movielens-small", units="who").startswith("`unit_column`: movielens-small holds ratings")
 
 

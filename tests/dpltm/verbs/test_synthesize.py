@@ -50,8 +50,8 @@ def test_the_entry_is_a_gaussian_mechanism_of_that_epsilon(adjacency: str, bound
     assert exact == pytest.approx(1e-4, rel=0.02)
     assert made.privacy.certified.epsilon <= 1.0
     assert made.privacy.certified.adjacency == adjacency
-    release, said = asked(mine, adjacency=adjacency).priced()
-    assert (release.mechanism, said.certified) == (made.mechanism, made.privacy.certified)
+    mechanism, said = asked(mine, adjacency=adjacency).priced()
+    assert (mechanism, said.certified) == (made.mechanism, made.privacy.certified)
 
 
 def test_records_are_shaped_and_bounded_as_the_private_ones() -> None:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from dpltm.randomness.gaussian_mechanism import grid_step
 from dpltm.randomness.noise import FastSource
-from dpltm.records import synthetic
-from dpltm.records.synthetic import SENSITIVITY, Moments, release_moments, synthetic_records
+from dpltm.verbs import synthesize as synthetic
+from dpltm.verbs.synthesize import SENSITIVITY, Moments, release_moments, synthetic_records
 from refusals import refused
 
 FEATURES, CLASSES = 4, 3
@@ -242,10 +242,3 @@ def test_records_depend_on_the_moments_and_the_seed_alone():
 def test_a_query_that_cannot_be_is_refused(change, message):
     arguments = {"x": torch.zeros(2, 3), "y": torch.zeros(2).long(), "classes": 2, "noise_multiplier": 1.0} | change
     assert refused(release_moments, **arguments, noise=FastSource(0)) == message
-
-
-def test_a_range_without_zero_is_refused():
-    moments = noiseless(*grouped(20))
-    assert refused(synthetic_records, moments, 1, 0, value_range=(0.5, 1.0)) == (
-        "value_range: 0.5,1 does not hold 0; give the unit range, 0,1 or -1,1"
-    )

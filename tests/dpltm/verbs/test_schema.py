@@ -15,8 +15,9 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee
 from dpltm.randomness.gaussian_mechanism import grid_step
 from dpltm.randomness.noise import FastSource
-from dpltm.records import private_columns
-from dpltm.records.private_columns import (
+from dpltm.records.schema import Column, parse_schema
+from dpltm.verbs import schema as private_columns
+from dpltm.verbs.schema import (
     HOLE,
     LONGEST_NAME,
     MOST_NAMES,
@@ -25,7 +26,6 @@ from dpltm.records.private_columns import (
     find_columns,
     may_be_named,
 )
-from dpltm.records.schema import Column
 
 NUMBER, DATE = Column("n", "number", wanted=True), Column("d", "date", wanted=True)
 WORD, OTHER = Column("w", "category", wanted=True), Column("v", "category", wanted=True)
@@ -244,3 +244,28 @@ def test_one_query_holds_every_count_and_no_name_without_a_record(monkeypatch):
         len(values) == 2 + 2 * 80 * 32 + 2 + 2
     )  # powers of two from 2^-20 to 2^60 on either side, their ends, and zero
     assert sorted(values[2:])[-2:] == [0, 2]
+
+
+DRAFT = """
+[column.age]
+kind = "number"
+bounds = [0, 100]
+missing = true
+
+[column."age missing"]
+kind = "category"
+values = "private"
+
+[column.ill]
+kind = "label"
+classes = ["no", "yes"]
+"""
+
+
+def test_codes_are_of_the_column_itself_whatever_features_are_called(tmp_path):
+    """A lone name behind a full cell of another column does not come out."""
+    (tmp_path / "d.csv").write_text("age,age missing,ill\n" + "".join(f"{n},cell {n},no\n" for n in range(40)))
+    table = private_columns.load_unfinished(tmp_path / "d.csv", parse_schema(DRAFT, "here"))
+    assert [list(table.names["age missing"])[int(code)] for code in table.codes[:, 0]] == [
+        f"cell {number}" for number in range(40)
+    ]

@@ -1,0 +1,855 @@
+"""The scikit-learn face of ``dpltm.train``, ``select``, ``evaluate`` and ``predict``: a classifier and a regressor.
+
+A fit is one ``dpltm.train``; what was learned is ``run_``, as that returns it: ``dpltm.tickets.save(made.run_, path)`` keeps
+it. scikit-learn copies an estimator before each fit of a cross-validation or a grid search, and throws the copies away. Each
+of them read the records, so each of them counts: the ledger holds all of it, and clones share what they spent. The epsilon
+that is asked for is that of one fit; ``privacy_`` is everything together.
+
+Example:
+    >>> import numpy as np, dpltm
+    >>> draw = np.random.default_rng(5)
+    >>> X = draw.random((400, 3))
+    >>> y = np.where(X[:, 0] > 0.5, "high", "low")
+    >>> classifier = dpltm.TicketClassifier(epsilon=2, bounds=(0, 1), classes=["high", "low"], n_records=400)
+    >>> classifier.fit(X, y).predict_proba(X[:5]).shape
+    (5, 2)
+    >>> classifier.privacy_.certified.epsilon <= 2
+    True
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from scipy import sparse
+from scipy.special import log_softmax, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import r2_score
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpltm import api
+from dpltm.errors import DataError, DpltmError, InputError, in_python, named, shown_value, whole_number
+from dpltm.features.inputs import Services
+from dpltm.features.setup import take_over_map
+from dpltm.networks.masks import Mask
+from dpltm.options import arguments
+from dpltm.options.select import SelectOptions
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.account import Account, check_declared, check_private
+from dpltm.privacy.checks import check_epsilon
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage
+from dpltm.privacy.ledger import Book, Ledger, of_process
+from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
+from dpltm.privacy.release import Once, Secret, pay
+from dpltm.privacy.statement import PrivacyReport, statement
+from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
+from dpltm.records import Dataset, Rows, from_arrays
+from dpltm.records.dataset import RawSplit
+from dpltm.records.notes import NO_TEST
+from dpltm.records.scaling import affine
+from dpltm.records.units import checked_units
+from dpltm.training.artifacts import Run, TicketSet, Winner
+from dpltm.training.start import from_round
+from dpltm.verbs import select as select_verb
+from dpltm.verbs.train import plan, settle
+
+SCORE = "a score: sums with two-sided geometric noise"
+"""What a score that is paid for releases."""
+
+SCORED = "how many records `score` was measured on is treated as public"
+
+GRID = 1024
+"""Steps of a value that a paid score sums."""
+
+FEW_COLUMNS = 32
+"""Up to so many columns, ``features="auto"`` means ``fourier``; above ``unit``, which needs no room for interactions. By the
+public number of columns alone. This, and that step sizes fall to zero, was compared on the digits (64 columns) and breast
+cancer (30) that come with scikit-learn, at epsilon 0.3, 1 and 3."""
+
+WHOSE = (
+    "`score` was not told whose its records are: accuracy on records of persons who were trained on would show what is"
+    " protected; pass `units` to it as well"
+)
+
+NO_LIMIT = (
+    "`noise_multiplier` was given, so `epsilon` limited nothing: what the fits cost is what their noise comes to"
+)
+
+MAX_BINS = 1000
+"""More parts of a range of targets are a slip of the finger."""
+
+_TRAINING = {item.name for item in fields(TrainOptions)} - {"features", "unit"}
+"""Parameters that are options of ``dpltm.train`` and mean the same here."""
+
+_SPARSE: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
+"""What is taken beside arrays and data frames."""
+
+_SEEN = ("n_features_in_", "feature_names_in_")
+"""What scikit-learn remembers of columns as soon as it has seen them."""
+
+_SHARED = ("ledger", "tickets")
+"""Parameters that clones have in common: one account, and values that nobody changes."""
+
+_NAMES = {
+    "x": "X",
+    "records": "n_records",
+    "seed": "random_state",
+    "eps1": "select_epsilon",
+    "ticket": "tickets",
+    "target": "tickets",
+    "unit_column": "units",
+}
+"""What parameters are called here, by the names that the verbs have for them."""
+
+
+@dataclass(eq=False)
+class Spent:
+    """What an estimator and its clones spent, and what their fits said of public inputs, each once; shared by all."""
+
+    lineage: Lineage = NO_LINEAGE
+    notes: dict[str, None] = field(default_factory=dict)
+    process: int = field(default_factory=os.getpid)
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+
+    def __deepcopy__(self, memo: object) -> Spent:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"lineage": self.lineage, "notes": dict(self.notes), "process": 0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=threading.RLock())
+
+    def add(self, lineage: Lineage) -> None:
+        """Add what one of them spent."""
+        with self.lock:
+            self.lineage |= lineage
+
+
+def noisy_sums(values: np.ndarray, each: float, secret: Secret) -> np.ndarray:
+    """Return sums of values from 0 to 1 a record, ``(sums,)``, with noise.
+
+    Args:
+        values: whole numbers from 0 to ``GRID``, ``(sums, n)``; private.
+        each: epsilon of a unit of a sum.
+        secret: of the release.
+    """
+    source = KeyedSource(secret.child("score"))
+    return np.array([int(one) + two_sided_geometric(source, each) for one in values.sum(1)]) / GRID
+
+
+@contextlib.contextmanager
+def _named_as_parameters() -> Iterator[None]:
+    """A block whose refusals name parameters of an estimator."""
+    try:
+        yield
+    except DpltmError as error:
+        error.args = (_named_here(str(error).replace("`ticket`: unknown network", "`model`: unknown network")),)
+        raise
+
+
+def _named_here(text: str) -> str:
+    """A sentence of a verb with the parameters of an estimator."""
+    return named(text, lambda name: f"`{_NAMES.get(name, name)}`")
+
+
+Bounds = tuple[float, float] | tuple[Sequence[float], Sequence[float]] | np.ndarray | None
+"""Public range of the features: one for all, or the low and the high end of each column."""
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """How the columns of a table become records: settled by public facts alone.
+
+    Attributes:
+        bounds: of all values; None to have it settled by their type.
+        low, high: of each column, ``(features,)``, where each has its own; then values go to the unit range, and records
+            are known by what they were.
+        shape: of a record; empty for the columns as they are.
+    """
+
+    bounds: tuple[float, float] | None
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    shape: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, bounds: Any, features: int, shape: Any = None) -> Columns:
+        """Columns that the parameters ``bounds`` and ``record_shape`` describe. Arguments as :func:`TicketClassifier`."""
+        form = () if shape is None else tuple(int(side) for side in np.atleast_1d(shape))
+        if form and int(np.prod(form)) != features:
+            raise DataError(f"`record_shape`: {form} has {int(np.prod(form))} values, but records have {features}")
+        if bounds is None:
+            return cls(None, shape=form)
+        try:
+            low, high = (np.asarray(end, dtype=np.float64) for end in bounds)
+        except (TypeError, ValueError):
+            raise DataError(
+                "`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each column; pass the public"
+                " range of the features"
+            ) from None
+        if low.ndim == high.ndim == 0:
+            affine((float(low), float(high)))
+            return cls((float(low), float(high)), shape=form)
+        for end, name in ((low, "low"), (high, "high")):
+            if end.shape not in ((), (features,)):
+                raise DataError(
+                    f"`bounds`: {name} has shape {end.shape}, but records have {features} columns; give a number for each"
+                )
+        low, high = np.broadcast_to(low, features), np.broadcast_to(high, features)
+        with np.errstate(over="ignore", invalid="ignore"):
+            wrong = np.flatnonzero(~(np.isfinite(high - low) & (low < high)))
+        if len(wrong):
+            at = int(wrong[0])
+            raise DataError(
+                f"`bounds`: column {at} (counted from 0) has ({low[at]:g}, {high[at]:g}); give finite (low, high), low"
+                " first, not too far apart"
+            )
+        return cls((0.0, 1.0), low, high, form)
+
+    def records(self, x: np.ndarray) -> np.ndarray:
+        """Records as dpltm takes them, ``(n, ...)``; row i depends on row i and on public facts alone."""
+        if self.low is not None and self.high is not None:
+            with np.errstate(over="ignore"):  # far outside is where the clip puts it
+                x = np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
+        return x.reshape(len(x), *self.shape) if self.shape else x
+
+    def rows(self, rows: Rows, x: np.ndarray) -> Rows:
+        """Return what records are known by: their values as they came, whatever bounds they are scaled by."""
+        return rows if self.low is None else replace(rows, x=np.ascontiguousarray(x))
+
+
+def dense(x: Any) -> np.ndarray:
+    """The values of a table, zeros of a sparse one included."""
+    return x.toarray() if sparse.issparse(x) else x
+
+
+def owners(units: Any) -> np.ndarray:
+    """Return whose each record is, ``(n,)`` of numbers or texts, as a column of pandas, polars or NumPy says it.
+
+    Columns of objects, as pandas has them for texts, become texts; nobody becomes the empty one.
+
+    Raises:
+        InputError: it is no column.
+    """
+    values = units if isinstance(units, np.ndarray) else np.asarray(units)
+    if values.ndim != 1:
+        raise InputError(
+            f"`units`: has {values.ndim} dimensions, not one; give a column that says whose each record is"
+        )
+    if values.dtype != object:
+        return values
+    nobody = (
+        one is None or type(one).__name__ in ("NAType", "NaTType") or one != one for one in values
+    )  # NaN is not NaN
+    return np.array(["" if none else str(one) for one, none in zip(values, nobody, strict=True)], dtype=str)
+
+
+def numbered(y: np.ndarray, classes: np.ndarray, seen: str) -> np.ndarray:
+    """Return the class of each label, ``(n,)`` int64.
+
+    Args:
+        y: labels.
+        classes: that there are, sorted; the class is a place in them.
+        seen: where they are from, for the message.
+
+    Raises:
+        InputError: a label that is none of them.
+    """
+    try:
+        places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        strange = classes[places] != y
+    except TypeError:  # numbers and texts have no order
+        raise InputError(f"`y`: labels are of another kind than the classes {seen}; use labels of one kind") from None
+    if np.any(strange):
+        label = str(y[int(np.argmax(strange))])
+        raise InputError(
+            f"`y`: label {label!r:.40} is none of the {len(classes)} classes {seen}; declare every label with `classes`, or"
+            " leave those records out"
+        )
+    return places.astype(np.int64)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TicketEstimator(BaseEstimator):
+    """What both estimators have in common: parameters, one training, and the account of all of them."""
+
+    epsilon: float | None = 1.0
+    delta: float = 1e-5
+    noise_multiplier: float | None = None
+    bounds: Bounds = None
+    n_records: int | None = None
+    tickets: TicketSet | Winner | None = None
+    round: int | None = None
+    select_epsilon: float | None = None
+    model: str | None = None
+    features: str | None = "auto"
+    record_shape: tuple[int, ...] | None = None
+    head: str = "dp-sgd"
+    filter: str = "clip"
+    clip_norm: float = 1.0
+    epochs: float | None = None
+    batch_size: float | None = None
+    lr: float | None = None
+    optimizer: str = "sgd"
+    schedule: str = "linear"
+    centre: float | None = None
+    noise: str = "secure"
+    adjacency: str = "add-remove"
+    per_unit: int | None = None
+    rows_coincide: bool = False
+    ledger: Ledger | Callable[[], Ledger] | None = None
+    random_state: int | np.random.RandomState | None = None
+    name: str = "records"
+    unit: str = "user"
+
+    # copies share what was spent; so does a pickled one, without the ledger
+
+    def __post_init__(self) -> None:
+        self._spent = Spent()
+
+    def __sklearn_clone__(self) -> TicketEstimator:
+        given = self.get_params(deep=False).items()
+        twin = type(self)(**{name: value if name in _SHARED else clone(value, safe=False) for name, value in given})
+        twin._spent = self._spent
+        if "_metadata_request" in self.__dict__:  # what set_fit_request asked for, as clones of scikit-learn have it
+            twin._metadata_request = copy.deepcopy(self._metadata_request)
+        return twin
+
+    def __copy__(self) -> TicketEstimator:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TicketEstimator:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        if "run_" in state:
+            state = {**state, "run_": replace(state["run_"], ledger=None, seconds=0.0)}  # as in all artifacts
+        return state
+
+    def _open_ledger(self, unit: str | None = None) -> Ledger:
+        """The ledger that pays; where there is none yet, of that unit."""
+        if self.ledger is None:
+            if self._spent.process != os.getpid():
+                raise InputError(
+                    "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be"
+                    " entered nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend), or give"
+                    " `ledger` as a function that opens a file which processes share:"
+                    " functools.partial(dpltm.tickets.open_ledger, path)"
+                )
+            return of_process(unit or self.__dict__.get("_unit", "record"))
+        found = self.ledger() if callable(self.ledger) else self.ledger
+        if not isinstance(found, Ledger):
+            said = f"{shown_value(found)} is not a ledger"
+            if callable(self.ledger):
+                said = f"the function returns {shown_value(found)}, not a ledger"
+            raise InputError(
+                f"`ledger`: {said}; give dpltm.Ledger(), or a function that opens the same file each time"
+                " (functools.partial(dpltm.tickets.open_ledger, path))"
+            )
+        return found
+
+    # training
+
+    def _fit(
+        self, x: np.ndarray, y: np.ndarray, classes: int | None, units: Any, *, for_training: bool = True
+    ) -> None:
+        """Train on records ``(n, columns)`` and their classes, of which ``classes`` were declared, and keep the run."""
+        self._check_parameters()
+        self._check_units(units is not None)
+        features = x.shape[1]
+        columns = Columns.of(self.bounds, features, self.record_shape)
+        whose = None if units is None else owners(units)
+        facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name, "unit": self.unit}
+        facts |= {"rows_coincide": self.rows_coincide, "units": whose, "for_training": for_training}
+        with in_python():
+            dataset = from_arrays(columns.records(x), y, bounds=columns.bounds, **facts)
+        dataset = replace(dataset, rows=columns.rows(dataset.rows, x))
+        run = self._train(dataset, features)
+        said = () if run.privacy is None else run.privacy.notes
+        # `score` measures what NO_TEST misses
+        self._spent.notes |= dict.fromkeys(_named_here(note) for note in said if note != NO_TEST)
+        if self.noise_multiplier is not None:
+            self._spent.notes |= {NO_LIMIT: None}
+        self.run_, self._columns, self._unit = run, columns, dataset.noun
+
+    def _check_parameters(self) -> None:
+        """Raises InputError for parameters that say nothing beside others, before a ticket is drawn and paid for."""
+        if self.noise_multiplier is not None and self.epsilon not in (None, TicketEstimator.epsilon):
+            raise InputError(
+                "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
+                " them out"
+            )
+        if self.tickets is not None and self.model is not None:
+            raise InputError("`model`: the ticket set decides the network; leave `model` out")
+
+    def _check_units(self, given: bool) -> None:
+        """Raises InputError for parameters that do not go with the unit of privacy, before anything is paid for."""
+        if not given and self.per_unit is not None:
+            raise InputError(
+                "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or pass `units` to fit"
+            )
+        for name in ("select_epsilon", "score_epsilon") if given else ():
+            if getattr(self, name) is not None:
+                raise InputError(
+                    f"`{name}`: pays for single records alone, and `units` asks that all of a person's be protected; leave"
+                    f" `{name}` out" + ("" if name == "select_epsilon" else ", and score on records of other persons")
+                )
+
+    def _drawn(self, dataset: Dataset, ledger: Ledger, training: dict[str, Any]) -> TicketSet | Winner | None:
+        """The tickets, or the winner of a draw on the records, where one is asked for."""
+        if self.select_epsilon is None:
+            if isinstance(self.tickets, TicketSet) and self.round is None:
+                raise InputError(
+                    "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records"
+                )
+            return self.tickets
+        tickets = self.tickets.tickets if isinstance(self.tickets, Winner) else self.tickets
+        if tickets is None or self.round is not None:
+            raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
+        options: dict[str, Any] = {"eps1": self.select_epsilon, "score": "additive"}
+        options |= {"delta": self.delta, "adjacency": self.adjacency}
+        self._rehearse(tickets, dataset, ledger, options, training)
+        winner = api.select(tickets, dataset, ledger=ledger, **options)
+        self._spent.add(winner.lineage)
+        return winner
+
+    def _rehearse(
+        self, tickets: TicketSet, dataset: Dataset, ledger: Ledger, drawing: dict[str, Any], training: dict[str, Any]
+    ) -> None:
+        """Refuse what the training after a draw would be refused for, had the sparsest ticket won: that is public."""
+        with in_python(model="tickets", public="tickets"):
+            drawn = arguments(SelectOptions, drawing)
+            draw = select_verb.plan(tickets, dataset, drawn, ledger, Services())
+            book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
+            given = arguments(TrainOptions, training)
+            behind = take_over_map(dataset, None, given, tickets.label)
+            start = from_round(tickets, draw.candidates[-1].round)
+            planned = plan(settle(start, behind, given, ledger, Services()), book)
+            ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
+
+    def _train(self, dataset: Dataset, columns: int) -> Run:
+        options = {name: value for name, value in self.get_params(deep=False).items() if name in _TRAINING}
+        if self.noise_multiplier is not None:  # the default budget says nothing beside it
+            options["epsilon"] = None
+        if self.head != "dp-sgd" and self.schedule == "linear":  # nor the default schedule of a head that takes none
+            options["schedule"] = "constant"
+        options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        behind = {**options, "features": None if self.features == "auto" else self.features}
+        ledger = self._open_ledger(dataset.noun)
+        try:
+            with in_python(dataset="x"):
+                check_private(ledger.account(self._spent.lineage), ledger.part(dataset))
+        except InputError as error:
+            raise InputError(f"{error}; to cross-validate on private records give `score_epsilon`") from None
+        tickets = self._drawn(dataset, ledger, behind)
+        features = self.features
+        if features == "auto":
+            features = "fourier" if columns <= FEW_COLUMNS else "unit"
+        if tickets is None and self.round is not None:
+            raise InputError("`round`: of a ticket set; give `tickets`, or leave it out")
+        network = self.model or ("mlp:300,100" if features in (None, "none") else "mlp")
+        if tickets is not None:
+            run = api.train(tickets, dataset, round=self.round, ledger=ledger, own=True, **behind)
+        else:
+            run = api.train(network, dataset, ledger=ledger, own=True, features=features, **options)
+        self._spent.add(run.lineage)
+        return run
+
+    @contextlib.contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """A block in which a fit is settled: if it is refused, what the last one learned stays whole."""
+        known = {name: self.__dict__[name] for name in _SEEN if name in self.__dict__}
+        try:
+            with _named_as_parameters():
+                yield
+        except BaseException:
+            for name in _SEEN:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(known)
+            raise
+
+    def _validated(self, X: Any, y: Any = None, *, numeric: bool = False) -> Any:
+        """Records, and labels with them, as scikit-learn checks them in ``fit``."""
+        X, y = validate_data(self, X, y, y_numeric=numeric, **_SPARSE)
+        return dense(X), y
+
+    def _to_score(self, X: Any, y: Any, *, numeric: bool = False) -> Any:
+        """The same in ``score``, of columns as those in ``fit``."""
+        check_is_fitted(self)
+        if self.run_.config.get("of_persons"):
+            self._check_units(True)
+        X, y = validate_data(self, X, y, reset=False, y_numeric=numeric, **_SPARSE)
+        return dense(X), y
+
+    def _told(self, X: Any) -> np.ndarray:
+        """What the network says of records without labels, before softmax, ``(n, classes)`` float64."""
+        check_is_fitted(self)
+        return self._outputs(dense(validate_data(self, X, reset=False, **_SPARSE)))
+
+    def _outputs(self, X: np.ndarray) -> np.ndarray:
+        with _named_as_parameters():
+            return api.predict(self.run_, self._columns.records(X)).outputs.astype(np.float64)
+
+    # what was learned, and what it cost
+
+    def _released_sums(self, records: Dataset, values: np.ndarray, epsilon: float) -> np.ndarray:
+        """Sums of values from 0 to 1 a record, ``(sums, n)``, with noise, paid for: together ``epsilon``.
+
+        Guarantees:
+            Each value is rounded to a whole number of ``1 / GRID`` first, so one record more, less or another changes each
+            sum by at most ``GRID`` of those, and two-sided geometric noise of epsilon / (sums GRID) makes each
+            (epsilon / sums)-DP, exactly (docs/privacy-model.md section 5.8).
+        """
+        check_epsilon("score_epsilon", epsilon)
+        each = epsilon / (len(values) * GRID)
+        if each < MIN_EPSILON:
+            raise InputError(f"`score_epsilon`: {epsilon:g} is nothing but noise; give 0.01 or more")
+        whole = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64)
+        ledger, lineage = self._open_ledger(), self.run_.lineage
+        mechanism = Guarantee(epsilon, adjacency=cast(Adjacency, self.adjacency))
+        entry = Entry("release", ledger.part(records), (mechanism,), SCORE, unit=RECORD)
+
+        def planned(book: Book, known: Entry | None) -> Once[np.ndarray]:
+            del known
+            account = book.account(lineage)
+            return Once(entry, lineage, partial(noisy_sums, whole, each), lambda: check_private(account, entry.part))
+
+        paid = pay(planned, ledger)
+        self._spent.add(paid.lineage)
+        self._spent.notes |= {SCORED: None}
+        return next(paid.values)
+
+    def _scored(self, X: np.ndarray, codes: np.ndarray) -> Dataset:
+        """Records as the test split that ``dpltm.evaluate`` measures on."""
+        dataset = api.held_out(self.run_, self._columns.records(X), codes, {"name": "the scored records"})
+        assert dataset.test_rows is not None
+        return replace(dataset, test_rows=self._columns.rows(dataset.test_rows, X))
+
+    def _accuracy(self, X: np.ndarray, codes: np.ndarray, units: Any) -> float:
+        """Accuracy on held-out records, which are declared apart from the people of the ledger from now on."""
+        held_out = self._scored(X, codes)
+        assert held_out.test_rows is not None
+        rows = replace(held_out.test_rows, coincide=self.rows_coincide)
+        if units is not None:
+            with in_python():
+                names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
+            rows = replace(rows, units=names, units_name=self.unit)
+        elif self.run_.config.get("of_persons"):
+            self._spent.notes |= {WHOSE: None}
+        held_out = replace(held_out, test_rows=rows)
+        try:
+            ledger = self._open_ledger()
+            with in_python(test="x", dataset="x"):
+                spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
+                check_declared(spent, part, "measured without a price")
+                found = api.evaluate(self.run_, held_out, ledger=ledger)
+                for draft in ledger.apart(held_out):
+                    if (declared := ledger.book.found(draft)) is not None:
+                        self._spent.add(ledger.lineage(declared))
+        except InputError as error:
+            raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
+        return float(found.accuracy)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "run_" in self.__dict__
+
+    @property
+    def ticket_(self) -> Mask:
+        """Which weights are live: the mask of the ticket, or one that keeps everything."""
+        check_is_fitted(self)
+        return self.run_.mask
+
+    @property
+    def ledger_(self) -> Ledger:
+        """What pays for this estimator."""
+        return self._open_ledger()
+
+    @property
+    def privacy_(self) -> PrivacyReport:
+        """Certified and nominal, for all fits and paid scores of this estimator and its clones, and all else in its ledger.
+
+        The cost of the last fit alone is ``run_.privacy``.
+
+        Raises:
+            NotFittedError: nothing has been spent.
+        """
+        spent = self._spent
+        try:
+            nothing = self.ledger is None and not spent.lineage.paid
+            account = None if nothing else self._open_ledger().account(spent.lineage)
+        except InputError:  # the ledger stayed behind: what went along counts
+            account = Account.of((), spent.lineage, unit=spent.lineage.paid[0].unit) if spent.lineage.paid else None
+        if account is None or not account.paid:  # of a file that processes share, what they entered counts
+            raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
+        fits = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
+        scores = sum(entry.words == SCORE for entry in account.paid)
+        notes = list(spent.notes)
+        if fits + scores > 1:
+            total = (
+                f"{fits} trainings and {scores} paid scores are in this account; epsilon covers all of them together"
+            )
+            notes.insert(0, total)
+        return statement(account, self.delta, adjacency=cast(Adjacency, self.adjacency), notes=notes)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True  # noise is never decided by random_state
+        return tags
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TicketClassifier(ClassifierMixin, TicketEstimator):
+    """A classifier trained under differential privacy: a lottery ticket, or a whole network.
+
+    Parameters are keywords. Those that state public facts may not be read off the private records: what is left out is
+    read off, taken as public, and named in ``privacy_.notes``.
+
+    Args:
+        epsilon: what one fit may cost, with what its ticket cost. Noise is calibrated to the certified figure. Beside
+            ``noise_multiplier`` it says nothing.
+        delta: of the guarantee, below 1 / ``n_records``.
+        noise_multiplier: noise over sensitivity, in place of ``epsilon``: then a fit costs what ``privacy_`` says, and no
+            ``epsilon`` limits it.
+        bounds: public range of the features, ``(low, high)``: two numbers, or two arrays with a number a column. Needed
+            unless values are bytes or booleans. Values outside saturate.
+        classes: all labels that there are, public; or their number K, for labels 0 to K - 1.
+        n_records: public number of records, by which sampling rates are computed.
+        tickets: a ticket set or winner; None for a whole network.
+        round: the ticket of a set that is taken.
+        select_epsilon: draws the ticket on the records in place of ``round``, for so much of ``epsilon``.
+        model: network, where there are no tickets; by default one layer behind features, else ``mlp:300,100``.
+        features: what stands in front of the network, as for ``dpltm.train``; ``auto`` is ``fourier`` up to 32 columns, and
+            ``unit`` above; None for nothing.
+        record_shape: of a record whose values stand in a row, such as ``(28, 28)``; needed by maps for images.
+        head: how the network is fitted: ``dp-sgd``, or ``least-squares`` for one layer behind features with nothing to tune.
+        filter, clip_norm: gradient filter, and the norm that it clips to.
+        epochs, batch_size: expected passes over the records, 15 by default, and expected batch size.
+        lr, optimizer, schedule: of the steps, whose size falls to zero by default; otherwise as for ``dpltm.train``.
+        centre: part of ``epsilon`` by which features are centred at their noisy mean.
+        noise: ``secure``, or ``fast`` for bits that are not cryptographic.
+        adjacency: neighbouring relation, ``add-remove`` or ``replace-one``.
+        per_unit: most records of a person that count, where ``fit`` gets ``units``; 64 by default.
+        rows_coincide: whether records of different people may well be equal, such as of a few categories: then ``score``
+            cannot tell by its rows whether a record was trained on, and does not refuse it.
+        ledger: a ``Ledger``, or a function that opens one in the process that fits. None for that of this process. Clones
+            share it.
+        random_state: decides the starting weights. Never the noise or the sampling: fits differ.
+        name: what messages and the ledger call the records.
+        unit: the noun of whose each record is, where ``fit`` gets ``units``, such as ``patient``: a ledger has one.
+        score_epsilon: what each :meth:`score` releases its accuracy for, with noise. None measures it exactly, for records
+            that no release was made from.
+
+    Attributes:
+        classes_: labels, sorted.
+        n_features_in_, feature_names_in_: columns of ``X`` in ``fit``.
+        run_: the run, as ``dpltm.train`` returns it.
+        ticket_: its mask.
+        privacy_: what all fits and paid scores of this estimator and its clones cost together.
+        ledger_: where this one enters what it spends.
+
+    Guarantees:
+        Every release is in the ledger before its noise is drawn. One fit costs at most ``epsilon``, certified,
+        unless there is a ``noise_multiplier``.
+    """
+
+    classes: int | Sequence[Any] | None = None
+    score_epsilon: float | None = None
+
+    def fit(self, X: Any, y: Any, units: Any = None) -> TicketClassifier:
+        """Train under differential privacy.
+
+        Args:
+            X: ``(n, columns)``: an array, a data frame of pandas or polars, or a sparse matrix; finite numbers.
+            y: labels ``(n,)``.
+            units: whose each record is, ``(n,)`` whole numbers or texts: then all records of a person are protected
+                together, and ``n_records`` is the number of persons.
+
+        Raises:
+            ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
+            BudgetError: a budget in the ledger does not allow it.
+        """
+        with self._fitting():
+            X, y = self._validated(X, y)
+            check_classification_targets(y)
+            labels, declared = self._labels(y)
+            codes = numbered(y, labels, "that `classes` declares")
+            if (codes == codes[0]).all():
+                raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
+            self._fit(X, codes, declared, units)
+        self.classes_ = labels
+        return self
+
+    def _labels(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
+        """All labels, sorted; and how many were declared, None where they were read off ``y``."""
+        if self.classes is None:
+            labels, declared = np.unique(y), None
+        elif isinstance(self.classes, (int, np.integer)) and not isinstance(self.classes, bool):
+            labels, declared = np.arange(self.classes), int(self.classes)
+        else:
+            labels = np.unique(np.asarray(self.classes))
+            declared = len(labels)
+        if len(labels) < 2:
+            raise InputError("`classes`: there is one class, so nothing can be told apart; give two or more")
+        return labels, declared
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most likely label of each record, ``(n,)``."""
+        best = self._told(X).argmax(1)
+        return self.classes_[best]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities ``(n, classes)``, in the order of ``classes_``."""
+        return softmax(self._told(X), axis=1)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of :meth:`predict_proba`."""
+        return log_softmax(self._told(X), axis=1)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """What the network says before softmax, ``(n, classes)``; of two classes the difference, ``(n,)``."""
+        outputs = self._told(X)
+        return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
+
+    def score(self, X: Any, y: Any, units: Any = None) -> float:
+        """Accuracy: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
+
+        Args:
+            X: ``(n, columns)``.
+            y: labels ``(n,)``.
+            units: whose each record is, where ``fit`` was told: no person may be in both.
+
+        Raises:
+            ValueError: a label that ``fit`` did not know; or records that are private, without ``score_epsilon``.
+        """
+        X, y = self._to_score(X, y)
+        with _named_as_parameters():
+            codes = numbered(y, self.classes_, "that fit knew")
+            if self.score_epsilon is None:
+                return self._accuracy(X, codes, units)
+            records = self._scored(X, codes).tested()
+            right = self._outputs(X).argmax(1) == codes
+            (count,) = self._released_sums(records, right[None].astype(float), self.score_epsilon)
+            return float(min(max(count / len(codes), 0.0), 1.0))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TicketRegressor(RegressorMixin, TicketEstimator):
+    """A regressor trained under differential privacy, by telling apart which part of a public range a target falls into.
+
+    The range of targets is cut into ``bins`` equal parts, a network learns which one a record's target is in, as that of a
+    classifier does, and the mean over the parts is what it predicts (histogram loss, Imani and White 2018). The gradient
+    filter bounds what a record adds, so a wild target does no more harm than any other; the run is one like all others.
+
+    Args:
+        epsilon, delta, noise_multiplier, bounds, n_records: as for :class:`TicketClassifier`; and likewise
+        tickets, round, select_epsilon, model, features, record_shape: of as many classes as there are ``bins``;
+        head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
+        per_unit, rows_coincide, ledger, random_state, name, unit: as there.
+        target_bounds: public range of the targets, ``(low, high)``; needed. Targets outside count as its ends.
+        bins: equal parts of that range.
+        score_epsilon: what each :meth:`score` releases R^2 for, from sums with noise. None measures it exactly, for records
+            that no release was made from.
+
+    Attributes:
+        bin_centres_: middle of each part, ``(bins,)``.
+        n_features_in_, feature_names_in_, run_, ticket_, privacy_, ledger_: as of :class:`TicketClassifier`.
+
+    Guarantees:
+        As of :class:`TicketClassifier`.
+    """
+
+    target_bounds: tuple[float, float] | None = None
+    bins: int = 10
+    score_epsilon: float | None = None
+
+    def fit(self, X: Any, y: Any, units: Any = None) -> TicketRegressor:
+        """Train under differential privacy.
+
+        Args:
+            X: ``(n, columns)``: an array, a data frame of pandas or polars, or a sparse matrix; finite numbers.
+            y: targets ``(n,)``, finite numbers.
+            units: as for :meth:`TicketClassifier.fit`.
+
+        Raises:
+            ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
+            BudgetError: a budget in the ledger does not allow it.
+        """
+        with self._fitting():
+            X, y = self._validated(X, y, numeric=True)
+            edges = self._edges()
+            self._fit(X, _part_of(y, edges), len(edges) - 1, units, for_training=False)
+        self.bin_centres_, self._edges_ = (edges[:-1] + edges[1:]) / 2, edges
+        return self
+
+    def _edges(self) -> np.ndarray:
+        """Where parts of the range begin and end, ``(bins + 1,)``."""
+        if self.target_bounds is None:
+            raise InputError(
+                "`target_bounds` is missing: the public range of the targets, (low, high); those of the data would leak them"
+            )
+        ends = np.asarray(self.target_bounds, dtype=np.float64)
+        if ends.shape != (2,) or not 0 < float(ends[1]) - float(ends[0]) < np.inf:
+            raise InputError("target_bounds", self.target_bounds, "a pair of finite numbers (low, high), low first")
+        count = whole_number("bins", self.bins)
+        if not 2 <= count <= MAX_BINS:
+            raise InputError("bins", count, f"a whole number from 2 to {MAX_BINS:,}")
+        return np.linspace(ends[0], ends[1], count + 1)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The expected target of each record, ``(n,)``: the mean of ``bin_centres_`` by the chances of the parts."""
+        return softmax(self._told(X), axis=1) @ self.bin_centres_
+
+    def score(self, X: Any, y: Any, units: Any = None) -> float:
+        """R^2: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
+
+        What is paid for is that of targets within ``target_bounds``, and from -1 to 1.
+
+        Args:
+            X: ``(n, columns)``.
+            y: targets ``(n,)``.
+            units: as for :meth:`TicketClassifier.score`.
+
+        Raises:
+            ValueError: records that are private, without ``score_epsilon``.
+        """
+        X, y = self._to_score(X, y, numeric=True)
+        with _named_as_parameters():
+            codes = _part_of(y, self._edges_)
+            predicted = softmax(self._outputs(X), axis=1) @ self.bin_centres_
+            if self.score_epsilon is None:
+                self._accuracy(X, codes, units)  # declares them, and refuses those of people who are protected
+                return float(r2_score(y, predicted))
+            records = self._scored(X, codes).tested()
+            low, span = self._edges_[0], self._edges_[-1] - self._edges_[0]
+            target = np.clip((y - low) / span, 0.0, 1.0)
+            errors = np.square(target - (predicted - low) / span)
+            sums = self._released_sums(records, np.stack([errors, target, target**2]), self.score_epsilon)
+            total = max(sums[2] - sums[1] ** 2 / len(y), 1e-12)
+            return float(min(max(1 - sums[0] / total, -1.0), 1.0))
+
+
+for _made in (TicketEstimator, TicketClassifier, TicketRegressor):
+    del _made.__dataclass_fields__  # so dataclasses.replace refuses: its copy would begin an account of its own
+
+
+def _part_of(y: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Which part of the range each target falls into, ``(n,)`` from 0; the ends of the range take what is outside."""
+    return np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(edges) - 2)

@@ -1,1 +1,0 @@
-"""The scikit-learn face: ``TicketClassifier`` and ``TicketRegressor``."""
