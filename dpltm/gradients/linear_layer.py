@@ -24,10 +24,10 @@ from dpltm.randomness.sampling import HIGHEST, LIMIT, held_in_float32, others
 BLOCK = 2**17
 """Numbers at a time in products whose operands are made for them, so that these stay in the caches of a processor."""
 
-SPARSE, NARROW = 0.3, 32
+SPARSE, NARROW, SMALL = 0.3, 32, 1024
 """Share of live weights up to which ``sparse`` is quicker, unless a side of the layer is narrower than ``NARROW``. Measured
 on layers from 100 to 4,096 wide: at half of the weights dense products win, at a tenth they take two to four times as
-long."""
+long. A layer of up to ``SMALL`` weights takes no longer in float64."""
 
 KERNELS = ("auto", "float64", "dense", "sparse")
 """What may be asked for: ``auto`` follows the rule."""
@@ -245,6 +245,8 @@ def kernel_for(operands: Operands, asked: str = "auto") -> str:
         return "float64"
     if asked != "auto":
         return asked
+    if weight.numel() <= SMALL:
+        return "float64"
     return "sparse" if len(operands.index) <= SPARSE * weight.numel() and min(weight.shape) >= NARROW else "dense"
 
 
