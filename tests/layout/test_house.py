@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from programs import ROOT, program
@@ -29,3 +31,12 @@ def figures() -> dict[str, object]:
 def test_limits(figures: dict[str, object], what: str, most: int) -> None:
     assert isinstance(figures[what], int)
     assert figures[what] <= most
+
+
+def test_every_public_name_is_in_the_source() -> None:
+    found = {
+        name
+        for module, path in house.modules(ROOT)
+        for name, _ in house.public(module, ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert [one for one in house.PUBLIC if not any(f"{name}.".startswith(f"{one}.") for name in found)] == []
