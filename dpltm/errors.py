@@ -176,6 +176,7 @@ def whole_number(name: str, value: object) -> int:
     """The value of an argument as a plain whole number.
 
     Args:
+        name: of the argument.
         value: what was given for it.
 
     Raises:
@@ -195,6 +196,7 @@ def did_you_mean(given: object, known: Iterable[str], mark: str = "") -> str:
     """The end of a message about a name that there is none of: ``; did you mean NAME?``, or nothing where none is near.
 
     Args:
+        given, known: the name that there is none of, and those that there are.
         mark: put before and behind the nearest.
     """
     near = difflib.get_close_matches(given, list(known), n=1) if isinstance(given, str) else []

@@ -26,7 +26,7 @@ PUBLIC = (
     "dpltm.audit.black_box",
     "dpltm.cli.main.run",
     "dpltm.errors",
-    "dpltm.estimators.classifier",
+    "dpltm.estimators",
     "dpltm.features.MapKind",
     "dpltm.filters",
     "dpltm.gradients.tanh_grad_",

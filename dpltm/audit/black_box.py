@@ -124,6 +124,7 @@ def mislabelled(x: np.ndarray, y: np.ndarray, classes: int, which: int = 0) -> t
         x: features, ``(n, ...)``.
         y: labels, ``(n,)``, from 0 to ``classes`` - 1.
         classes: at least 2.
+        which: place of the record.
     """
     return np.asarray(x)[which], (int(y[which]) + 1) % classes
 

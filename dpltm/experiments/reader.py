@@ -350,7 +350,9 @@ class _Reader:
             self._note(where, [f"give one of round and select: which ticket of {tickets} is trained"])
         if isinstance(number, int):
             number = self.over.get("round", number)
-            rounds = chain(sets, str(tickets))[-1].get("rounds", GenerateRequest().rounds) if tickets in sets else number
+            rounds = (
+                chain(sets, str(tickets))[-1].get("rounds", GenerateRequest().rounds) if tickets in sets else number
+            )
             if not 0 <= number <= rounds:
                 self._note(where, [f"round: {number} is none of the rounds of {tickets}"])
         elif number not in (None, "random"):

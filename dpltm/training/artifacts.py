@@ -70,6 +70,8 @@ class TicketSet:
 
     Attributes:
         body: spec, theta0 and tickets.
+        name: label.
+        criterion: how weights were chosen.
         provenance: what masks, theta0 and predictors were made from.
         made_from: lineage of everything that they depend on.
         parent: the set it was made from, if any.
@@ -240,6 +242,7 @@ class Run:
     Attributes:
         config: its settings, as ``config.json`` holds them.
         model: the network, on the CPU; pruned weights are zero.
+        mask: which weights are live.
         feature_map: what stands in front of the network; None where it takes records as they are.
         metrics: what was noted on the way, a line for each point.
         privacy: the report on the records that were trained on; None of a run that was read.
@@ -247,6 +250,7 @@ class Run:
         lineage: of everything that it depends on, its own training among it: what goes with it wherever it goes.
         seconds: how long its training took, which no artifact keeps.
         observations: what an audit of its training saw; None where there was none.
+        label: what messages call it.
         path: its folder; None for a run in memory.
     """
 
