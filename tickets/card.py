@@ -21,7 +21,7 @@ MEANING = {
 
 
 def front(features: dict[str, Any]) -> str:
-    """What stands in front of the network."""
+    """Describe the map in front of the network."""
     text = f"`{features['text']}` features of records of shape {'x'.join(map(str, features['shape']))}"
     return text if features["network"] is None else f"{text}: a network of its own, which goes with this folder"
 
@@ -33,12 +33,7 @@ def sources(lineage: Lineage) -> list[str]:
 
 
 def card(document: dict[str, Any], lineage: Lineage) -> str:
-    """Markdown for ``README.md``.
-
-    Args:
-        document: content of ``tickets.json``.
-        lineage: of the set.
-    """
+    """Return Markdown for ``README.md``, from the content of ``tickets.json``."""
     parent, made_from = document["parent"], sources(lineage)
     origin = "no data" if not made_from else " and ".join(f"`{name}`" for name in made_from)
     lines = [

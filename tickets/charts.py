@@ -66,10 +66,9 @@ Pairs = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together.
+    """Points that belong together, of one name in the legend.
 
     Attributes:
-        name: for the legend.
         points: x and y of each; what is not finite is left out.
         style: of matplotlib; ``o`` for points alone, ``:`` for a line that is there for comparison only.
         spread: low and high of each point, drawn as bars of points or as a band around a line; empty for none.
@@ -83,14 +82,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart.
+    """A chart: its ``title`` is also for people who hear it, its ``caption`` a sentence below.
 
     Attributes:
-        title: what it shows, for people who hear it as well.
-        x, y: along the axes.
-        series: at least one.
         axes: more settings of matplotlib's axes, such as ``xscale`` or ``ylim``.
-        caption: a sentence below.
     """
 
     title: str
@@ -161,11 +156,7 @@ def _draw(axes: Any, chart: Chart) -> None:
 
 
 def new_picture(plot: str | None) -> Path | None:
-    """Return the file that `plot` names, which can be written once there is something to draw; None where nothing is.
-
-    Raises:
-        ArtifactError: a file that is there already, cannot be written, or is of no known format.
-    """
+    """Return the file that `plot` names, which can be written once there is something to draw; None where nothing is."""
     if plot is None:
         return None
     path = Path(plot)
@@ -177,13 +168,7 @@ def new_picture(plot: str | None) -> Path | None:
 
 
 def write_charts(path: Path, charts: Sequence[Chart], title: str) -> None:
-    """Write charts side by side; the suffix of the file, replaced if it is there, says in which format.
-
-    Args:
-        path: of the file.
-        charts: at least one.
-        title: above them.
-    """
+    """Write charts side by side; the suffix of the file, replaced if it is there, decides the format."""
     across = min(len(charts), 2)
     down = -(-len(charts) // across)
     figure = _FIGURE(figsize=(5.4 * across, _height(charts, 3.9) * down), layout="constrained")
@@ -274,10 +259,6 @@ def seeds_over_steps(arms: Mapping[str, Sequence[Path]], measure: str) -> list[C
     """Return the charts of the arms of a sweep over steps: mean over seeds, least to most, and the largest epsilon.
 
     A run whose notes are missing or damaged is left out, and the name of its arm says so.
-
-    Args:
-        arms: folders of runs, by name.
-        measure: ``accuracy`` or ``rmse``.
     """
     measured, spent = [], []
     for name, runs in arms.items():
@@ -357,12 +338,7 @@ def filter_shape(options: Mapping[str, Any]) -> list[Chart]:
 
 
 def against_epsilon(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy") -> list[Chart]:
-    """Return accuracy against certified epsilon, a point for each row that has both.
-
-    Args:
-        rows: with ``label``, ``value``, ``epsilon``, and ``low`` and ``high``, which may be None.
-        measure: ``accuracy`` or ``rmse``.
-    """
+    """Return accuracy (or rmse) against certified epsilon, for each row with ``value`` and ``epsilon``."""
     rows = [row for row in rows if row["value"] is not None]
     finite = [row for row in rows if isinstance(row["epsilon"], (int, float)) and row["epsilon"] > 0]
     if not finite:
@@ -387,7 +363,6 @@ def write_audit_plot(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Draw one line a row: lower bounds rounded down, claims up. A claim beyond the axis is told by its figure alone.
 
     Args:
-        path: of the file; its suffix says in which format (:func:`new_picture`).
         rows: ``audited``, ``nominal``, ``certified`` and ``lower_bound`` of each; epsilons, ``inf`` as a text or None.
     """
     figure = _FIGURE(figsize=(8, 1.3 + 0.6 * len(rows)), layout="constrained")
@@ -420,13 +395,7 @@ def label_of(name: str, value: float) -> str:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of a mask.
-
-    Attributes:
-        title: what it shows.
-        data: a URI that holds all of it.
-        width, height: in points.
-    """
+    """A picture of a mask, in a data URI that holds all of it; width and height are in points."""
 
     title: str
     data: str
@@ -443,7 +412,7 @@ def layer(name: str, mask: np.ndarray) -> Picture:
 
 
 def first_layer(mask: np.ndarray, shape: tuple[int, ...] | None) -> Picture | None:
-    """Return what the first layer of a network for images looks at.
+    """Return a picture of the pixels that the first layer of a network for images looks at.
 
     Args:
         mask: of its weight: ``(outputs, inputs)``, or of a convolution ``(outputs, channels, height, width)``.

@@ -42,12 +42,12 @@ UNBOUND = ("out", "plot", "fresh", "resume", "dry_run")  # options that do not s
 
 
 def checkpoint_path(target: Path) -> Path:
-    """Where the checkpoints of what is to become ``target`` lie."""
+    """Return the place of checkpoints of what is to become ``target``."""
     return target.parent / f".{target.name}.checkpoint"
 
 
 def progress_of(target: Path) -> str | None:
-    """How it stands with what is to become ``target``: ``at work`` or ``interrupted``; None where nobody began it.
+    """Tell how it stands with what is to become ``target``: ``at work`` or ``interrupted``; None where nobody began it.
 
     Nothing of a checkpoint is read: it is for its owner alone.
     """
@@ -82,7 +82,6 @@ class CheckpointFolder:
     Args:
         target: what the work is to become; nothing may be there.
         request: options of the command. Work goes on with the same only.
-        progress: who watches.
 
     Attributes:
         held: the checkpoint that work goes on from; None where there is none.

@@ -36,18 +36,12 @@ class Shrunk:
 
 
 def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
-    """Writes a set of two: the compact dense network, and the ticket of round ``number`` in it, as round 1.
+    """Write a set of two: the compact dense network, and the ticket of round ``number`` in it, as round 1.
 
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
 
-    Args:
-        tickets: the set.
-        number: round of the ticket.
-        path: folder to write.
-
     Raises:
-        ArtifactError: ``path`` exists or cannot be written, or there is no such round.
-        InputError: the mask leaves no unit without use, or the network cannot be compacted.
+        InputError: the mask prunes no unit entirely, or the network cannot be compacted.
     """
     spec, ticket = tickets.body.spec, tickets.ticket(number)
     smaller, after = _compacted(spec, tickets.body.theta0, ticket.mask, fold=False)
@@ -70,13 +64,12 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
 
 
 def compact_run(run: Run, path: Path) -> Shrunk:
-    """Writes a run whose network is compact and gives the same answers; constants are folded into biases.
+    """Write a run whose network is compact and gives the same answers; constants are folded into biases.
 
     With it goes ``model.py``, which loads it with torch and safetensors alone.
 
     Raises:
-        ArtifactError: ``path`` exists or cannot be written.
-        InputError: the mask leaves no unit without use, or the network cannot be compacted.
+        InputError: the mask prunes no unit entirely, or the network cannot be compacted.
     """
     if run.path is None:
         raise ArtifactError(f"{run.label}: lies in no folder; save it first")
@@ -124,7 +117,7 @@ _OWN = (Images, Positions, Vectors, Mean)
 
 
 def plain_pytorch(spec: ModelSpec, weights: str) -> str:
-    """A program that builds the network of ``spec`` and loads ``weights``, a file of its state dict beside it.
+    """Return a program that builds the network of ``spec`` and loads ``weights``, a file of its state dict beside it.
 
     It needs torch and safetensors alone and makes ``model``: ``(batch, features)`` to ``(batch, classes)``.
     """

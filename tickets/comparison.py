@@ -112,7 +112,7 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
 
 
 def _together(alike: Sequence[FoundRun]) -> dict[str, Any] | None:
-    """What the runs that can be compared cost if all of them are released; None where there are fewer than two."""
+    """Return the joint cost of the runs that can be compared, if all are released; None where there are fewer than two."""
     if len(alike) < 2:
         return None
     delta = min((one.privacy["certified"]["delta"] for one in alike if one.privacy), default=1e-5)

@@ -62,11 +62,10 @@ SHARING_PRIVATE = (
 
 @dataclass(frozen=True)
 class Origin:
-    """What a ticket that left its set says of where it comes from.
+    """Origin that a ticket states once it left its set.
 
     Attributes:
-        id, name, provenance, lineage: of the set.
-        front: what stands in front of its network, but for its tensors; None for nothing.
+        front: the map in front of its network, but for its tensors; None for nothing.
     """
 
     id: str
@@ -87,7 +86,7 @@ class Origin:
 
     @classmethod
     def from_json(cls, body: object) -> Origin:
-        """What ``to_json`` gave; ArtifactError if it is something else."""
+        """Read the result of ``to_json``; ArtifactError if it is something else."""
         if isinstance(body, dict) and set(body) >= {"provenance", "source", "events"}:
             raise ArtifactError("it was written by dpltm before 0.3; make it again")
         if not isinstance(body, dict) or set(body) != {"id", "name", "provenance", "lineage", "feature_map"}:
@@ -103,7 +102,7 @@ class Origin:
 
 
 def _unprotected(lineage: Lineage) -> bool:
-    """Whether something was released with no mechanism, or with one that adds no noise."""
+    """Tell whether something was released with no mechanism, or with one that adds no noise."""
     bare = (sgd for entry in lineage.entries for sgd in entry.of(NoisySgd) if sgd.noise_multiplier == 0)
     return any(entry.of(Unprotected) for entry in lineage.entries) or next(bare, None) is not None
 
@@ -118,17 +117,12 @@ def _spent(lineage: Lineage) -> float:
 
 
 def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: bool, consent: bool) -> None:
-    """Refuses to hand on what no epsilon bounds: networks trained on private records, always; masks, without consent.
+    """Refuse to hand on what no epsilon bounds: networks trained on private records, always; masks, without consent.
 
     Args:
-        tickets: the set.
-        label: what messages call it.
         whole: whether all of it goes, with what stands in front; or one ticket.
         predictor: whether the network trained in that round goes.
         consent: whether the user said yes to what may reveal records.
-
-    Raises:
-        DpltmError: saying what it is.
     """
     front = Lineage() if tickets.feature_map is None else tickets.feature_map.lineage
     named = " and ".join(sources(front))
@@ -158,7 +152,7 @@ def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: b
 
 
 def sharing_notes(tickets: TicketSet, *, whole: bool) -> list[str]:
-    """What whoever hands tickets on should know."""
+    """Notes for whoever hands tickets on."""
     notes = []
     if tickets.provenance == "private":
         notes.append(f"{SHARING_PRIVATE}; predictors and accuracies stay here")
@@ -173,17 +167,14 @@ def sharing_notes(tickets: TicketSet, *, whole: bool) -> list[str]:
 
 
 def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> TicketSet:
-    """A copy to hand on: no winner, and nothing made from private records with no mechanism but masks.
+    """Write a copy to hand on: no winner, and nothing made from private records with no mechanism but masks.
 
     Predictors and accuracies of a set of provenance ``private`` stay behind.
 
     Args:
-        tickets: the set.
-        path: folder to write.
         predictors: whether trained networks go with it, where they may.
 
     Raises:
-        ArtifactError: ``path`` exists or cannot be written.
         InputError: the network in front was trained on private records with no mechanism; a set cannot go without it.
     """
     front = tickets.feature_map
@@ -198,26 +189,14 @@ def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> Ti
 
 
 def export_state_dict(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
-    """The parameters under a mask, pruned ones zero, in a file that ``safetensors.torch.load_file`` reads.
-
-    Args:
-        values: parameters by name.
-        mask: of the ticket.
-        path: file to write, ``.safetensors``; there must be none.
-        origin: where they come from, for the metadata.
-
-    Raises:
-        ArtifactError: ``path`` exists, cannot be written, or has another suffix.
-        InputError: the origin is too long.
-    """
+    """Write the parameters under a mask, pruned ones zero, in a file that ``safetensors.torch.load_file`` reads."""
     _write(path, origin, {name: value.masked_fill(~mask[name], 0.0).numpy() for name, value in values.items()})
 
 
 def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
-    """The state dict of a model pruned by ``torch.nn.utils.prune``: ``NAME_orig`` and ``NAME_mask`` for every weight.
+    """Write the state dict of a model pruned by ``torch.nn.utils.prune``: ``NAME_orig`` and ``NAME_mask`` for every weight.
 
-    ``prune.identity(module, "weight")`` on every module with a weight makes a model that takes it. Arguments as
-    :func:`export_state_dict`.
+    ``prune.identity(module, "weight")`` on every module with a weight makes a model that takes it.
     """
     tensors: dict[str, np.ndarray] = {}
     for name, value in values.items():
@@ -231,16 +210,9 @@ def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, ori
 def export_onnx(
     spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin | None = None
 ) -> None:
-    """The network as an ONNX file, input ``records (batch, features)``, output ``outputs (batch, classes)``.
+    """Write the network as an ONNX file, input ``records (batch, features)``, output ``outputs (batch, classes)``.
 
-    Of metadata it has the origin and no other: torch notes for every node where on this machine its own source lies.
-
-    Args:
-        spec: the network.
-        values: parameters by name.
-        mask: of the ticket; pruned weights are written as zeros.
-        path: file to write; there must be none.
-        origin: where they come from, for the metadata; None for nothing.
+    Pruned weights are zeros. The metadata is the origin alone: torch notes for every node where its own source lies.
 
     Raises:
         InputError: the optional packages are not installed, or the origin is too long.
@@ -280,7 +252,7 @@ def _parts(model: Any) -> Iterator[Any]:
 
 
 def read_origin(path: Path, spec: ModelSpec | None = None) -> Origin | None:
-    """Where the tickets in an exported file come from; None in a file that does not say.
+    """Return the origin of the tickets in an exported file; None in a file that does not say.
 
     Raises:
         ArtifactError: not a safetensors file for that network (any where ``spec`` is None), or what it says makes no sense.
@@ -296,14 +268,12 @@ def read_origin(path: Path, spec: ModelSpec | None = None) -> Origin | None:
 
 
 def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
-    """The set of the dense network and the ticket in a state dict of ``torch.nn.utils.prune``, stored as safetensors.
+    """Return the set of the dense network and the ticket in a state dict of ``torch.nn.utils.prune``, stored as safetensors.
 
     Weights may be there with their masks (``NAME_orig``, ``NAME_mask``) or by their names: zeros among those count as
     pruned, since ``prune.remove`` leaves them and nothing else does. Any precision is taken, and kept as float32.
 
-    Raises:
-        ArtifactError: not such a file, or of another network.
-        InputError: masks that are not zeros and ones, that prune nothing, a whole layer, or a bias.
+        Raises InputError for masks that are not zeros and ones, that prune nothing, a whole layer, or a bias.
     """
     stored = read_header(path, _LARGEST_STATE * spec.parameters)
     shapes: dict[str, tuple[int, ...]] = {}
@@ -341,7 +311,7 @@ def _write(path: Path, origin: Origin, tensors: Mapping[str, np.ndarray]) -> Non
 
 
 def _stated(origin: Origin) -> str:
-    """What a file says of where it comes from; InputError if that is too long."""
+    """Return a file's statement of its origin; InputError if that is too long."""
     text = json.dumps(origin.to_json())
     if len(text) > MAX_METADATA // 2:
         raise InputError(
@@ -372,20 +342,11 @@ class Folder:
 
     @property
     def name(self) -> str:
-        """What the user calls it."""
+        """Name that the user calls it by."""
         return str(self.path)
 
     def fetch(self, file: str, target: Path, most: int) -> bool:
-        """Copies a file of that name to a new ``target``; returns whether there is one.
-
-        Args:
-            file: its name.
-            target: where the copy goes.
-            most: bytes that it may have.
-
-        Raises:
-            ArtifactError: it has more than ``most`` bytes, or cannot be had.
-        """
+        """Copy a file of that name to a new ``target``; tell whether there is one. ArtifactError above ``most`` bytes."""
         source = self.path / file
         if not source.exists() and not source.is_symlink():
             return False
@@ -409,7 +370,7 @@ class Hub:
 
     @property
     def name(self) -> str:
-        """What the user calls it."""
+        """Name that the user calls it by."""
         return f"{HUB}{self.repository}" + ("" if self.revision is None else f"@{self.revision}")
 
     def fetch(self, file: str, target: Path, most: int) -> bool:
@@ -465,15 +426,11 @@ Place = Folder | Hub  # where the files of a set lie, or will: it gives them by 
 
 
 def place_of(text: str, argument: str, *, public: bool = False) -> Place:
-    """What an address stands for.
+    """Return the place of an address: ``hf://OWNER/NAME[@REVISION]``, ``file:///...`` or the path of a folder.
 
     Args:
-        text: ``hf://OWNER/NAME[@REVISION]``, ``file:///...`` or the path of a folder.
-        argument: what messages call it: SOURCE, or DEST, where files go to.
+        argument: SOURCE or DEST, for messages; DEST is where files go to.
         public: whether everybody may read what is pushed.
-
-    Raises:
-        InputError: it is no such address.
     """
     if text.startswith(HUB):
         match = _REPOSITORY.fullmatch(text)
@@ -489,12 +446,10 @@ def place_of(text: str, argument: str, *, public: bool = False) -> Place:
 
 
 def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
-    """Puts a copy of a set in a place: what ``export_set`` leaves of it, and nothing else.
+    """Put a copy of a set in a place: the result of ``export_set``, and nothing else.
 
     Args:
         tickets: the set; ``check_shareable`` has allowed it.
-        place: where to.
-        predictors: whether trained networks go with it, where they may.
 
     Returns:
         The digest of the description, which pins all of the set and of its lineage.
@@ -520,11 +475,9 @@ def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
 
 
 def pull(place: Place, out: Path, digest: str | None = None) -> tuple[TicketSet, str]:
-    """Takes a set from a place into a new folder, once everything about it was found to be right.
+    """Take a set from a place into a new folder, once everything about it was found to be right.
 
     Args:
-        place: where from.
-        out: folder to write; there must be none.
         digest: that its description must have; None to take it as it is.
 
     Returns:

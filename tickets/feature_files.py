@@ -48,11 +48,9 @@ ENCODER = "encoder"  # key of the digest of a bundled file that a map computes w
 
 @dataclass(frozen=True)
 class Front:
-    """What a description says of a feature map: all but its tensors.
+    """Description of a feature map: all but its tensors.
 
     Attributes:
-        base: the kind of map with its parameters, or the network in front.
-        id, shape, bounds, lineage: see ``FeatureMap``.
         statistics, centred: whether it has those of channels, and a centre.
         components: how many principal components it has; None for none.
     """
@@ -110,7 +108,7 @@ class Front:
 
     @classmethod
     def from_json(cls, body: Any) -> Front:
-        """What ``to_json`` gave; ArtifactError if it is something else."""
+        """Read the result of ``to_json``; ArtifactError if it is something else."""
         try:
             return _description(body)
         except ArtifactError as error:
@@ -150,9 +148,9 @@ class Front:
         )
 
     def restored(self, named: FeatureMap | None) -> FeatureMap | None:
-        """The map itself, with the tensors of ``named`` if it has any. None if that is another map, or is needed.
+        """Return the map itself, with the tensors of ``named`` if it has any. None if that is another map, or is needed.
 
-        What it was made from, and what that cost, is what is said here, and what ``named`` says beside that.
+        Lineage and cost are those stated here, and those stated by ``named`` beside that.
         """
         try:
             if named is None and not self.has_tensors:
@@ -213,16 +211,7 @@ def map_json(feature_map: FeatureMap | None) -> dict[str, Any] | None:
 
 
 def read_map(folder: Path, where: Path, body: object) -> FeatureMap | None:
-    """The map that :func:`write_map` wrote, checked against its id.
-
-    Args:
-        folder: of the set or run, with the map's tensors.
-        where: the file of the description, for messages.
-        body: the description; None where there is no map.
-
-    Raises:
-        ArtifactError: description or tensors are not those of a map, or not of this one.
-    """
+    """Return the map that :func:`write_map` wrote, checked against its id; None where the description has none."""
     try:
         said = None if body is None else Front.from_json(body)
         shapes = {} if said is None else said.shapes()
@@ -261,18 +250,7 @@ class FeatureCache(FeatureStore):
         augment: Augmentation = "none",
         progress: Progress = SILENT,
     ) -> np.ndarray:
-        """Features of all records of a split, mapped from the cache; made first where they are not.
-
-        Args:
-            dataset: it belongs to.
-            split: ``dataset.train`` or ``dataset.test``.
-            feature_map: without a centre.
-            augment: copies of each record (see ``copies_of``).
-            progress: told of them as they are made, if they are.
-
-        Raises:
-            ArtifactError: the cache does not hold what was written.
-        """
+        """Return features of a split, mapped from the cache; computed first where they are not there."""
         path = cache_path(split, feature_map, augment)
         values = _opened(path, split, feature_map, augment)
         if values is None:
@@ -294,11 +272,7 @@ class FeatureCache(FeatureStore):
 
 
 def cache_path(split: Split, feature_map: FeatureMap, augment: Augmentation = "none") -> Path:
-    """Return where they lie: a name by content, keyed, so that it confirms no guess of the records.
-
-    Args:
-        split, feature_map, augment: as :meth:`FeatureCache.features`.
-    """
+    """Return where they lie: a name by content, keyed, so that it confirms no guess of the records."""
     folder = cache_home() / "features"
     what = f"features {split.digest} {feature_map.id} {augment}"
     return folder / f"{hmac.new(_key(folder / KEY), what.encode(), hashlib.sha256).hexdigest()[:40]}.npy"
@@ -335,7 +309,7 @@ def _make(
 
 
 def _opened(path: Path, split: Split, feature_map: FeatureMap, augment: Augmentation) -> np.ndarray | None:
-    """What lies there; None where nothing does, or not what its name says."""
+    """Return the array there; None where there is none, or not the one that the name says."""
     if not path.is_file():  # a pipe would be waited for
         return None
     try:

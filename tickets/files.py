@@ -25,7 +25,7 @@ from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 MAX_JSON = 2 * 2**20  # no JSON document of dpltm comes near this many bytes; a larger file is not one
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""What the system says where a disk is full, or not to be written any more."""
+"""Errors of a disk that is full, or not to be written any more."""
 
 _STAGING = ".partial"  # what names of files and folders that are being written end with
 
@@ -38,11 +38,7 @@ def as_path(path: str | Path) -> Path:
 
 
 def new_folder(target: Path) -> contextlib.AbstractContextManager[Path]:
-    """A hidden folder beside ``target`` to write files into; it becomes ``target`` if the block ends well, else it goes.
-
-    Raises:
-        ArtifactError: ``target`` exists already, or its place cannot be written to.
-    """
+    """Yield a hidden folder beside ``target`` to write into; it becomes ``target`` if the block ends well, else it goes."""
     return _new(target, lambda: Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_STAGING, dir=target.parent)))
 
 
@@ -53,7 +49,7 @@ def new_file(target: Path) -> contextlib.AbstractContextManager[Path]:
 
 @contextlib.contextmanager
 def _new(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
-    """What ``make`` makes beside ``target``, to become it; if the block fails it goes, and so do folders made for it."""
+    """Yield what ``make`` makes beside ``target``, to become it; if the block fails it goes, with folders made for it."""
     check_free(target)
     missing = [parent for parent in target.parents if not parent.exists()]  # deepest first
     try:
@@ -93,7 +89,7 @@ def _hidden_file(target: Path) -> Path:
 
 
 def _held(make: Callable[[], Path]) -> tuple[Path, int | None]:
-    """What ``make`` makes, and its lock, by which others tell that somebody is at it; None where there are no locks."""
+    """Return what ``make`` makes, and its lock, which shows that somebody is at it; None where there are no locks."""
     for _ in range(5):
         staging = make()
         with contextlib.suppress(FileNotFoundError):  # somebody tidied up before it was locked
@@ -105,7 +101,7 @@ def _held(make: Callable[[], Path]) -> tuple[Path, int | None]:
 
 @contextlib.contextmanager
 def staged_file(target: Path) -> Iterator[Path]:
-    """A hidden file beside ``target`` to write into, readable by its owner alone; gone at the end, if it was not moved.
+    """Yield a hidden file beside ``target``, readable by its owner alone; gone at the end, if it was not moved.
 
     What processes that died were writing there goes as well. OSError where it cannot be made.
     """
@@ -124,7 +120,7 @@ def _no_room(path: Path, error: OSError) -> ArtifactError:
 
 
 def lock(path: Path) -> int | None:
-    """A descriptor that has a file or folder to itself until it is closed, or its process ends; None where another has it.
+    """Return a descriptor that locks a file or folder until it is closed, or its process ends; None where another has it.
 
     Raises:
         OSError: it cannot be opened, or is a link.
@@ -141,18 +137,18 @@ def lock(path: Path) -> int | None:
 
 
 def only_being_written(target: Path) -> bool:
-    """Whether the folder of ``target`` is there, with nothing in it but what is to become ``target``, or was."""
+    """Tell whether the folder of ``target`` is there, with nothing in it but what is to become ``target``, or was."""
     folder = target.parent
     return folder.is_dir() and not folder.is_symlink() and set(folder.iterdir()) <= set(_staged(target))
 
 
 def is_being_written(path: Path) -> bool:
-    """Whether a name is one of what is being written, or was by a process that died."""
+    """Tell whether a name is one of what is being written, or was by a process that died."""
     return path.name.startswith(".") and path.name.endswith(_STAGING)
 
 
 def _staged(target: Path) -> list[Path]:
-    """What is being written to become ``target``, or was by processes that died."""
+    """Files and folders being written to become ``target``, or left by processes that died."""
     return list(target.parent.glob(f".{glob.escape(target.name)}.*{_STAGING}"))
 
 
@@ -178,12 +174,7 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 def check_free(target: Path, name: str = "out") -> None:
-    """Raises ArtifactError if ``target`` exists or cannot be a name: nothing is ever written over.
-
-    Args:
-        target: of what will be written.
-        name: the option that it comes from.
-    """
+    """Raise ArtifactError if ``target`` exists or cannot be a name: nothing is ever written over."""
     try:
         taken = target.exists() or target.is_symlink()
     except OSError as error:
@@ -193,12 +184,7 @@ def check_free(target: Path, name: str = "out") -> None:
 
 
 def check_writable(path: Path, name: str = "") -> None:
-    """Raises ArtifactError unless a file could be made at ``path``; makes nothing, not even its missing parents.
-
-    Args:
-        path: of the file.
-        name: what messages call it; its path where it is empty.
-    """
+    """Raise ArtifactError unless a file could be made at ``path``; make nothing, not even its missing parents."""
     ancestor = next(parent for parent in path.absolute().parents if parent.exists())
     try:
         tempfile.TemporaryFile(dir=ancestor).close()
@@ -207,16 +193,7 @@ def check_writable(path: Path, name: str = "") -> None:
 
 
 def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:
-    """Writes finite numbers, texts, booleans, None, and lists and dicts of them as indented JSON, in one atomic replacement.
-
-    Args:
-        path: file to write.
-        body: of the document.
-        mode: permissions of the file.
-
-    Raises:
-        ArtifactError: it cannot be written.
-    """
+    """Write finite numbers, texts, booleans, None, lists and dicts as indented JSON, in one atomic replacement."""
     data = json.dumps(body, indent=2, allow_nan=False) + "\n"
     with replaced(path, mode) as staging:
         staging.write_text(data, encoding="utf-8")
@@ -224,11 +201,7 @@ def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:
 
 @contextlib.contextmanager
 def replaced(path: Path, mode: int = 0o644) -> Iterator[Path]:
-    """A hidden file beside ``path`` to write into, which takes its place if the block ends well and goes again if not.
-
-    Raises:
-        ArtifactError: it cannot be written.
-    """
+    """Yield a hidden file beside ``path``, which takes its place if the block ends well and goes again if not."""
     try:
         with staged_file(path) as staging:
             yield staging
@@ -240,16 +213,7 @@ def replaced(path: Path, mode: int = 0o644) -> Iterator[Path]:
 
 
 def read_json(path: Path, form: str, schema: int, most: int = MAX_JSON) -> dict[str, Any]:
-    """The JSON object in ``path``, checked to be a document of ``form`` with the schema of this version.
-
-    Args:
-        path: the file.
-        form, schema: that it must state.
-        most: bytes that it may have.
-
-    Raises:
-        ArtifactError: missing, too large, not JSON, another format, or another schema.
-    """
+    """Return the JSON object in ``path``, checked to be a document of ``form`` with the schema of this version."""
     body: Any = parse_json(path, read_bytes(path, most))
     check_schema(path, body, form, schema)
     return body
@@ -264,17 +228,9 @@ def parse_json(path: Path | str, data: bytes | str) -> object:
 
 
 def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, first: int | None = None) -> bytes:
-    """The content of a file, which must be one: no link (but with ``links``), device or pipe, and of the size expected.
+    """Return the content of a plain file: no link (but with ``links``), device or pipe; or its ``first`` bytes alone.
 
-    Args:
-        path: the file.
-        most, least: bytes that it may have.
-        links: whether a link is followed.
-        first: read no more than so many bytes; None for all.
-
-    Raises:
-        ArtifactError: it cannot be read, is not a plain file, or has fewer than ``least`` or more than ``most`` bytes;
-            nothing of it is read then.
+    Raises ArtifactError for another file, or one of fewer than ``least`` or more than ``most`` bytes; nothing is read then.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
@@ -303,7 +259,7 @@ def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, fi
 
 
 def read_header(path: Path, most: int) -> dict[str, Any]:
-    """What a safetensors file says of its tensors, by name, and its ``__metadata__``; only its form is checked.
+    """Return a safetensors file's entries on its tensors, by name, and its ``__metadata__``; only its form is checked.
 
     Raises:
         ArtifactError: it cannot be read, is no such file, or holds more than ``most`` bytes of tensors.
@@ -329,15 +285,7 @@ def digest_of(body: Mapping[str, Any]) -> str:
 
 
 def check_schema(path: Path | str, body: object, form: str, schema: int, instead: str = "make it again") -> None:
-    """Raises ArtifactError unless ``body`` says that it is a ``form`` of this schema.
-
-    Args:
-        path: where ``body`` comes from, for messages.
-        body: parsed JSON.
-        form: the ``format`` that it must state.
-        schema: the one that this version writes; of others none is read.
-        instead: what to do about an older one.
-    """
+    """Raise ArtifactError unless ``body`` states ``form`` and this schema; ``instead`` is the fix of an older one."""
     if not isinstance(body, dict) or body.get("format") != form:
         raise ArtifactError(f"{path}: not a document of format {form!r}")
     stated = body.get("schema")
@@ -356,8 +304,7 @@ class Document:
     """A kind of JSON document with a digest over all of it.
 
     Attributes:
-        form, schema: that it states.
-        keys: that it has beside these two and ``digest``: all of them, and no other.
+        keys: all that it has beside ``format``, ``schema`` and ``digest``, and no other.
     """
 
     form: str
@@ -370,7 +317,7 @@ class Document:
         return {**stated, "digest": digest_of(stated)}
 
     def checked(self, path: Path, body: object) -> dict[str, Any]:
-        """The document that ``body``, parsed JSON from ``path``, is.
+        """Return the document that ``body``, parsed JSON from ``path``, is.
 
         Raises:
             ArtifactError: another format, a newer or older schema, other keys, or another digest.
@@ -399,16 +346,7 @@ _LINEAGE = Document("dpltm-lineage", 1, frozenset({"of", "lineage"}))
 
 
 def write_lineage(folder: Path, lineage: Lineage, of: str) -> None:
-    """Write the lineage of an artifact into its folder, in one atomic replacement.
-
-    Args:
-        folder: of the artifact.
-        lineage: of all that it depends on.
-        of: id of the artifact.
-
-    Raises:
-        ArtifactError: it cannot be written, or is too long to be read again.
-    """
+    """Write the lineage of an artifact into its folder, in one atomic replacement."""
     body = _LINEAGE.sealed({"of": of, "lineage": to_json(lineage)})
     if len(json.dumps(body, indent=2)) > MAX_LINEAGE - 2**10:
         raise ArtifactError(f"{folder / LINEAGE}: {len(lineage.entries):,} releases and declarations are too many")

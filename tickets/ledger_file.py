@@ -83,7 +83,7 @@ def open_ledger(
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a file held when it was read: which version of it, how many of its bytes count, and what they say."""
+    """Content of a file when it was read: which version of it, how many of its bytes count, and what they say."""
 
     stamp: tuple[int, int, int] | None
     size: int
@@ -351,7 +351,7 @@ def _append(descriptor: int, size: int, data: bytes) -> None:
 
 
 def _stamp_of(status: os.stat_result) -> tuple[int, int, int]:
-    """What tells one version of a file from another."""
+    """Return numbers that tell one version of a file from another."""
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -419,7 +419,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 @dataclass(frozen=True)
 class Known:
-    """Where a ledger was used last, and how far it had come."""
+    """Place where a ledger was used last, and how far it had come."""
 
     path: str
     head: Head
@@ -432,11 +432,7 @@ def record_path() -> Path:
 
 
 def read_record() -> Mapping[Id, Known]:
-    """Return what is known of this user's ledgers, by id.
-
-    Raises:
-        ArtifactError: it cannot be read, or is damaged.
-    """
+    """Return what is known of this user's ledgers, by id."""
     path = record_path()
     try:
         return _read_record(path, _stamp_of(os.stat(path)))
@@ -520,12 +516,7 @@ BESIDE = "dpltm.ledger.jsonl"
 
 
 def ledger_path(dataset: str | None, named: str | None = None) -> Path:
-    """Return the file of the ledger that pays for releases from a dataset.
-
-    Args:
-        dataset: a name or a path, as ``dpltm.records.load`` takes it.
-        named: the ledger that was asked for; it decides.
-    """
+    """Return the file of the ledger that pays for releases from a dataset."""
     if named is not None or dataset is None:
         return Path(named or BESIDE)
     path = Path(dataset)
@@ -542,16 +533,7 @@ def ledger_path(dataset: str | None, named: str | None = None) -> Path:
 def ledger_of(
     dataset: str | None, named: str | None = None, population: str | None = None, unit: str | None = RECORD
 ) -> Ledger:
-    """Return the ledger that pays for releases from a dataset; its file appears with its first entry.
-
-    Args:
-        dataset, named: as :func:`ledger_path`.
-        population: whose account it is, by name.
-        unit: the noun of whom it protects; None for whatever it says.
-
-    Raises:
-        ArtifactError: it cannot be read, is of another population or unit, or has no place that can be written to.
-    """
+    """Return the ledger that pays for releases from a dataset; its file appears with its first entry."""
     path = ledger_path(dataset, named)
     if named is None and not path.exists():
         try:

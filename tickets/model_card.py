@@ -17,17 +17,17 @@ from dpltm.reports.wording import headline, sections
 from dpltm.tickets.files import check_schema, digest_of, parse_json
 
 BEGIN, END = "<!-- dpltm: written by dpltm report, and compared by dpltm privacy check -->", "<!-- dpltm: end -->"
-"""What stands between them is dpltm's; people write before and after."""
+"""Marks of dpltm's part of a card; people write before and after."""
 
 FENCE = "```json dpltm-statement"
 SCRIPT = re.compile(r'<script type="application/json" id="dpltm-statement">\n?(.*?)\n?</script>', re.DOTALL)
-"""Where a card, and a page, hold the statement."""
+"""Place of the statement in a card, and in a page."""
 
 MOST = 4 * 2**20
 """Bytes of a card or a page; no report of dpltm has as many."""
 
 KINDS = {"run": "a private training", "tickets": "a set of lottery tickets", "sweep": "a sweep of trainings"}
-"""What statements are of."""
+"""Kinds of subjects of statements."""
 
 PRIVACY_KEY = "dpltm_privacy:"
 """Of the metadata that is compared."""
@@ -63,11 +63,7 @@ def metadata(body: Mapping[str, Any]) -> list[str]:
 
 
 def section(body: Mapping[str, Any]) -> list[str]:
-    """Return the lines between the two marks.
-
-    Raises:
-        ArtifactError: a value in the statement that cannot be shown.
-    """
+    """Return the lines between the two marks."""
     try:
         return list(_section(body))
     except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError):
@@ -115,15 +111,7 @@ def for_page(body: Mapping[str, Any]) -> str:
 
 
 def read_statement(where: str, text: str) -> dict[str, Any]:
-    """The statement in a card or a page.
-
-    Args:
-        where: the file, for messages.
-        text: its content.
-
-    Raises:
-        ArtifactError: it holds none, several, or one that is damaged.
-    """
+    """Return the statement in a card or a page; ArtifactError for none, several, or one that is damaged."""
     found = SCRIPT.findall(text) if "<html" in text[:1000] else _fenced(text)
     if len(found) != 1:
         many = "no statement" if not found else f"{len(found)} statements"
@@ -140,7 +128,7 @@ def read_statement(where: str, text: str) -> dict[str, Any]:
 
 
 def _fenced(text: str) -> list[str]:
-    """What stands between the fences of statements."""
+    """Texts between the fences of statements."""
     found, lines = [], text.splitlines()
     for place, line in enumerate(lines):
         if line == FENCE:
@@ -150,12 +138,7 @@ def _fenced(text: str) -> list[str]:
 
 
 def edits(body: Mapping[str, Any], text: str) -> list[str]:
-    """Where a card says something else than the statement in it; empty if nowhere.
-
-    Args:
-        body: the statement that the card holds.
-        text: the card.
-    """
+    """Return the places where a card says something else than the statement in it."""
     lines = text.splitlines()
     found = []
     if body["digest"] != digest_of(body):
@@ -182,7 +165,7 @@ def _at(lines: Sequence[str], place: int) -> str:
 
 
 def _metadata_edits(lines: Sequence[str], body: Mapping[str, Any]) -> list[str]:
-    """What the metadata says of privacy that the statement does not give. Other keys, and tags, are people's to change.
+    """Return metadata on privacy that the statement does not give. Other keys, and tags, are people's to change.
 
     Nothing beside dpltm's own lines may name its key, or escape a letter, by which YAML could name it.
     """

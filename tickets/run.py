@@ -56,16 +56,7 @@ def write_run(
     metrics: Iterable[Mapping[str, Any]],
     feature_map: FeatureMap | None = None,
 ) -> None:
-    """Writes all of a run but its lineage and result into ``folder`` (a staging folder of ``new_folder``).
-
-    Args:
-        folder: to write into.
-        config: settings, as JSON.
-        model: trained, on the CPU.
-        mask: of the ticket.
-        metrics: lines of ``metrics.jsonl``, as JSON.
-        feature_map: in front of the network; None for none.
-    """
+    """Write all of a run but its lineage and result into ``folder`` (a staging folder of ``new_folder``)."""
     write_config(folder, {**config, "feature_map": write_map(folder, feature_map)})
     write_network(folder, model, mask)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
@@ -91,7 +82,7 @@ def weights_of(model: nn.Module, mask: Mask) -> str:
 
 
 def answer(run: Run) -> dict[str, Any]:
-    """What came of a training, as ``dpltm train`` prints it: facts, the last measurements, and the report."""
+    """Return the outcome of a training as ``dpltm train`` prints it: facts, the last measurements, and the report."""
     last, facts = run.metrics[-1], run.config["resolved"]
     report = {} if run.privacy is None else {"privacy": run.privacy.to_json()}
     return {
@@ -111,13 +102,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def write_network(folder: Path, model: nn.Module, mask: Mask) -> None:
-    """Writes the trained parameters and the mask.
-
-    Args:
-        folder: to write into.
-        model: trained, on the CPU.
-        mask: of the ticket.
-    """
+    """Write the trained parameters and the mask."""
     write_tensors(
         folder / "model.safetensors", {name: value.detach().numpy() for name, value in model.named_parameters()}
     )
@@ -176,11 +161,7 @@ def write_observations(folder: Path, seen: Observations | None) -> None:
 
 
 def read_observations(folder: Path, count: object) -> Observations | None:
-    """Return what an audit of so many canaries saw; None where there was none, or the run was made smaller since.
-
-    Raises:
-        ArtifactError: a damaged file, or one of other canaries.
-    """
+    """Return what an audit of so many canaries saw; None where there was none, or the run was made smaller since."""
     if count is None or not (folder / AUDIT).exists():
         return None
     if isinstance(count, bool) or not isinstance(count, int) or not 0 < count < 2**31:
@@ -215,14 +196,10 @@ class FoundRun:
     """A run, as far as it is there.
 
     Attributes:
-        path: its folder.
-        state: whether it ended, is still to end, or something in it is damaged or missing; or it is planned, or failed.
-        label: what a comparison calls it.
-        problems: what is missing or wrong, a sentence each.
+        state: whether it ended, is still to end, has something damaged or missing, is planned, or failed.
         config, result, environment: what its files hold; empty where they cannot be read.
         run: its network and mask; None where they cannot be read.
         metrics: by step, accuracy (or RMSE) and certified epsilon so far.
-        measure: of the metrics.
         lineage: everything that it depends on, its training among it; empty where that is not known.
         entry: that paid for it; None if that is not known.
     """
@@ -242,7 +219,7 @@ class FoundRun:
 
     @property
     def parameters(self) -> int | None:
-        """Those of its network; None if that could not be read."""
+        """Number of its network's parameters; None if that could not be read."""
         if self.state == "planned" and self.config is not None:
             return ModelSpec(*(self.config[key] for key in ("model", "features", "classes"))).parameters
         return None if self.run is None else self.run.spec.parameters
@@ -253,7 +230,7 @@ class FoundRun:
 
     @property
     def account(self) -> Account:
-        """What it comes to by itself, without its ledger; with no guarantee where its training is not known."""
+        """Account of its lineage by itself, without its ledger; with no guarantee where its training is not known."""
         paid = self.lineage.paid
         account = Account.of((), self.lineage, unit=paid[0].unit if paid else RECORD)
         if self.entry is not None or (self.config and self.config.get("entry") is None and self.state == "finished"):
@@ -263,7 +240,7 @@ class FoundRun:
 
     @cached_property
     def privacy(self) -> Mapping[str, Any] | None:
-        """What it comes to by itself, at its own terms, as JSON; None where no rule says what that is."""
+        """Price of its lineage by itself, at its own terms, as JSON; None where no rule says what that is."""
         if self.config is None:
             return None
         terms = terms_of_run(self.config)
@@ -281,7 +258,7 @@ def run_folder(path: Path) -> Path:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is, or was to become, a run."""
+    """Tell whether a folder is, or was to become, a run."""
     path = run_folder(path)
     return (path / "config.json").exists() or (path / "model.safetensors").exists() or progress_of(path) is not None
 

@@ -42,11 +42,7 @@ MAPPED_FROM = 1 << 20  # files of messages of more bytes are mapped; owners may 
 
 
 def save_scheme(target: Path, scheme: Scheme) -> None:
-    """Write the folder of a scheme.
-
-    Raises:
-        ArtifactError: ``target`` exists or cannot be written.
-    """
+    """Write the folder of a scheme."""
     with new_folder(target) as folder:
         write_tensors(folder / STATISTICS, {"mean": scheme.mean, "deviation": scheme.deviation})
         kind = "bit-strings" if isinstance(scheme.answer, BitStrings) else "codebook"
@@ -62,11 +58,7 @@ def save_scheme(target: Path, scheme: Scheme) -> None:
 
 
 def load_scheme(path: Path) -> Scheme:
-    """Return the scheme in ``path``, checked against its id.
-
-    Raises:
-        ArtifactError: none, another format, or one that was changed.
-    """
+    """Return the scheme in ``path``, checked against its id."""
     where = path / "scheme.json"
     if not where.is_file():
         raise ArtifactError(
@@ -111,7 +103,6 @@ class Received:
 
     Attributes:
         rows: ``(n, record_bytes)`` uint8, mapped where they are many.
-        lineage: of the scheme, of the records, and their release.
     """
 
     rows: np.ndarray
@@ -122,14 +113,7 @@ def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[
     """Write a file of messages, which travel from owners to the server, some at a time.
 
     Args:
-        target: the file; it must not exist.
-        scheme: that they are of.
-        records: how many there are.
         blocks: ``(n, record_bytes)`` uint8 each.
-        lineage: of the messages.
-
-    Raises:
-        ArtifactError: ``target`` exists or cannot be written.
     """
     header = {
         "scheme": scheme.id,
@@ -186,17 +170,6 @@ def save_learned(
 
     From a codebook it is a run like any other, whose network takes features. From bits it is one on messages: its folder
     has no ``config.json``.
-
-    Args:
-        target: folder to write.
-        scheme: that the messages were made by.
-        spec: the network.
-        ticket: with its trained parameters and its mask.
-        result: what ``result.json`` holds beside the scheme.
-        lineage: of the scheme and the messages.
-
-    Raises:
-        ArtifactError: ``target`` exists or cannot be written.
     """
     model = build(spec)
     model.load_state_dict(dict(ticket.predictor or {}))

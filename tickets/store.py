@@ -40,7 +40,7 @@ class Listed:
 
 
 def split_round(text: str) -> tuple[str, int | None]:
-    """``SET@10`` is round 10 of SET; a folder that has an @ in its name is that folder.
+    """Split ``SET@10`` into SET and round 10; a folder that has an @ in its name is that folder.
 
     Raises:
         InputError: what stands behind the @ is no round.
@@ -70,7 +70,7 @@ def set_path(name: str) -> Path:
 
 
 def bundled_names() -> tuple[str, ...]:
-    """What can be trained at once, without a set of one's own: ``bundled:NAME``."""
+    """Names of sets that can be trained at once, without a set of one's own: ``bundled:NAME``."""
     if not BUNDLED_HOME.is_dir():
         return ()
     return tuple(
@@ -79,7 +79,7 @@ def bundled_names() -> tuple[str, ...]:
 
 
 def listing(folder: Path) -> Iterator[Listed]:
-    """The ticket sets directly in ``folder``, and those that come with the package, with what is wrong where one is damaged.
+    """Yield the ticket sets in ``folder``, and those that come with the package, with what is wrong where one is damaged.
 
     Raises:
         ArtifactError: ``folder`` cannot be read.
@@ -99,7 +99,7 @@ def listing(folder: Path) -> Iterator[Listed]:
 
 
 def problems(path: Path) -> list[str]:
-    """Everything that is wrong with a set, its card and what lies with it; empty if nothing is.
+    """Return everything that is wrong with a set, its card and what lies with it.
 
     Raises:
         ArtifactError: there is no set at all.
@@ -204,7 +204,7 @@ def check_name(path: Path) -> None:
 
 
 def write_synthetic(path: Path, made: SyntheticRecords) -> None:
-    """Writes synthetic records, which every command reads as a dataset, with what they come from (docs/formats.md).
+    """Write synthetic records, which every command reads as a dataset, with their lineage (docs/formats.md).
 
     Raises:
         ArtifactError: ``path`` is no ``.npz``, exists or cannot be written.

@@ -37,7 +37,7 @@ PARTS = ("members", "tickets", "tune", "locks", "attempts")
 
 
 def _being_made(root: Path) -> bool:
-    """Whether a folder holds nothing but what another process makes first, a moment ago or before it died."""
+    """Tell whether a folder holds nothing but what another process makes first, a moment ago or before it died."""
     if not root.is_dir() or root.is_symlink():
         return False
     paths = list(root.iterdir())
@@ -49,8 +49,6 @@ class SweepFolder:
     """The folder of one recipe.
 
     Args:
-        root: it; made if it is not there.
-        title: of the recipe.
         session: names this attempt: what failed in an earlier one is tried again.
 
     Raises:
@@ -81,15 +79,7 @@ class SweepFolder:
 
     @contextlib.contextmanager
     def lock(self, name: str, *, wait: bool = False) -> Iterator[bool]:
-        """Whether this process has ``name`` to itself within the block.
-
-        Args:
-            name: of a trial, or of what trials share.
-            wait: until whoever has it now is done with it.
-
-        Raises:
-            ArtifactError: something else has the place of the lock.
-        """
+        """Yield whether this process has ``name``, of a trial or of what trials share, to itself within the block."""
         descriptor = _open_lock(self.root / "locks" / f"{name}.lock")
         try:
             try:
@@ -102,21 +92,13 @@ class SweepFolder:
             os.close(descriptor)
 
     def trial(self, label: str) -> Path:
-        """The folder of a trial.
-
-        Raises:
-            ArtifactError: a link has its place.
-        """
+        """Return the folder of a trial; ArtifactError for a link in its place."""
         path = self.root / "members" / label
         _refuse_link(path)
         return path
 
     def result(self, label: str) -> dict[str, Any] | None:
-        """What a finished trial came to; None while it is not.
-
-        Raises:
-            ArtifactError: what is there is damaged, or of another trial.
-        """
+        """Return the result of a trial; None while it is not finished, ArtifactError for a damaged one."""
         path = self.trial(label) / "result.json"
         if not path.exists():
             return None
@@ -138,7 +120,6 @@ class SweepFolder:
         """Note that this session makes something, under its lock; False if a process of it died over that.
 
         Args:
-            name: of a trial, or of what trials share.
             again: make it even so: something else may have taken the process along.
         """
         if not again and self.has_begun(name):
@@ -187,7 +168,7 @@ def is_sweep(path: Path) -> bool:
 
 
 def _fault(body: Mapping[str, Any], label: str) -> str | None:
-    """What is wrong with the result of a trial, if anything is."""
+    """Return what is wrong with the result of a trial, if anything is."""
     seed, digest = body.get("seed"), body.get("digest")
     if not (isinstance(body.get("arm"), str) and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
         return "damaged: 'arm' or 'digest' is missing, or is no text"
@@ -207,11 +188,7 @@ def _refuse_link(path: Path) -> None:
 
 
 def _open_lock(path: Path) -> int:
-    """A descriptor of a lock, made if it is not there.
-
-    Raises:
-        ArtifactError: it is no plain file, or cannot be opened.
-    """
+    """Return a descriptor of a lock, made if it is not there; ArtifactError if it is no plain file."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:

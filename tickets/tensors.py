@@ -28,15 +28,7 @@ _HEADER = 512  # room in a safetensors file for what its header says of one tens
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
-    """Writes a safetensors file, readable as any other file of its folder (safetensors itself gives it to its owner).
-
-    Args:
-        path: file to write.
-        tensors, metadata: by name.
-
-    Raises:
-        ArtifactError: it cannot be written.
-    """
+    """Write a safetensors file, readable as any other file of its folder (safetensors itself gives it to its owner)."""
     try:
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path, metadata=metadata)
         path.chmod(0o644)
@@ -46,13 +38,10 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[
 
 
 def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> dict[str, np.ndarray]:
-    """The tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``.
+    """Return the tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``.
 
     Args:
-        path: the file.
-        shapes: by name.
-        dtype: as numpy calls it.
-        metadata: bytes of metadata that may come with them.
+        metadata: most bytes of metadata that may come with them.
 
     Raises:
         ArtifactError: a missing, oversized or malformed file, or any tensor missing, added, or of another shape or
@@ -70,9 +59,9 @@ def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> d
 
 
 def read_any(path: Path, shapes: Shapes, metadata: int = 0) -> dict[str, Tensor]:
-    """The tensors of somebody else's safetensors file, which must be exactly those of ``shapes``, of any dtype.
+    """Return the tensors of somebody else's safetensors file, which must be exactly those of ``shapes``, of any dtype.
 
-    Arguments as :func:`read_tensors`, and errors.
+    Arguments, and errors, as :func:`read_tensors`.
     """
     most = 8 * sum(math.prod(shape) for shape in shapes.values())
     try:
@@ -92,15 +81,10 @@ def _check_same(path: Path, actual: Mapping[str, object], wanted: Mapping[str, o
 
 
 def unpack(packed: np.ndarray, shape: tuple[int, ...], path: Path, name: str) -> Tensor:
-    """The boolean tensor that ``pack`` packed; padding bits must be zero, so that each mask has one form.
+    """Return the boolean tensor that ``pack`` packed; padding bits must be zero, so that each mask has one form.
 
     Args:
         packed: eight booleans a byte, ``(ceil(size / 8),)`` uint8, first bit highest.
-        shape: of the tensor.
-        path, name: the file and the mask, for the message.
-
-    Raises:
-        ArtifactError: padding bits are set.
     """
     size = math.prod(shape)
     bits = np.unpackbits(packed)
@@ -117,16 +101,7 @@ def write_masks(path: Path, masks: Mapping[str, Mask]) -> None:
 
 
 def read_masks(path: Path, prefixes: Iterable[str], shapes: Shapes) -> dict[str, Mask]:
-    """The masks that :func:`write_masks` wrote for parameters of ``shapes``.
-
-    Args:
-        path: the file.
-        prefixes: names of the masks; the answer has these keys.
-        shapes: of the parameters, by name.
-
-    Raises:
-        ArtifactError: as :func:`read_tensors`, or padding bits are set.
-    """
+    """Return the masks that :func:`write_masks` wrote for parameters of ``shapes``, by their ``prefixes``."""
     prefixes = tuple(prefixes)
     packed = read_tensors(
         path,

@@ -61,29 +61,24 @@ _WINNER = Document("dpltm-winner", 1, frozenset({"ticket_set", "round", "facts",
 
 
 def folder_of(tickets: TicketSet) -> Path:
-    """Where a set lies; ArtifactError for one that was never saved."""
+    """Return the folder of a set; ArtifactError for one that was never saved."""
     if tickets.path is None:
         raise ArtifactError(f"{tickets.label}: lies in no folder; save it first")
     return tickets.path
 
 
 def is_bundled(path: Path) -> bool:
-    """Whether a set lies inside the package, where nothing may be written."""
+    """Tell whether a set lies inside the package, where nothing may be written."""
     return Path(os.path.realpath(path)).parent == BUNDLED_HOME.resolve()
 
 
 def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None) -> TicketSet:
-    """Writes a new ticket set to ``path``, whole or not at all, and returns it as it lies there.
+    """Write a new ticket set to ``path``, whole or not at all, and return it as it lies there.
 
     Accuracies of a ``private`` set are private: they go to ``NAME.private.json`` beside the folder.
 
     Args:
-        path: its folder, which must not exist yet.
         tickets: all of them with predictors, or none.
-        winner: that was drawn from it, and goes along; None for none.
-
-    Raises:
-        ArtifactError: ``path`` exists or cannot be written, or a text is too long or not printable.
     """
     with new_ticket_set(path, tickets) as folder:
         if winner is not None:
@@ -100,15 +95,10 @@ def lying_in(path: Path, tickets: TicketSet) -> TicketSet:
 
 @contextlib.contextmanager
 def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> Iterator[Path]:
-    """A hidden folder that holds a new ticket set; at the end of the block, with what was added, it becomes ``path``.
+    """Yield a hidden folder that holds a new ticket set; at the end of the block, with what was added, it becomes ``path``.
 
     Args:
-        path: as :func:`save_ticket_set`.
-        tickets: as there.
         again: whether an attempt was interrupted here, and may have left the accuracies of a set without the set.
-
-    Raises:
-        ArtifactError: as there.
     """
     body = tickets.body
     _check_value(tickets)
@@ -179,16 +169,12 @@ def _digests(lineage: Lineage) -> dict[str, str]:
 
 
 def private_path(path: Path) -> Path:
-    """Where accuracies measured on private records lie: beside the folder of the set, never in it."""
+    """Return the place of accuracies measured on private records: beside the folder of the set, never in it."""
     return path.with_name(path.name + ".private.json")
 
 
 def load_ticket_set(path: Path) -> TicketSet:
-    """The ticket set in ``path``, with everything that its description claims checked against its tensors.
-
-    Raises:
-        ArtifactError: not a ticket set, another format, or any disagreement between description, tensors and ids.
-    """
+    """Return the ticket set in ``path``, with everything that its description claims checked against its tensors."""
     if not path.is_dir():
         raise ArtifactError(f"{path}: no ticket set there; make one with dpltm generate --out {path}")
     if not (path / "tickets.json").is_file():
@@ -265,7 +251,7 @@ def check_text(where: str, text: object) -> None:
 
 
 def card_is_as_written(path: Path) -> bool:
-    """Whether the card of a set is the one that was written with it."""
+    """Tell whether the card of a set is the one that was written with it."""
     stated = described(path)["card"]
     return bool(hashlib.sha256(read_bytes(path / "README.md", MAX_CARD)).hexdigest() == stated)
 
@@ -358,13 +344,7 @@ def _ticket(where: Path, number: int, row: dict[str, Any], mask: Mask, values: d
 
 
 def check_size(where: str, spec: ModelSpec, masks: int) -> None:
-    """Raises ArtifactError if a set of so many masks would be too large to be read.
-
-    Args:
-        where: what asks for so many, for the message.
-        spec: the network.
-        masks: how many.
-    """
+    """Raise ArtifactError if a set of so many masks would be too large to be read; ``where`` asks for so many."""
     if masks * spec.parameters > MAX_SET:
         raise ArtifactError(
             f"{where}: {masks} masks of {spec.text:.80} have more coordinates than the {MAX_SET:,} of the largest set"
@@ -394,7 +374,7 @@ def save_winner(folder: Path, winner: Winner) -> None:
 
 
 def winner_path(tickets: TicketSet) -> Path:
-    """Where the winner of a set is remembered: in its folder."""
+    """Return the place of a set's winner: in its folder."""
     return folder_of(tickets) / "winner.json"
 
 
@@ -405,7 +385,7 @@ def last_winner(tickets: TicketSet) -> Winner | None:
 
 
 def load_winner(tickets: TicketSet) -> Winner:
-    """The winner of the last draw.
+    """Return the winner of the last draw.
 
     Raises:
         ArtifactError: nothing was drawn yet, or the record is damaged or belongs to another set.

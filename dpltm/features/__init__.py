@@ -28,11 +28,12 @@ PHOTOGRAPHS_DIGEST = "24f769062018535c810149a34ab08653cec37ab21c481ac6097d51ff48
 """The dictionary of patches of painted scenes, and what ``dpltm features make photographs`` gave for it."""
 
 Takes = Literal["image", "signal", "any"]
-"""What a record has to be: (height, width) or (height, width, colours); (steps, channels); or anything of quantities."""
+"""Shape that a record must have: (height, width) or (height, width, colours); (steps, channels); or anything of quantities.
+"""
 
 
 class Transform(Protocol):
-    """What takes records of one shape to their features, each record by itself, before normalisation.
+    """A map from records of one shape to their features, each record by itself, before normalisation.
 
     Attributes:
         feature_shape: of the features of one record: (height, width, channels), or (their number,).
@@ -85,7 +86,7 @@ class MapKind:
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """How an option may say it, as in ``scatter`` and ``scatter:J,L``."""
+        """Forms in which an option may name it, as in ``scatter`` and ``scatter:J,L``."""
         symbols = ",".join(parameter.metavar or parameter.name for parameter in self.parameters)
         return (self.name, f"{self.name}:{symbols}") if symbols else (self.name,)
 
@@ -138,9 +139,6 @@ class Choice:
 
     Several kinds side by side have an equal share of the squared norm each, normalised within each record.
 
-    Attributes:
-        parts: kinds of maps, each with its parameters.
-
     Raises:
         InputError: a parameter is out of range, a kind is there twice, or kinds take different records.
     """
@@ -167,17 +165,17 @@ class Choice:
 
     @property
     def takes(self) -> Takes:
-        """What a record has to be."""
+        """Shape that a record must have."""
         return next((kind.takes for kind, _ in self.parts if kind.takes != "any"), "any")
 
     @property
     def channels(self) -> bool:
-        """Whether features have channels, which are normalised."""
+        """Tell whether features have channels, which are normalised."""
         return len(self.parts) == 1 and self.parts[0][0].channels
 
     @property
     def by_place(self) -> bool:
-        """Whether features of records of another shape mean something else, even if there are as many."""
+        """Tell whether features of records of another shape mean something else, even if there are as many."""
         return any(kind.by_place for kind, _ in self.parts)
 
     @property
@@ -186,11 +184,7 @@ class Choice:
         return "".join(kind.digest for kind, _ in self.parts)
 
     def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
-        """The transform for records of this shape, whose unit range has negative values if ``signed``.
-
-        Raises:
-            InputError: it cannot take them.
-        """
+        """Return the transform for records of this shape, whose unit range has negative values if ``signed``."""
         first, *more = [kind._on(values, shape, signed) for kind, values in self.parts]
         joined: Transform = _JOINED([first, *more]) if more else first
         return joined
@@ -209,7 +203,7 @@ _JOIN = r"\+(?=[a-z])"  # what stands between maps that are joined; a number may
 
 
 def parse(text: str) -> Choice | NetworkRun | None:
-    """What ``features`` says; None for ``none``.
+    """Return the choice that the option ``features`` names; None for ``none``.
 
     Raises:
         InputError: it is nothing of the kind, or a parameter is out of range.
@@ -239,7 +233,7 @@ def parse(text: str) -> Choice | NetworkRun | None:
 
 _WHOLE = re.compile("[0-9]{1,9}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|nan", re.IGNORECASE)
-"""What is no number that a parameter can have is one all the same: its range says why it is refused."""
+"""A text that is no valid number is one all the same: the parameter's range says why it is refused."""
 
 
 def _number(parameter: Parameter, text: str) -> float | None:
@@ -250,7 +244,7 @@ def _number(parameter: Parameter, text: str) -> float | None:
 
 
 def metavar() -> str:
-    """What ``features`` may say, for a line of help."""
+    """Forms of the option ``features``, for a line of help."""
     return "|".join(("none", *(kind.metavar for kind in MAPS.values()), "network:RUN"))
 
 

@@ -59,7 +59,7 @@ def _bundled() -> tuple[Encoder, Tensor, Tensor]:
 
 
 def as_drawings(x: Tensor) -> Tensor:
-    """Images as the encoder knows them, ``(n, *shape)`` in 0..1 to ``(n, 1, SIDE, SIDE)``.
+    """Return images as the encoder knows them, ``(n, *shape)`` in 0..1 to ``(n, 1, SIDE, SIDE)``.
 
     An image whose edge is bright on average is taken for dark on light.
     """
@@ -120,11 +120,11 @@ class Kinds:
     """Kinds of drawings. Lengths are in units of half a drawing, angles in radians.
 
     Attributes:
-        middle: where each stroke has its mean, ``(kinds, strokes, 2)``.
+        middle: mean place of each stroke, ``(kinds, strokes, 2)``.
         heading: of the stroke at its middle, ``(kinds, strokes)``.
         turn, bend: first and second coefficients of the heading over arc length, ``(kinds, strokes)``.
         length: of the stroke, ``(kinds, strokes)``.
-        there: which strokes the kind has, ``(kinds, strokes)`` bool.
+        there: strokes that the kind has, ``(kinds, strokes)`` bool.
     """
 
     middle: Tensor
@@ -142,11 +142,9 @@ class Kinds:
 
 
 def draw_kinds(count: int, generator: Generator, alike: float = 0.5) -> Kinds:
-    """Kinds that nobody has seen before.
+    """Draw new kinds.
 
     Args:
-        count: how many.
-        generator: of public bits.
         alike: share of kinds that come in pairs which differ in one stroke only: those are hard to tell apart.
     """
     shape = (count, STROKES)
@@ -181,13 +179,7 @@ def _change_one(kinds: Kinds, rows: Tensor, strokes: Tensor, generator: Generato
 
 
 def uniform(generator: Generator, shape: tuple[int, ...], low: float, high: float) -> Tensor:
-    """Public numbers between two others.
-
-    Args:
-        generator: of public bits.
-        shape: of what is returned.
-        low, high: the least, and the largest.
-    """
+    """Public uniform numbers from ``low`` to ``high``."""
     return torch.rand(shape, generator=generator) * (high - low) + low
 
 
@@ -295,13 +287,7 @@ DIRECTIONS, WHITENING = 400, 0.4
 
 
 def make(seed: int, steps: int = STEPS, step: Callable[[int, str], None] | None = None) -> dict[str, np.ndarray]:
-    """The tensors of the bundled file, float16: the encoder's, ``mean`` and ``directions`` of its units.
-
-    Args:
-        seed: public.
-        steps: of training.
-        step: told of the steps done, with a note.
-    """
+    """Make the tensors of the bundled file, float16: the encoder's, ``mean`` and ``directions`` of its units."""
     with threads(1):  # the order of sums, and with it the last bits, depends on their number
         encoder = _learn(seed, steps, step)
         narrow = {name: value.detach().half() for name, value in encoder.state_dict().items()}

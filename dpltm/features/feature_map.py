@@ -1,4 +1,4 @@
-"""What stands in front of a network: a map that takes every record by itself to a vector of a fixed norm.
+"""Feature maps: each takes every record by itself to a vector of a fixed norm, in front of a network.
 
 It is applied to one record at a time, and made without the private records or by releases that are counted. So it costs
 nothing beyond those, and what is proven for training on records holds for training on their features.
@@ -51,8 +51,6 @@ class FeatureMap:
 
     Attributes:
         base: the kind of map with its parameters, or a frozen network.
-        shape: of a record as stored.
-        bounds: public range of its values.
         statistics: of channels of public images, by which channels are normalised; else within each record.
         projection: onto principal components of public features.
         centre: ``(features,)``, a noisy mean that features are centred at, which the ledger of the run has as a release of
@@ -97,7 +95,7 @@ class FeatureMap:
 
     @property
     def takes(self) -> Takes:
-        """What a record has to be."""
+        """Shape that a record must have."""
         return self.base.takes
 
     @property
@@ -156,11 +154,7 @@ class FeatureMap:
         return replace(self, centre=centre)
 
     def for_records(self, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:
-        """The same for records of another shape or range; statistics of channels stay, and so do networks.
-
-        Raises:
-            InputError: such records it cannot take.
-        """
+        """Return the same for records of another shape or range; statistics of channels stay, and so do networks."""
         if (self.shape, self.bounds) == (shape, bounds):
             return self
         if self.network is not None and bounds != self.bounds:
@@ -179,7 +173,7 @@ class FeatureMap:
         return other
 
     def __call__(self, x: np.ndarray) -> Tensor:
-        """Features of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, each row of norm ``NORM``.
+        """Return features of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, each row of norm ``NORM``.
 
         Guarantees:
             Row i depends on record i alone. Libraries round by the size of a batch, so all are of ``ROWS``; by the place in
@@ -215,7 +209,7 @@ class FeatureMap:
 
     @property
     def _normalisation(self) -> tuple[Callable[[Tensor], Tensor], ...]:
-        """What channels go through, if there are any."""
+        """Normalisations of channels, if there are any."""
         groups = self._transform.channel_groups
         if groups is None:
             return ()
@@ -223,15 +217,7 @@ class FeatureMap:
 
 
 def make_feature_map(text: str, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:
-    """The map that ``text`` says, which looks at no data; normalisation is within each record.
-
-    Args:
-        text: the name of a kind of map, and its parameters, as in ``scatter:2,8``.
-        shape: of a record as stored.
-        bounds: public range of its values.
-
-    Raises:
-        InputError: ``text`` is no map of that kind, or it cannot take such records.
+    """Return the map that ``text`` names, such as ``scatter:2,8``; it looks at no data, and normalises within each record.
 
     >>> make_feature_map("scatter", (28, 28), (0.0, 255.0)).feature_shape
     (7, 7, 81)
@@ -257,7 +243,7 @@ def channel_statistics(plain: FeatureMap, batches: Iterator[np.ndarray]) -> Chan
 
 
 def principal_components(features: Tensor, count: int) -> Projection:
-    """The first principal components of public ``(n, features)``, each over its variance to the power ``WHITENING``.
+    """Return the first principal components of public ``(n, features)``, each over its variance to the power ``WHITENING``.
 
     Raises:
         InputError: there are not as many: at most n - 1, and at most features.
@@ -273,11 +259,7 @@ def principal_components(features: Tensor, count: int) -> Projection:
 
 @dataclass(frozen=True, eq=False)
 class FrozenNetwork:
-    """A network that is not trained any more, whose last layer is left out.
-
-    Raises:
-        InputError: a network that looks words up.
-    """
+    """A network that is not trained any more, without its last layer; InputError for one that looks words up."""
 
     spec: ModelSpec
     parameters: Mapping[str, Tensor]
@@ -295,11 +277,7 @@ class FrozenNetwork:
             )
 
     def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
-        """The transform for records of this shape, in the range that the network was trained on.
-
-        Raises:
-            InputError: it cannot take them.
-        """
+        """Return the transform for records of this shape, in the range that the network was trained on."""
         del signed
         if self.spec.features != math.prod(shape):
             raise InputError(

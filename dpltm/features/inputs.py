@@ -22,7 +22,7 @@ ROWS = 512
 
 
 class FeatureStore:
-    """Where features of records come from: computed once for a split and a map, and kept for as long as this lives."""
+    """Source of features: computed once for a split and a map, and kept for as long as this lives."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str, Augmentation], tuple[Split, np.ndarray]] = {}
@@ -35,14 +35,10 @@ class FeatureStore:
         augment: Augmentation = "none",
         progress: Progress = SILENT,
     ) -> np.ndarray:
-        """Features of all records of a split, ``(n, features)`` float16; of copies, or users, ``(n, copies, features)``.
+        """Return features of a split, ``(n, features)`` float16; of copies, or users, ``(n, copies, features)``.
 
         Args:
-            dataset: it belongs to.
-            split: ``dataset.train`` or ``dataset.test``.
             feature_map: without a centre.
-            augment: copies of each record (see ``copies_of``).
-            progress: told of them as they are computed, if they are.
         """
         key = (id(split), feature_map.id, augment)
         if key not in self._known:
@@ -70,19 +66,17 @@ class Services:
 
 
 def features_title(dataset: Dataset, split: Split) -> str:
-    """What computing the features of a split is called."""
+    """Return the title of progress while features of a split are computed."""
     return f"features of the {'test' if split is dataset.test else 'training'} records of {dataset.name}"
 
 
 def feature_rows(
     split: Split, feature_map: FeatureMap, augment: Augmentation, step: Callable[[int], None]
 ) -> Iterator[np.ndarray]:
-    """Features of the records of a split some at a time, ``(rows, copies * features)`` float16, little-endian.
+    """Yield features of a split some at a time, ``(rows, copies * features)`` float16, little-endian.
 
     Args:
-        split: the records.
         feature_map: without a centre.
-        augment: copies of each record.
         step: called with the records done, every ``ROWS`` and at the end.
     """
     done = 0
@@ -94,31 +88,21 @@ def feature_rows(
 
 
 def copies_in(split: Split, augment: Augmentation) -> int:
-    """How many copies there are of each record, or slots of each user."""
+    """Return the number of copies of each record, or of slots of each user."""
     return copies_of(split.x[:1], augment).shape[1] if split.slots is None else split.slots
 
 
 def as_copies(values: np.ndarray, split: Split, augment: Augmentation, copies: int) -> np.ndarray:
-    """Features in the shape that a store gives them.
-
-    Args:
-        values: ``(n, copies * features)``.
-        split: of the records.
-        augment: copies of each record.
-        copies: their number, or that of the slots of a user.
-    """
+    """Return features ``(n, copies * features)`` in the shape that a store gives them."""
     alone = augment == "none" and split.slots is None
     return values if alone else values.reshape(len(split), copies, -1)
 
 
 def features_of_copies(x: np.ndarray, y: np.ndarray, feature_map: FeatureMap, augment: Augmentation) -> Tensor:
-    """Features ``(n, copies * features)``, float32, of all copies of a record, or slots of a user, in one row.
+    """Return features ``(n, copies * features)``, float32, of all copies of a record, or slots of a user, in one row.
 
     Args:
-        x: records as stored, ``(n, ...)``.
         y: their labels, which tell the empty slots of users; features of those are zeros.
-        feature_map: of ``features`` numbers a copy.
-        augment: copies of each record.
     """
     if y.ndim == 1:
         return feature_map(copies_of(x, augment).reshape(-1, *x.shape[1:])).view(len(x), -1)
@@ -130,14 +114,7 @@ def features_of_copies(x: np.ndarray, y: np.ndarray, feature_map: FeatureMap, au
 def network_inputs(
     split: Split, dataset: Dataset, services: Services | None = None, augment: Augmentation = "none"
 ) -> np.ndarray:
-    """The records of a split as stored, or their features, which are not centred yet; or those of copies.
-
-    Args:
-        split: of ``dataset``.
-        dataset: with its map.
-        services: where features come from, and who watches.
-        augment: copies of each record.
-    """
+    """Return records of a split as stored, or their features, which are not centred yet; or those of copies."""
     if dataset.feature_map is None:
         return split.x if augment == "none" else copies_of(split.x, augment)
     services = services or Services()
@@ -145,14 +122,7 @@ def network_inputs(
 
 
 def tensors(split: Split, dataset: Dataset, services: Services, device: str = "cpu") -> tuple[Tensor, Tensor]:
-    """All records of a split, ``(n, features)`` float32, and their labels.
-
-    Args:
-        split: of ``dataset``.
-        dataset: with its bounds, tables and feature map.
-        services: where features come from.
-        device: that the tensors are put on.
-    """
+    """Return all records of a split, ``(n, features)`` float32, and their labels."""
     x = network_inputs(split, dataset, services)
     if dataset.feature_map is None:
         ready = torch.from_numpy(prepare(x, dataset.bounds, dataset.tables))
@@ -176,11 +146,7 @@ class _Ready:
 
 
 def inputs(split: Split, dataset: Dataset, services: Services, device: str = "cpu") -> tuple[Inputs, Tensor]:
-    """As :func:`tensors`; but records that would take much memory are made ready as they are read.
-
-    Args:
-        split, dataset, services, device: as :func:`tensors`.
-    """
+    """Return the same as :func:`tensors`; but records that would take much memory are made ready as they are read."""
     if split.slots is not None or 4 * len(split) * dataset.features < LARGE:
         return tensors(split, dataset, services, device)
     return _Ready(batched_records(split, dataset, services, device)), torch.tensor(split.y, device=device)
@@ -189,11 +155,7 @@ def inputs(split: Split, dataset: Dataset, services: Services, device: str = "cp
 def batched_records(
     split: Split, dataset: Dataset, services: Services, device: str = "cpu", augment: Augmentation = "none"
 ) -> Records:
-    """The same a batch at a time, made ready as it is read.
-
-    Args:
-        split, dataset, services, device: as :func:`tensors`.
-        augment: copies of each record.
+    """Return the same a batch at a time, made ready as it is read.
 
     Returns:
         Records ``(n, features)`` float32; ``(n, copies, features)`` if they are augmented, and ``(n, slots, features)`` if

@@ -1,4 +1,4 @@
-"""What features go through once they are taken: normalisation, projection, centring and a fixed norm.
+"""Normalisation, projection, centring and a fixed norm: the steps that features go through.
 
 Each is a value, and a function of ``(n, ...)`` features that treats every row by itself; they compose. None reads a private
 record but the one at hand: what they are made from is public, or a release that is counted.
@@ -38,7 +38,7 @@ class ChannelStatistics:
 
 @dataclass(frozen=True)
 class GroupNormalisation:
-    """Every record's channels in so many groups of neighbours, each less its mean and over its deviation within that record.
+    """Groups of neighbouring channels of each record, each less its mean and over its deviation within that record.
 
     Where the number of channels does not divide by ``groups``, there are as many as the next smaller number that it does.
     """
@@ -73,14 +73,12 @@ def fixed_norm(values: Tensor) -> Tensor:
 
 
 def principal_axes(rows: Tensor, count: int, power: float, least: float = 1e-12) -> Projection:
-    """Onto the first principal components of rows, each over its variance to a power.
+    """Project onto the first principal components of rows, ``(n, width)``, each over its variance to a power.
 
     Of the two signs of a direction, its largest entry is positive.
 
     Args:
-        rows: ``(n, width)``.
-        count: of components; fewer where there are not as many.
-        power: of variances.
+        count: fewer where there are not as many.
         least: variance that counts, as a share of the largest.
     """
     wide = rows.double()
@@ -105,7 +103,7 @@ def principal_axes(rows: Tensor, count: int, power: float, least: float = 1e-12)
 SENSITIVITY = NORM  # L2 change that one record, added or removed, makes to the sum; half of what one replaced makes
 
 _WITHIN = SENSITIVITY * (1 - 1e-9)
-"""What each record is clipped to: less by more than what clipping it in float64 rounds."""
+"""Norm that each record is clipped to: less by more than what clipping it in float64 rounds."""
 
 _STEP = 2.0**-22
 """Rows are cut to multiples of it, toward zero: no norm grows, and sums of up to 2^28 rows are exact, in any order."""
@@ -114,14 +112,11 @@ _STEP = 2.0**-22
 def release_mean(
     batches: Iterable[Tensor], features: int, records: int, noise_std: float, noise: RandomSource
 ) -> Tensor:
-    """Noisy mean of features: (sum of clipped rows + N(0, noise_std^2)) / records.
+    """Return the noisy mean of features: (sum of clipped rows + N(0, noise_std^2)) / records.
 
     Args:
         batches: features, ``(n, features)`` each; private.
-        features: their number.
-        records: public number of records.
         noise_std: standard deviation of the noise on each coordinate of the sum.
-        noise: random bits.
 
     Returns:
         ``(features,)`` float32.

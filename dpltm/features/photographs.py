@@ -53,7 +53,7 @@ def _bundled() -> tuple[Tensor, ...]:
 
 
 def as_photographs(x: Tensor) -> Tensor:
-    """Images as the dictionary knows them, ``(n, *shape)`` in 0..1 to ``(n, 3, SIDE, SIDE)``.
+    """Return images as the dictionary knows them, ``(n, *shape)`` in 0..1 to ``(n, 3, SIDE, SIDE)``.
 
     Grey is taken for three equal colours, and what is of another size is resized, proportions and all.
     """
@@ -75,7 +75,7 @@ WINDOWS = 2  # rows and columns of windows that likeness is averaged over
 
 
 def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
-    """Units of each image, averaged with those of its mirror image: left and right say nothing of what is seen.
+    """Return units of each image, averaged with those of its mirror image: left and right say nothing of what is seen.
 
     Args:
         images: ``(n, 3, height, width)`` in 0..1.
@@ -148,10 +148,9 @@ class Leaves:
 
 
 def _draw_leaves(shape: tuple[int, int], sizes: tuple[float, float], spread: float, generator: Generator) -> Leaves:
-    """Leaves of all shapes, at most ``spread`` from the middle of the canvas.
+    """Draw leaves, at most ``spread`` from the middle of the canvas.
 
     Args:
-        shape: canvases, and leaves of each.
         sizes: the smallest and the largest radius; small ones are more, so that all scales look alike.
     """
 
@@ -241,13 +240,7 @@ BATCH = 50  # images at a time
 
 
 def make(seed: int, rounds: int = ROUNDS, step: Callable[[int, str], None] | None = None) -> dict[str, np.ndarray]:
-    """The tensors of the bundled file, float16: ``filters`` and ``offset`` of patches, ``mean`` and ``directions`` of units.
-
-    Args:
-        seed: public.
-        rounds: of k-means.
-        step: told of the rounds done, with a note.
-    """
+    """Make the bundled tensors, float16: ``filters`` and ``offset`` of patches, ``mean`` and ``directions`` of units."""
     with threads(1):
         generator = Generator().manual_seed(seed)
         images = torch.cat([draw_views(SCENES, 1, generator) for _ in range(max(1, SAMPLE // SCENES))])
@@ -298,12 +291,11 @@ def _dictionary(
 
 
 def draw_views(kinds: int, each: int, generator: Generator) -> Tensor:
-    """Views of scenes and things that nobody has seen before, ``(each * kinds, 3, SIDE, SIDE)`` in 0..1.
+    """Draw views of new scenes and things, ``(each * kinds, 3, SIDE, SIDE)`` in 0..1.
 
     Args:
         kinds: half of them scenes, half of them things.
         each: views of each; the first of all, in order, then the second of all, and so on.
-        generator: of public bits.
     """
     textures = _draw_textures(generator)
     scenes, things = kinds // 2, kinds - kinds // 2
@@ -337,7 +329,7 @@ def _grounds(count: int, textures: Tensor, generator: Generator) -> Tensor:
 
 
 def _cut(canvas: Tensor, sizes: tuple[float, float], generator: Generator) -> Tensor:
-    """One view of each canvas, a part of it, mirrored or not, turned and stretched a little: ``(n, 3, SIDE, SIDE)``.
+    """Return one view of each canvas, a part of it, mirrored or not, turned and stretched: ``(n, 3, SIDE, SIDE)``.
 
     The part has a side between those of ``sizes``, as shares of the canvas.
     """

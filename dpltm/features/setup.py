@@ -1,4 +1,4 @@
-"""What stands in front of a network: made as options ask for it, or taken over from an artifact."""
+"""Feature maps in front of a network: made as options ask for them, or taken over from an artifact."""
 
 from __future__ import annotations
 
@@ -41,12 +41,7 @@ PUBLIC = partial(load, rows_coincide=True)
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSources:
-    """Where what options name comes from.
-
-    Attributes:
-        public: a dataset by name.
-        network: a run by name.
-    """
+    """Sources of what options name: ``public`` gives a dataset by name, ``network`` a run."""
 
     public: Callable[[str], Dataset] = PUBLIC
     network: Callable[[str], Trained] = _no_runs
@@ -55,19 +50,9 @@ class FeatureSources:
 def with_feature_map(
     dataset: Dataset, options: FeatureOptions, sources: FeatureSources, progress: Progress = SILENT
 ) -> Dataset:
-    """The dataset with the map that options ask for, if any.
+    """Return the dataset with the map that options ask for, if any.
 
-    Args:
-        dataset: the records.
-        options: of features.
-        sources: where public records and networks come from.
-        progress: told how far it is.
-
-    Returns:
-        The dataset. Public records that the map was fitted to are not declared so yet: see :func:`declarations`.
-
-    Raises:
-        InputError: options that contradict each other; records, or public records, that the map cannot take.
+    Public records that the map was fitted to are not declared so yet: see :func:`declarations`.
     """
     choice = chosen_map(options)
     if choice is None:
@@ -93,8 +78,6 @@ def declarations(dataset: Dataset, ledger: Ledger, *, tested: bool) -> tuple[Ent
     """Return drafts of what has to be declared before records are used.
 
     Args:
-        dataset: the records, behind their map: the records that this was fitted to are public.
-        ledger: that they will be entered in.
         tested: whether the test split is measured exactly, and so has to be apart from the people of the ledger.
     """
     fitted_to = None if dataset.feature_map is None else dataset.feature_map.fitted_to
@@ -103,12 +86,7 @@ def declarations(dataset: Dataset, ledger: Ledger, *, tested: bool) -> tuple[Ent
 
 
 def as_declared(dataset: Dataset, public: Lineage) -> Dataset:
-    """Return the records behind their map, with the lineage of the records that it was fitted to.
-
-    Args:
-        dataset: behind any map.
-        public: of the declaration, as it is on record; empty before that.
-    """
+    """Return the records behind their map, with the lineage of the records that it was fitted to, once on record."""
     feature_map = dataset.feature_map
     if feature_map is None or feature_map.fitted_to is None or not public:
         return dataset
@@ -117,11 +95,7 @@ def as_declared(dataset: Dataset, public: Lineage) -> Dataset:
 
 
 def chosen_map(options: FeatureOptions) -> Choice | NetworkRun | None:
-    """What options ask for; None for records as they are.
-
-    Raises:
-        InputError: it is no map, or options contradict each other.
-    """
+    """Return the map that options name; None for records as they are."""
     choice = parse("none" if options.features is None else options.features)
     if options.components is not None and options.public is None:
         raise InputError("`components`: of public features; name their dataset with `public`")
@@ -143,17 +117,10 @@ def chosen_map(options: FeatureOptions) -> Choice | NetworkRun | None:
 def fit_to_public(
     feature_map: FeatureMap, dataset: Dataset, public: Dataset, components: int | None, progress: Progress
 ) -> FeatureMap:
-    """The map with statistics of the channels of public images, and principal components of public features.
+    """Return the map with statistics of the channels of public images, and principal components of public features.
 
     Args:
-        feature_map: made without data, for records of ``dataset``.
         dataset: the private records, of which none is read.
-        public: records declared public.
-        components: how many; None for no projection.
-        progress: told how far it is.
-
-    Raises:
-        InputError: public records of another kind or shape.
     """
     check_quantities(public, "`public`", "name another dataset")
     check_kind(public, feature_map.takes, "public")
@@ -187,7 +154,7 @@ def fit_to_public(
 
 
 def _resizable(feature_map: FeatureMap, shape: tuple[int, ...]) -> bool:
-    """Whether public images of this shape can be made as large as those that the map takes."""
+    """Tell whether public images of this shape can be made as large as those that the map takes."""
     ours = feature_map.shape
     colours = [each[2:] or (1,) for each in (ours, shape)]
     return feature_map.takes == "image" and len(shape) in (2, 3) and colours[0] == colours[1]
@@ -207,17 +174,7 @@ def _evenly_spaced(
 def take_over_map(
     dataset: Dataset, feature_map: FeatureMap | None, options: FeatureOptions | None, where: str
 ) -> Dataset:
-    """The dataset with the map that a ticket set or run remembers.
-
-    Args:
-        dataset: the records.
-        feature_map: the remembered one; None for records as they are.
-        options: of features, which decide nothing here; None where there are none.
-        where: it is remembered, for the message.
-
-    Raises:
-        InputError: options ask for a map as well, or the map cannot take these records.
-    """
+    """Return the dataset with the map that a ticket set or run remembers; InputError where options name one as well."""
     if options is not None:
         for name in ("features", "public", "components"):
             if getattr(options, name) is not None:
@@ -232,24 +189,15 @@ def take_over_map(
 
 
 def check_quantities(dataset: Dataset, taker: str, fix: str = "leave it out") -> None:
-    """Raises InputError for records whose values are positions in tables, which no arithmetic makes sense of.
-
-    Args:
-        dataset: the records.
-        taker: the argument that takes quantities, as the message has it: "`features`".
-        fix: what to do about it.
-    """
+    """Raise InputError for records whose values are positions in tables, which no arithmetic makes sense of."""
     if dataset.tables:
         raise InputError(f"{taker}: takes quantities, and records of {dataset.name} hold positions in tables; {fix}")
 
 
 def check_kind(dataset: Dataset, takes: Takes, field: str, instead: str | None = None) -> None:
-    """Raises InputError for records that are known to be something else than what is taken.
+    """Raise InputError for records that are known to be something else than what is taken.
 
     Args:
-        dataset: the records.
-        takes: what a record has to be.
-        field: argument that the message starts with.
         instead: value of it to take; by default a map that takes such records is named.
     """
     known = catalogue().get(dataset.name)

@@ -68,11 +68,7 @@ GROUPS = 8  # groups of channels that are normalised within a record
 
 
 class RandomConvolutions:
-    """Features of images of one size, by weights that ``seed`` decides and that are public; every image by itself.
-
-    Raises:
-        InputError: a record is no image, or too small.
-    """
+    """Features of images of one size, by public weights that ``seed`` decides; every image by itself."""
 
     channel_groups: int | None = GROUPS
 
@@ -119,9 +115,6 @@ class FourierFeatures:
     """Cosines, then sines, of a record along random directions: ``count`` features in all.
 
     The kernel is exp(-gamma |u - v|^2) between records u and v on the sphere.
-
-    Raises:
-        InputError: an odd number of features.
     """
 
     channel_groups: int | None = None
@@ -146,11 +139,7 @@ class FourierFeatures:
 
 
 class NeighbourAverage:
-    """Averages of ``width`` neighbouring values at a time, each record less its mean.
-
-    Raises:
-        InputError: a record has fewer values.
-    """
+    """Averages of ``width`` neighbouring values at a time, each record less its mean."""
 
     channel_groups: int | None = None
 
@@ -188,9 +177,6 @@ class Wavelets:
         octaves: J; the coarsest wavelet has a frequency 2^J times below the finest.
         each: Q; wavelets an octave.
         shape: of a signal, (steps, channels); features are a mean and J Q moduli for each channel.
-
-    Raises:
-        InputError: a record is no signal, or shorter than the coarsest wavelet.
     """
 
     channel_groups: int | None = None
@@ -234,7 +220,7 @@ def _centred(group: Tensor) -> Tensor:
 
 
 class Joined:
-    """What several transforms make of a record, each normalised within it and scaled to the same share of the norm."""
+    """Features of several transforms, each normalised within a record and scaled to the same share of the norm."""
 
     channel_groups: int | None = None
 
@@ -277,9 +263,6 @@ class Scattering:
         scales: J; averages are over windows of 2^J pixels.
         angles: L; wavelets a scale.
         shape: of the images as stored; there are 1 + J L + J (J - 1) L^2 / 2 channels for each colour.
-
-    Raises:
-        InputError: a record is no image, or too small for J.
     """
 
     def __init__(self, scales: int, angles: int, shape: tuple[int, ...]) -> None:
@@ -346,7 +329,7 @@ class Scattering:
         return np.stack([np.fft.fft2(_morlet(self._sizes, spread, angle, frequency, slant)).real for angle in angles])
 
     def _average(self, size: int, at: int) -> np.ndarray:
-        """What averages one dimension: ``(windows, size / 2^at)``.
+        """Return the matrix that averages one dimension: ``(windows, size / 2^at)``.
 
         A Gaussian is one along rows times one along columns, and so is its spectrum.
         """
@@ -368,7 +351,7 @@ def _ready(spectra: Tensor, step: int) -> Tensor:
 def _modulus(spectra: Tensor, wavelets: Tensor, step: int) -> Tensor:
     """Moduli of convolutions every ``step`` pixels: ``(..., 1, h, w)`` to ``(..., L, h/step, w/step)``.
 
-    To sample every so many pixels is to fold the spectrum that many times, and to take the mean.
+    Sampling every so many pixels folds the spectrum that many times, and takes the mean.
     """
     height, width = (size // step for size in wavelets.shape[1:3])
     parts, folded = torch.view_as_real(spectra), None

@@ -1,4 +1,4 @@
-"""Local privacy: protocols by name, what each one claims, and with which chances it sends a bit.
+"""Local privacy: protocols by name, their claims, and their chances of sending a bit.
 
 A new protocol for bits is one ``LocalProtocol``, and one line in ``PROTOCOLS``.
 """
@@ -23,7 +23,7 @@ class LocalProtocol:
         name: such as ``uer``.
         help: one sentence.
         source: the paper.
-        chances: of the claimed epsilon, alpha and the number of bits of a record: what happens to the first bits, and to
+        chances: from claimed epsilon, alpha and the number of bits of a record, the chances of the first bits, and of
             the others in turn. None where a record is no string of bits, but one index of a codebook, label included.
         has_alpha: whether it takes ``alpha``.
         one_hot: whether its epsilon is claimed for strings with a single one.
@@ -42,7 +42,7 @@ class LocalProtocol:
 
     @property
     def of_bits(self) -> bool:
-        """Whether records are strings of bits."""
+        """Tell whether records are strings of bits."""
         return self.chances is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Binary channels and k-ary randomised response: what is sent of a bit, and of a label (privacy-model.md 6.1).
+"""Binary channels and k-ary randomised response, which randomise bits and labels (privacy-model.md 6.1).
 
 A channel sends a 1 as 1 with probability p and a 0 as 1 with probability q, every bit on coins of its own. A response sends
 a category as it is, or as another one (Warner 1965; Kairouz et al. 2014). Probabilities are whole multiples of 2^-64, so
@@ -27,7 +27,7 @@ BLOCK = 1 << 14  # words at a time: what fits the caches
 
 @dataclass(frozen=True)
 class Bit:
-    """What happens to a bit. ``one`` and ``zero`` are p and q, P(1 -> 1) and P(0 -> 1), in units of 2^-64."""
+    """Chances of a bit. ``one`` and ``zero`` are p and q, P(1 -> 1) and P(0 -> 1), in units of 2^-64."""
 
     one: int
     zero: int
@@ -50,7 +50,7 @@ class Bit:
 
     @property
     def epsilon(self) -> float:
-        """What this bit alone is worth, whichever two inputs are compared: at most |ln| of either ratio."""
+        """Epsilon of this bit alone, whichever two inputs are compared: at most |ln| of either ratio."""
         return max(self.likelier)
 
 
@@ -67,7 +67,7 @@ class Channel:
             raise InputError("Expected a pattern of one bit at least")
 
     def certified(self, one_hot: bool = False) -> float:
-        """Least epsilon for which the channel is locally private; a sum, since the bits are independent; rounded up.
+        """Return the least epsilon for which the channel is locally private; a sum, since bits are independent; rounded up.
 
         Args:
             one_hot: whether only strings with a single one are ever sent; any string otherwise.
@@ -90,7 +90,7 @@ class Channel:
         return np.resize(chances[0], self.bits), np.resize(chances[1], self.bits)
 
     def send(self, packed: np.ndarray, source: RandomSource) -> np.ndarray:
-        """Bits as they arrive, fresh coins for each.
+        """Return bits as they arrive, fresh coins for each.
 
         Args:
             packed: ``(n, ceil(bits / 8))`` uint8, first bit highest (``numpy.packbits``).
@@ -124,7 +124,7 @@ class Channel:
         return received
 
     def _columns(self, wide: int) -> list[tuple[np.ndarray, int, int]]:
-        """Where each bit of the pattern stands in the words of a record, and its two thresholds."""
+        """Return each pattern bit's place in the words of a record, and its two thresholds."""
         place = np.arange(wide * 64) % len(self.pattern)
         return [
             (np.packbits(place == each).view(np.uint64), bit.one, bit.zero) for each, bit in enumerate(self.pattern)
@@ -132,7 +132,7 @@ class Channel:
 
 
 def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None) -> Channel:
-    """The channel of a protocol as its paper defines it, with chances rounded to multiples of 2^-64.
+    """Return the channel of a protocol as its paper defines it, with chances rounded to multiples of 2^-64.
 
     Args:
         protocol: one of ``BIT_PROTOCOLS``.
@@ -165,7 +165,7 @@ def chance(value: Decimal, rounding: str = ROUND_FLOOR) -> int:
 
 
 def _below(bits: np.ndarray, columns: list[tuple[np.ndarray, int, int]], source: RandomSource) -> np.ndarray:
-    """One where a uniform number of 64 bits is below its bit's threshold, for 64 of them in a word: ``(n, words)``.
+    """Return ones where a uniform number of 64 bits is below its bit's threshold, 64 of them a word: ``(n, words)``.
 
     Numbers are drawn from their highest bit on, all of a word at once, and only as far as it takes to tell them from the
     thresholds: some eight random bits each, for words of 64.
@@ -212,12 +212,7 @@ MAX_CATEGORIES = 1 << 16
 
 @dataclass(frozen=True)
 class Response:
-    """A category among k arrives unchanged with a fixed chance, else as one of the others, all alike.
-
-    Attributes:
-        categories: k.
-        epsilon: how much likelier the true category is than any other, its logarithm.
-    """
+    """A category among k arrives unchanged with a fixed chance, e^epsilon times that of any one other."""
 
     categories: int
     epsilon: float
@@ -241,11 +236,11 @@ class Response:
 
     @property
     def chances(self) -> tuple[float, float]:
-        """That a category arrives as itself, and as any one other."""
+        """Chances that a category arrives as itself, and as any one other."""
         return self.truth / WHOLE, (WHOLE - self.truth) / WHOLE / (self.categories - 1)
 
     def send(self, values: np.ndarray, source: RandomSource) -> np.ndarray:
-        """Categories as they arrive, each on coins of its own.
+        """Return categories as they arrive, each on coins of its own.
 
         Args:
             values: ``(n,)`` whole numbers from 0 to k - 1.
@@ -253,9 +248,6 @@ class Response:
 
         Guarantees:
             A category stays as it is with probability exactly truth / 2^64; the others are exactly as likely as each other.
-
-        Raises:
-            InputError: a value is no category.
         """
         values = whole_numbers(values)
         if len(values) and not (values.min() >= 0 and values.max() < self.categories):
@@ -268,11 +260,10 @@ class Response:
 
 
 def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
-    """Uniform whole numbers below ``limit``, ``(count,)`` int64; words of the last, incomplete run are drawn anew.
+    """Draw uniform whole numbers below ``limit``, ``(count,)`` int64; words of the last, incomplete run are drawn anew.
 
     Args:
         source: coins; secret where what they decide is.
-        count: how many numbers.
         limit: from 1 to 2^63.
     """
     last, numbers = WHOLE // limit * limit - 1, np.zeros(count, dtype=np.uint64)
@@ -297,25 +288,13 @@ def _check_bits(bits: int) -> None:
 
 
 def check_positive(name: str, value: float, most: float) -> None:
-    """Raises InputError unless an argument of that name is above 0 and at most ``most``.
-
-    Args:
-        name: of the argument.
-        value: of it.
-        most: that it may be.
-    """
+    """Raise InputError unless an argument of that name is above 0 and at most ``most``."""
     if not 0 < value <= most:
         raise InputError(f"`{name}`: {value:g} is not a positive number up to {most:g}")
 
 
 def check_sizes(values: object, classes: object, most: int) -> None:
-    """Raises InputError unless records and labels can be encoded.
-
-    Args:
-        values: of a record.
-        classes: of labels.
-        most: classes that there may be.
-    """
+    """Raise InputError unless records of so many values and labels of at most ``most`` classes can be encoded."""
     if type(values) is not int or values < 1 or type(classes) is not int or not 2 <= classes <= most:
         raise InputError(f"Expected {values!r:.40} values >= 1 and {classes!r:.40} classes from 2 to {most}")
 
@@ -334,16 +313,12 @@ def largest(
     alpha: float | None = None,
     one_hot: bool = False,
 ) -> tuple[float, Channel]:
-    """Return the largest nominal epsilon whose channel certifies ``wanted``; or, where epsilon is given, the largest alpha.
+    """Return the largest nominal epsilon whose channel certifies ``wanted``, and the channel; or the largest alpha.
 
     For UER more is not always worth more: all of a grid is looked at, and the last step of it refined.
 
     Args:
-        protocol: name of a protocol of bits.
-        bits: of a message.
-        wanted: certified epsilon, above 0.
-        epsilon: nominal, what the protocol claims; None for the largest one. Alpha is from 1 on.
-        alpha: of the protocol; None where it has none, or where it is asked for.
+        epsilon: nominal, what the protocol claims; where it is given, alpha is asked for, from 1 on.
         one_hot: whether exactly one bit of a message is set, as the certificate may then assume.
 
     Returns:
@@ -351,7 +326,6 @@ def largest(
 
     Raises:
         CalibrationError: none does.
-        InputError: ``wanted`` is not a positive number, no such protocol, or an alpha too many or missing.
     """
     if not 0 < wanted < math.inf:
         raise InputError(f"`certified`: {wanted:g} is not a positive number")

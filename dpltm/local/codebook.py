@@ -57,14 +57,13 @@ MAX_CLASSES = MAX_CATEGORIES // (2 * PAIRS)
 
 @dataclass(frozen=True)
 class Codebook:
-    """How a record of z-scores and its label become one index.
+    """Codebook that turns a record of z-scores and its label into one index.
 
     Attributes:
         values: d, of a record; it is scaled to norm 1.
-        classes: of labels.
         epsilon: local epsilon of the whole message, label included.
-        labels: how a candidate stands for classes.
-        near: k, candidates that are likelier.
+        labels: ``signed`` or ``one-hot``: how a candidate stands for classes.
+        near: k, the number of likelier candidates.
     """
 
     values: int
@@ -107,7 +106,7 @@ class Codebook:
 
     @property
     def nominal(self) -> float:
-        """What is claimed; coins are rounded to where they tell less, so that it holds."""
+        """Epsilon that is claimed; coins are rounded to where they tell less, so that it holds."""
         return self.epsilon
 
     @property
@@ -115,7 +114,7 @@ class Codebook:
         return TOGETHER if self.epsilon < ALONE_FROM else 1
 
     def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> np.ndarray:
-        """Records as they are sent.
+        """Return records as they are sent.
 
         Args:
             scores: ``(n, d)``; only their direction counts.
@@ -149,14 +148,12 @@ class Codebook:
         return messages
 
     def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
-        """The k candidates of codebook ``number`` that are nearest to each record, ``(n, k)``, nearest first: private.
+        """Return the k candidates of codebook ``number`` nearest to each record, ``(n, k)``, nearest first: private.
 
         Of equally near ones the first, and distances are exact: the same on every machine.
 
         Args:
             scores: records, ``(n, d)``; only their direction counts.
-            labels: ``(n,)`` whole numbers below ``classes``.
-            number: of the public codebook, from 0 up.
         """
         directions, signs = codewords(number, self.values, self.classes)
         bits = bits_for(self.values)
@@ -205,12 +202,10 @@ def whole_rows(values: np.ndarray, bits: int) -> np.ndarray:
 
 
 def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """A public codebook: one normal direction of each pair ``(N, d)``, and its signs for the classes ``(N, K)``, float32.
+    """Return a public codebook, float32: one normal direction of each pair ``(N, d)``, and its signs for classes ``(N, K)``.
 
     Args:
         number: of the codebook, which seeds a public generator.
-        values: d, of a record.
-        classes: K.
     """
     source = FastSource(number)
     directions = portable_gaussian(source, PAIRS * values).astype("f4").reshape(PAIRS, values)
@@ -234,7 +229,7 @@ _COSINES, _SINES = np.array([1.0, 0.0, -1.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.0
 
 
 def portable_gaussian(source: RandomSource, count: int) -> np.ndarray:
-    """Independent standard normal float64 values, ``(count,)``, of public bits, by Box and Muller (1958).
+    """Draw independent standard normal float64 values, ``(count,)``, of public bits, by Box and Muller (1958).
 
     Guarantees:
         The same bits on every machine with IEEE 754; those of ``dpltm.randomness.noise.gaussian`` but for the last few.

@@ -1,4 +1,4 @@
-"""What owners and server agree on before a record is sent: features, their public statistics, and how they are randomised.
+"""Schemes: the features, public statistics and randomisation that owners and server agree on before a record is sent.
 
 All of it is public: made without any private record, or by what a ledger has been charged for (a network in front). A record
 is sent as one index (``dpltm.local.codebook``), or as bits as in LATENT: every value in fixed point, every bit through a
@@ -31,7 +31,7 @@ ENCODED = 64  # records at a time: what fits the caches
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """How a z-score is written: n bits before the point, m behind it, and a sign."""
+    """Fixed-point form of a z-score: n bits before the point, m behind it, and a sign."""
 
     whole: int
     fraction: int
@@ -49,7 +49,7 @@ class FixedPoint:
         return 1 + self.whole + self.fraction
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """One merged string of bits for each record: sign, whole and fraction of its first value, then of the next.
+        """Return one merged string of bits for each record: sign, whole and fraction of its first value, then of the next.
 
         Args:
             values: ``(n, r)`` float32 or float64, z-scores by public statistics. Digits beyond the last bit are dropped;
@@ -79,7 +79,7 @@ class FixedPoint:
 
 
 def _side_by_side(codes: np.ndarray, length: int) -> np.ndarray:
-    """Numbers of ``length`` bits without gaps, highest bit first: ``(n, 8 groups)`` uint16 to ``(n, length groups)`` bytes.
+    """Join ``length``-bit numbers, highest bit first: ``(n, 8 groups)`` uint16 to ``(n, length groups)`` bytes.
 
     Eight numbers fill ``length`` bytes exactly; every number reaches into two or three of them.
     """
@@ -102,13 +102,10 @@ def _labelled(bits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BitStrings:
-    """How records of z-scores become bits that may be seen.
+    """Channel that turns records of z-scores into bits that may be seen.
 
     Attributes:
         values: r, of a record.
-        classes: of labels.
-        form: how a value is written, l bits.
-        protocol: what happens to a bit.
         epsilon: what the protocol claims for all bits of a record.
         alpha: of the protocols that have one.
         label_epsilon: of the response that sends the label; None where labels are declared public.
@@ -141,7 +138,7 @@ class BitStrings:
 
     @property
     def nominal(self) -> float:
-        """What is claimed for a record."""
+        """Epsilon that is claimed for a record."""
         return self.epsilon + (self.label_epsilon or 0.0)
 
     @property
@@ -155,7 +152,7 @@ class BitStrings:
         return -(-self.channel.bits // 8) + LABEL_BYTES
 
     def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> np.ndarray:
-        """Records as they are sent.
+        """Return records as they are sent.
 
         Args:
             scores: ``(n, r)`` z-scores by public statistics.
@@ -193,10 +190,9 @@ MIN_DEVIATION = 1e-3  # of a feature, over the largest: nothing is blown up more
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a record becomes a message.
+    """Scheme by which a record becomes a message.
 
     Attributes:
-        feature_map: takes a record to features, by itself.
         mean, deviation: of each feature over public records, ``(features,)`` float32.
         answer: takes z-scores and a label to what is sent.
         lineage: what it was made from: records declared public, and the training of a network in front.
@@ -232,7 +228,7 @@ class Scheme:
 
     @property
     def labels_are_public(self) -> bool:
-        """Whether labels are sent as they are."""
+        """Tell whether labels are sent as they are."""
         return isinstance(self.answer, BitStrings) and self.answer.label_epsilon is None
 
     def scores(self, x: np.ndarray) -> np.ndarray:
@@ -242,14 +238,7 @@ class Scheme:
     def messages(
         self, x: np.ndarray, y: np.ndarray, source: RandomSource, progress: Callable[[int], None] | None = None
     ) -> Iterator[np.ndarray]:
-        """What is sent of records as stored, some at a time.
-
-        Args:
-            x: ``(n, *shape)``.
-            y: ``(n,)`` labels.
-            source: coins.
-            progress: called with the number of records done.
-        """
+        """Yield the messages of records as stored, some at a time."""
         for start in range(0, len(x), ROWS):
             scores, labels = self.scores(x[start : start + ROWS]), np.asarray(y[start : start + ROWS])
             yield self.answer.randomise(scores, labels, source)
@@ -260,13 +249,7 @@ class Scheme:
 def public_statistics(
     feature_map: FeatureMap, x: np.ndarray, step: Callable[[int], None] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each feature over public records; no deviation is left near zero.
-
-    Args:
-        feature_map: whose features they are.
-        x: the records as stored.
-        step: told of the records done.
-    """
+    """Return mean and deviation of each feature over public records; no deviation is left near zero."""
     total, squares = np.zeros(feature_map.features), np.zeros(feature_map.features)
     for start in range(0, len(x), ROWS):
         values = feature_map(x[start : start + ROWS]).numpy().astype(np.float64)

@@ -1,4 +1,4 @@
-"""The server's side: what messages tell, and what learns from them.
+"""The server's side: what can be learned from messages.
 
 All of it is a function of messages or of public numbers: post-processing, which costs nothing.
 """
@@ -28,15 +28,15 @@ MOST_SQUARED = 1024
 
 
 def gain(codebook: Codebook) -> float:
-    """Mean of a reported direction along the record that it was ranked for, a number from 0 on.
+    """Return the mean of a reported direction along the record that it was ranked for, a number from 0 on.
 
-    Those near point along the record by ``_best_mean`` on average; all others together, by as much the other way.
+    Directions near point along the record by ``_best_mean`` on average; all others together, by as much the other way.
     """
     return _best_mean(codebook.near) * _surplus(codebook)
 
 
 def noise(codebook: Codebook) -> float:
-    """Variance of one record's report in any direction, over the squared gain: what an estimate is blurred by.
+    """Return the variance of one record's report in any direction, over the squared gain.
 
     A report adds a direction of variance 1 to one class of K, or to all of them with signs.
     """
@@ -45,7 +45,7 @@ def noise(codebook: Codebook) -> float:
 
 
 def moment_gain(codebook: Codebook) -> float:
-    """h in E[z z^T] = I + h u u^T, of a reported direction z and the record u of norm 1 that it was ranked for.
+    """Return h in E[z z^T] = I + h u u^T, of a reported direction z and the record u of norm 1 that it was ranked for.
 
     Across u a direction is normal whatever its rank. Along u, those near have mean square ``_best_mean(near, 2)``; all
     candidates together have 1, so the others lack what those near have more.
@@ -62,7 +62,7 @@ def _surplus(codebook: Codebook) -> float:
 
 @dataclass(frozen=True)
 class Estimates:
-    """What messages of a codebook tell of records u of norm 1, right in the mean.
+    """Unbiased estimates from messages of a codebook, for records u of norm 1.
 
     Attributes:
         means: of u in each class, times how frequent the class is over an equal share, ``(K, d)`` float64.
@@ -79,7 +79,7 @@ class Estimates:
 
 
 def estimates(codebook: Codebook, files: Iterable[np.ndarray]) -> Estimates:
-    """What messages ``(n, 6)`` uint8 of a codebook tell; InputError for an index that no candidate has."""
+    """Return estimates from messages ``(n, 6)`` uint8 of a codebook; InputError for an index that no candidate has."""
     total, count = np.zeros((codebook.classes, codebook.values)), 0
     squared = codebook.labels == "one-hot" and codebook.values <= MOST_SQUARED
     squares = _Squares(codebook.values) if squared else None
@@ -127,7 +127,7 @@ class _Squares:
 
 
 def frequencies(codebook: Codebook, files: Iterable[np.ndarray]) -> np.ndarray:
-    """How frequent the classes are, by what one-hot messages tell of labels, ``(classes,)``; signed ones tell nothing.
+    """Return how frequent the classes are, from one-hot messages, ``(classes,)``; signed ones tell nothing.
 
     Estimates are drawn towards equal shares by as much as their noise, which is known, calls for; none is below a
     tenth of an equal share.
@@ -151,16 +151,7 @@ def frequencies(codebook: Codebook, files: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
-    """The codebook with the least noise at this epsilon, which depends on nothing but public numbers.
-
-    Args:
-        values: d, of a record.
-        classes: of labels.
-        epsilon: local epsilon of a message, above 0.
-
-    Raises:
-        InputError: epsilon out of range, or sizes that no codebook can have.
-    """
+    """Return the codebook with the least noise at this epsilon, which depends on nothing but public numbers."""
     choices: tuple[Labels, ...] = ("one-hot", "signed")
     codebooks = (
         Codebook(values, classes, epsilon, labels, near) for labels in choices for near in range(1, PAIRS + 1)
@@ -178,12 +169,11 @@ def _best_mean(near: int, power: int = 1) -> float:
 
 
 def network_inputs(answer: BitStrings, rows: np.ndarray, randomised: bool = True) -> Tensor:
-    """For each bit, the mean of what it adds to its value, given how it arrived.
+    """Return for each bit the mean of what it adds to its value, given how it arrived.
 
-    That knows the channel and takes z-scores for standard normal; it looks at one record alone, and no other.
+    It is Bayes's rule, with the channel known and z-scores taken for standard normal, on each record by itself.
 
     Args:
-        answer: what the rows are.
         rows: ``(n, record_bytes)`` uint8.
         randomised: whether they went through the channel.
 
@@ -197,7 +187,7 @@ def network_inputs(answer: BitStrings, rows: np.ndarray, randomised: bool = True
 
 @lru_cache(maxsize=8)
 def _means(answer: BitStrings, randomised: bool) -> tuple[Tensor, Tensor]:
-    """What a 0 and a 1 that arrive are worth, ``(bits,)`` each: Bayes's rule, bit by bit."""
+    """Return the value of a 0 and of a 1 that arrive, ``(bits,)`` each: Bayes's rule, bit by bit."""
     p, q = (
         answer.channel.probabilities() if randomised else (np.ones(answer.channel.bits), np.zeros(answer.channel.bits))
     )
@@ -210,7 +200,7 @@ def _means(answer: BitStrings, randomised: bool) -> tuple[Tensor, Tensor]:
 
 
 def _unit(answer: BitStrings) -> float:
-    """What inputs are multiplied by, so that those of randomised records have norm ``NORM``."""
+    """Return the factor of inputs, by which those of randomised records have norm ``NORM``."""
     share, size = (np.tile(part, answer.values) for part in _normal(answer.form))
     p, q = answer.channel.probabilities()
     arrived = share * p + (1 - share) * q
@@ -220,7 +210,7 @@ def _unit(answer: BitStrings) -> float:
 
 
 def _normal(form: FixedPoint) -> tuple[np.ndarray, np.ndarray]:
-    """How often each bit of a standard normal value is 1, and by how much that changes the value, ``(length,)`` each."""
+    """Return each bit's chance of 1 in a standard normal value, and how much that changes the value, ``(length,)`` each."""
     codes = np.arange(1 << (form.length - 1))
     edges = 2 * special.ndtr(codes * 2.0**-form.fraction) - 1
     mass = np.diff(edges, append=1.0)
@@ -258,7 +248,7 @@ class Messages:
         return torch.from_numpy(np.concatenate([self._answer.labels(rows) for rows in self._files]))
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
-        """What the network gets, ``(rows, inputs)`` float32."""
+        """Return network inputs, ``(rows, inputs)`` float32."""
         places = np.arange(len(self))[index] if isinstance(index, slice) else index.numpy()
         rows = np.empty((len(places), self._answer.record_bytes), dtype=np.uint8)
         which = np.searchsorted(self._ends, places, side="right")
@@ -269,7 +259,7 @@ class Messages:
 
 
 def nearest_mean(answer: Codebook, files: Iterable[np.ndarray]) -> dict[str, Tensor]:
-    """Parameters of the linear network that takes features of norm ``NORM`` to the class whose mean is nearest.
+    """Return the parameters of the linear network that takes features of norm ``NORM`` to the class whose mean is nearest.
 
     Estimated means are drawn towards their own mean by as much as their noise, which is known, calls for (James and Stein
     1961): at a small budget that is worth several points. One-hot messages tell as well how frequent classes are, and along
@@ -281,13 +271,7 @@ def nearest_mean(answer: Codebook, files: Iterable[np.ndarray]) -> dict[str, Ten
 
 
 def of_estimates(answer: Codebook, told: Estimates, shares: np.ndarray) -> dict[str, Tensor]:
-    """The same from what messages tell.
-
-    Args:
-        answer: that the messages are of.
-        told: by them.
-        shares: of the classes, as ``frequencies`` gives them.
-    """
+    """Return the same from estimates, with shares of the classes as ``frequencies`` gives them."""
     means = told.means / (shares * answer.classes)[:, None]
     centre = means.mean(0)
     apart, noise = means - centre, told.variance * answer.values
@@ -303,7 +287,7 @@ def of_estimates(answer: Codebook, told: Estimates, shares: np.ndarray) -> dict[
 
 
 def metric(within: np.ndarray, deviation: float) -> np.ndarray:
-    """How much directions count in the distance to a mean: one over how records of a class vary along them.
+    """Return the weights of directions in the distance to a mean: one over how records of a class vary along them.
 
     A symmetric matrix of nothing but noise of this deviation has squares that add up to d (d + 1) deviation^2, give or take
     2 d deviation^2. Unless those of ``within``, less its mean eigenvalue, exceed that by ``STANDS_OUT`` times as much, all

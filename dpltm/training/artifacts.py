@@ -29,21 +29,16 @@ if TYPE_CHECKING:
     from dpltm.training.canaries import Observations
 
 ProvenanceKind = Literal["data-free", "public", "dp", "private"]
-"""What masks, theta0 and predictors were made from: no records; records declared public; a DP release; private records with
-no mechanism."""
+"""Source of masks, theta0 and predictors: no records; records declared public; a DP release; private records with
+no mechanism.
+"""
 
 PROVENANCES: tuple[ProvenanceKind, ...] = get_args(ProvenanceKind)
 
 
 @dataclass(frozen=True)
 class Parent:
-    """The set that another was made from.
-
-    Attributes:
-        id, name: of that set.
-        round: the ticket that was taken; None for all of them.
-        how: what was done with it, in a few words.
-    """
+    """The set that another was made from: its ``id`` and ``name``, the ``round`` taken (None for all), and ``how``."""
 
     id: str
     name: str
@@ -153,7 +148,7 @@ class TicketSet:
 
     @property
     def is_scored(self) -> bool:
-        """Whether its tickets have predictors, which a selection scores."""
+        """Tell whether its tickets have predictors, which a selection scores."""
         return all(ticket.predictor is not None for ticket in self.body.tickets)
 
 
@@ -172,12 +167,7 @@ def check_provenance(provenance: ProvenanceKind, lineage: Lineage) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """What a draw reveals of a ticket where that is asked for, and entered as a release without protection.
-
-    Attributes:
-        round, density: of the ticket.
-        accuracy, score: on the private records.
-    """
+    """A ticket's accuracy and score on the private records: revealed where asked for, and entered without protection."""
 
     round: int
     density: float
@@ -284,7 +274,7 @@ class Run:
 
     @property
     def entry(self) -> Entry | None:
-        """What paid for its training, or search; None of a run that nothing paid for.
+        """Return the entry that paid for its training, or search; None of a run that nothing paid for.
 
         Raises:
             ArtifactError: it names an entry that its lineage lacks, or whose noise is another one.

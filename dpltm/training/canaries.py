@@ -40,15 +40,12 @@ LEAST = 6
 
 @dataclass(frozen=True)
 class Observations:
-    """What a training with canaries leaves to its audit, one value a canary.
+    """Scores and coins that a training with canaries leaves to its audit, one value a canary.
 
     Attributes:
         scores: the larger, the likelier in, ``(m,)`` float64.
         included: coins of the audit, ``(m,)`` bool. Under replace-one every canary is in, and this is its sign.
         norms: of what a canary adds to the sum of a step, ``(m,)`` float64.
-
-    Raises:
-        ValueError: they are not so, or not of equally many canaries.
     """
 
     scores: np.ndarray
@@ -63,14 +60,7 @@ class Observations:
 
 
 def check_canaries(count: int | None, live: int, noise_multiplier: float) -> None:
-    """Refuses an audit that a training cannot have.
-
-    Args:
-        count: of canaries; None for no audit.
-
-    Raises:
-        InputError: no positive number, too few for an audit, more canaries than coordinates, or no noise.
-    """
+    """Raise InputError for a count of canaries that a training cannot have, or for a training without noise."""
     if count is None:
         return
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -92,7 +82,6 @@ class Canaries:
     """The canaries of one training.
 
     Args:
-        count: m, at most the live coordinates.
         layers: which layer each live coordinate is in, ``(live,)`` int64.
         replace_one: whether neighbours differ by the value of a record: then a canary is there with either sign.
     """
@@ -114,7 +103,7 @@ class Canaries:
 
     @property
     def extra(self) -> int:
-        """How many records more there are to sample from."""
+        """Number of records more that there are to sample from."""
         return len(self._records)
 
     @property
@@ -124,7 +113,7 @@ class Canaries:
         return np.arange(len(included)) if self._replace_one else np.flatnonzero(included)
 
     def split(self, index: np.ndarray, records: int) -> np.ndarray:
-        """Those of a sample that are no canaries; the others are kept for :meth:`add_to`.
+        """Return the records of a sample that are no canaries; the others are kept for :meth:`add_to`.
 
         Args:
             index: places among the records at hand, and ``extra`` after them.
@@ -141,12 +130,7 @@ class Canaries:
         total.index_add_(0, self._places[which].flatten(), self._filtered(signs, which).flatten())
 
     def observe(self, released: Tensor, divisor: float, noise_std: float) -> None:
-        """Takes in one step.
-
-        Args:
-            released: the noisy mean, ``(live,)``.
-            divisor: of the noisy sum that it was made from.
-        """
+        """Take in one step, whose noisy mean (``(live,)``) was made from a sum over ``divisor``."""
         norms = self.observations.norms
         along = (released[self._places].double() * (divisor * self._vectors)).sum(1).cpu().numpy()
         shift, half = along / noise_std**2, norms**2 / (2 * noise_std**2)
@@ -155,11 +139,7 @@ class Canaries:
             self.observations.scores[:] -= self._log_ratio(-shift - half)
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over the coins and the scores of another process.
-
-        Raises:
-            ValueError, KeyError: it is of other canaries.
-        """
+        """Take over the coins and the scores of another process; ValueError or KeyError if they are of other canaries."""
         scores, included = state["scores"], state["included"]
         if not scores.shape == included.shape == self.observations.scores.shape:
             raise ValueError("other canaries")
@@ -176,7 +156,7 @@ class Canaries:
         return np.logaddexp(np.log1p(-self._rate), np.log(self._rate) + exponent)
 
     def _filtered(self, signs: Tensor, which: Tensor | slice) -> Tensor:
-        """What canaries add to a sum, ``(canaries, coordinates)`` float64."""
+        """Return the canaries' contributions to a sum, ``(canaries, coordinates)`` float64."""
         layers = self._layers[which]
         gradients = (signs * LENGTH)[:, None].expand(layers.shape)
         return filtered(self._filter, gradients, layers, self._deepest).double()

@@ -82,7 +82,6 @@ class TrainingConfig:
     """A DP training run; all of it is public.
 
     Attributes:
-        filter: what each record's gradient goes through.
         sampling_rate: q in (0, 1].
         steps: number of noisy sums, T.
         expected_batch: q times the public number of records; sums are divided by it.
@@ -92,10 +91,8 @@ class TrainingConfig:
             what fits some memory (``RecordGradients.comfortable_batch``). Sums do not depend on it but for rounding.
         compile: compile element-wise filters, and fill every batch up to a fixed shape so that it is done once; with no
             compiler at hand, neither.
-        precision: of the passes through the network; ``bfloat16`` by ``torch.autocast``.
         schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
         average: of the weights, which the training ends with: ``none``, ``ema`` or ``poly`` (see ``WeightAverage``).
-        kernels: how linear layers compute (see ``RecordGradients``).
         microbatch: about how many records have one gradient, their mean, which is filtered (``training.config``); None for
             one each.
     """
@@ -148,12 +145,12 @@ class TrainingConfig:
 
     @property
     def groups(self) -> int | None:
-        """How many groups of records a step has, a public number; None where every record is filtered by itself."""
+        """Number of groups of records in a step, which is public; None where every record is filtered by itself."""
         return None if self.microbatch is None else number_of_groups(self.microbatch, self.expected_batch)
 
     @property
     def divisor(self) -> float:
-        """What noisy sums are divided by: the expected number of gradients that are filtered."""
+        """Divisor of noisy sums: the expected number of gradients that are filtered."""
         return self.expected_batch if self.groups is None else float(self.groups)
 
     @property
@@ -163,10 +160,9 @@ class TrainingConfig:
 
 
 def sensitivity(filter: Filter, live: int, adjacency: Adjacency, microbatch: int | None = None) -> float:
-    """Return the certified L2 change that one neighbour makes to the filtered sum: the bound, doubled for replace-one.
+    """Return the certified L2 change that one neighbour makes to the filtered sum.
 
-    Args:
-        microbatch: of groups whose mean gradient is filtered, which doubles it as well.
+    It is the bound, doubled for replace-one, and doubled for groups whose mean gradient is filtered.
     """
     bound = filter.certified_bound(live) * (1.0 if microbatch is None else FACTOR)
     return bound * (2.0 if adjacency == "replace-one" else 1.0)
@@ -175,11 +171,10 @@ def sensitivity(filter: Filter, live: int, adjacency: Adjacency, microbatch: int
 def nominal_sensitivity(
     filter: Filter, live: int, adjacency: Adjacency, asked: bool = False, microbatch: int | None = None
 ) -> float | None:
-    """Return what the filter's source claims in its place; None where it claims nothing of its own.
+    """Return the sensitivity that the filter's source claims, with groups as if each were one record; None for no claim.
 
     Args:
         asked: whether the claim is wanted for a filter that clips before, as its source does not.
-        microbatch: of groups, which the papers account as if each were one record.
     """
     printed = filter.kind != "element-wise" or filter.before is None
     bound = filter.nominal_bound if printed or asked else None
@@ -202,9 +197,6 @@ def noise_ratio(config: TrainingConfig, mechanism: NoisySgd, live: int, nominal:
     """Return the noise on the mean of a step, over that of the same training without groups.
 
     Args:
-        config: of the training.
-        mechanism: of it.
-        live: coordinates that are trained.
         nominal: whether both have as much noise as the papers would add.
     """
     alone = sensitivity(config.filter, live, mechanism.adjacency)
@@ -218,11 +210,7 @@ def noise_ratio(config: TrainingConfig, mechanism: NoisySgd, live: int, nominal:
 def microbatch_note(
     config: TrainingConfig, mechanism: NoisySgd, live: int, nominal: bool, unit: str = "record"
 ) -> str:
-    """Return what groups do to the sensitivity and to the noise, in one sentence.
-
-    Args:
-        nominal: as in :func:`noise_ratio`.
-    """
+    """Return what groups do to the sensitivity and to the noise, in one sentence."""
     said = f"`microbatch`: a step filters the mean gradients of {config.groups} groups"
     said += f", and one {unit} moves one of them by twice the bound at most"
     if mechanism.noise_multiplier == 0:

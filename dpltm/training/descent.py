@@ -44,7 +44,7 @@ def mean_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """The mean over what a user gave: ``(batch, slots, classes)`` and ``(batch, slots)`` to ``(batch,)``.
+    """Return the mean loss of each user's labels: ``(batch, slots, classes)`` and ``(batch, slots)`` to ``(batch,)``.
 
     Labels are ``ABSENT`` in slots that a user left empty. How many are filled is the user's own affair, so it may divide.
     """
@@ -57,12 +57,10 @@ class NoisyGradients:
 
     Args:
         model: whose parameters get their ``grad``; pruned weights are zeroed before the first.
-        loss: one value a record.
-        records: private.
         config: public settings; optimizer, lr and steps are for ``Descent``.
         sampling: coins of the Poisson sampler; cryptographic outside tests.
         noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
-        ranks: that share the work, all with the same network and records; None for one process. Coins and noise are those of
+        ranks: all with the same network and records; None for one process. Coins and noise are those of
             rank 0 alone, and so are ``canaries``.
 
     Raises:
@@ -116,16 +114,16 @@ class NoisyGradients:
         self._sums.clear()
 
     def _draw(self) -> tuple[np.ndarray, list[int] | None]:
-        """Who enters a step, chunk by chunk, and how many records each has; or group by group, of microbatches."""
+        """Draw the records of a step, by chunk, with the number of records of each; or by group, of microbatches."""
         records = len(self._records)
         index = poisson_sample(self._sampling, records + self.canaries.extra, self.config.sampling_rate)
         index = self.canaries.split(index, records)
         return (index, None) if self._chunks is None else in_chunks(self._sampling, index, self._chunks)
 
     def release(self, total: Tensor) -> None:
-        """Puts (``total`` + noise) / divisor, ``total`` ``(live,)`` float64, into every ``grad``.
+        """Put (``total`` + noise) / divisor, ``total`` ``(live,)`` float64, into every ``grad``.
 
-        Of several ranks, rank 0 alone adds noise, to its ``total``; the others get what comes out.
+        Of several ranks, rank 0 alone adds noise, to its ``total``; the others get the result.
         """
         if self._first:
             mean = noisy_mean(total, self.noise_std, self.config.divisor, self._noise)
@@ -156,14 +154,7 @@ class NoisyGradients:
 
 
 def plant(gradients: NoisyGradients, count: int | None, adjacency: Adjacency, coins: RandomSource) -> None:
-    """Adds canaries to a training that has not begun.
-
-    Args:
-        count: of canaries; None for no audit.
-
-    Raises:
-        InputError: more canaries than live coordinates.
-    """
+    """Add canaries to a training that has not begun; None for no audit. InputError for more than live coordinates."""
     if count is not None:
         layers, config = gradients.gradients.layer_of, gradients.config
         gradients.canaries = Canaries(
@@ -172,7 +163,7 @@ def plant(gradients: NoisyGradients, count: int | None, adjacency: Adjacency, co
 
 
 def _first(records: Records) -> tuple[Tensor, Tensor]:
-    """The first record, whose shape and type are looked at.
+    """Return the first record, whose shape and type are looked at.
 
     Raises:
         InputError: it cannot be made ready; what ``prepare`` says of it goes nowhere, as in ``backward``.
@@ -195,14 +186,10 @@ def train(
     loss: Loss = cross_entropy,
     progress: Callable[[int], bool | None] | None = None,
 ) -> None:
-    """Trains ``model`` in place under ``mask``.
+    """Train ``model`` in place under ``mask``.
 
     Args:
         model: starts from whatever it holds; pruned weights are zeroed first.
-        records: private.
-        config: public settings.
-        sampling, noise: see ``NoisyGradients``.
-        loss: one value a record.
         progress: called with the number of steps done, after each; training ends where it returns True. What it
             decides by must be public, or paid for.
 
@@ -219,9 +206,6 @@ class Descent:
 
     It may end after any step and go on in another process: from its ``state``, and those of its random sources, the same
     steps follow to the last bit.
-
-    Attributes:
-        step: how many are done.
     """
 
     def __init__(self, gradients: NoisyGradients, optimizer: Optimizer | None = None) -> None:
@@ -233,12 +217,12 @@ class Descent:
     def run(
         self, progress: Callable[[int], bool | None] | None = None, between: Callable[[], object] | None = None
     ) -> None:
-        """All steps that are left, and the end.
+        """Take all steps that are left, and end.
 
         Args:
-            progress: called with the number of steps done, after each, while the parameters are the average; training ends
+            progress: called with the number of steps done, while the parameters are the average; training ends
                 where it returns True.
-            between: called after that, with the parameters as they are. Here ``state`` may be asked for.
+            between: called after that, with the parameters as they are. ``state`` may be asked for here.
         """
         config, stop = self.gradients.config, False
         while self.step < config.steps and not stop:
@@ -269,15 +253,7 @@ class Descent:
 
     @torch.no_grad()
     def resume(self, step: int, state: Mapping[str, Tensor]) -> None:
-        """Goes on after ``step`` steps of another process.
-
-        Args:
-            step: how many are done.
-            state: what ``state`` gave there; on the CPU.
-
-        Raises:
-            InputError: it does not fit this network, or these settings.
-        """
+        """Go on after ``step`` steps of another process; InputError for a state of another network, or of other settings."""
         parameters, parts = self.gradients.parameters, dict[str, dict[str, Tensor]]()
         for name, value in state.items():
             part, _, rest = name.partition("/")
@@ -293,11 +269,9 @@ class Descent:
 
 
 def noisy_mean(total: Tensor, noise_std: float, divisor: float, noise: RandomSource) -> Tensor:
-    """(total + N(0, noise_std^2)) / divisor, float32; sum and noise meet as ``gaussian_mechanism`` says.
+    """Return (total + N(0, noise_std^2)) / divisor, float32; sum and noise meet as ``gaussian_mechanism`` says.
 
     Args:
-        total: filtered sum on the live coordinates, ``(live,)``.
-        noise_std: standard deviation per coordinate; 0 adds nothing.
         divisor: public, such as the expected batch size; never the realised one, which is private.
     """
     if total.is_cuda:

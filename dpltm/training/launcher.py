@@ -1,4 +1,4 @@
-"""Whether ``torchrun`` started this process, and as which rank. Imports no torch: every command looks."""
+"""Place of this process among those that ``torchrun`` started. Imports no torch: every command looks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ PATIENCE = 2.0
 
 @dataclass(frozen=True)
 class Place:
-    """Of a process among those that ``torchrun`` started.
-
-    Attributes:
-        rank: from 0, over all machines.
-        size: how many there are.
-        local: from 0, on this machine: the number of its GPU.
-    """
+    """Place of a process: ``rank`` of ``size`` over all machines; ``local`` on this one, the number of its GPU."""
 
     rank: int
     size: int
@@ -53,7 +47,7 @@ def check_shared(command: str) -> None:
 
 
 def speaks() -> bool:
-    """Whether it is for this process to say why it ends.
+    """Tell whether it is for this process to say why it ends.
 
     Of several ranks the first says it. The others leave it the time: torchrun stops all as soon as one has ended.
     """

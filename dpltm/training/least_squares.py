@@ -42,14 +42,15 @@ MEAN_SHARE, SECOND_SHARE = 0.05, 0.1
 """Of the budget: for the mean, and for the second moments. Noise multipliers are divided by their roots."""
 
 REACH = 10.0
-"""Second moments are left out where noise alone has eigenvalues above one in so many of the number of records: features
-would have to be nearly one direction to rise above it."""
+"""Limit of second moments: they are left out where noise alone has eigenvalues above this share of the records, for features
+would have to be nearly one direction to rise above it.
+"""
 
 MOST_INPUTS = 5_000
 """And where there are more inputs than this, whose moments and eigenvectors would take many minutes."""
 
 SPREAD = 0.18
-"""What the noise of all steps adds up to in each weight (standard deviation), before damping."""
+"""Standard deviation, before damping, of the noise in each weight, that of all steps added up."""
 
 ROWS = 1000
 """Records at a time."""
@@ -69,7 +70,7 @@ _SETTLED = (
 
 
 def is_least_squares(options: TrainOptions) -> bool:
-    """Whether these options ask for the head."""
+    """Tell whether these options ask for the head."""
     return options.head == LEAST_SQUARES
 
 
@@ -88,12 +89,7 @@ def check_head(options: TrainOptions) -> None:
 
 
 def settled(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> TrainOptions:
-    """The options of the training that the head comes to: all records in every step; others as they are.
-
-    Args:
-        options: as they were asked for.
-        start: what is trained.
-        dataset: the private records.
+    """Return the options of the training that the head amounts to: all records in every step; others as they are.
 
     Raises:
         InputError: what is trained is not one whole layer behind features.
@@ -112,7 +108,7 @@ def settled(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> Tr
 
 @dataclass(frozen=True)
 class Before:
-    """What is released before the steps of a training.
+    """Releases before the steps of a training.
 
     Attributes:
         mean: the mean of features; None where they are not centred.
@@ -124,18 +120,15 @@ class Before:
 
     @property
     def mechanisms(self) -> tuple[GaussianRelease, ...]:
-        """Those that there are, in the order in which they are made."""
+        """Mechanisms that there are, in the order in which they are drawn."""
         return tuple(each for each in (self.mean, self.second) if each is not None)
 
 
 def releases(dataset: Dataset, draft: NoisySgd, whole: float, bits: Bits) -> Before:
-    """Return what is released before the Newton steps.
+    """Return the releases before the Newton steps.
 
     Args:
-        dataset: with its feature map.
-        draft: the training, with any noise.
         whole: noise multiplier of one release that would spend all the budget.
-        bits: that noise is made of.
     """
     twice = 2.0 if draft.adjacency == "replace-one" else 1.0
 
@@ -150,7 +143,7 @@ def releases(dataset: Dataset, draft: NoisySgd, whole: float, bits: Bits) -> Bef
 
 
 def for_steps(options: TrainOptions, made: Before) -> TrainOptions:
-    """The options that the noise of the steps is settled by: a stated noise multiplier is that of the whole.
+    """Return the options that settle the noise of the steps: a stated noise multiplier is that of the whole.
 
     Guarantees:
         Gaussian mechanisms of noise multipliers s_i cost what one of s does, with 1/s^2 the sum of all 1/s_i^2. Shares f
@@ -169,10 +162,9 @@ def step_size(config: TrainingConfig) -> float:
 
 
 def shrunk(centre: torch.Tensor, noise_std: float, records: int) -> torch.Tensor:
-    """A released mean, less where its noise may be most of it (James and Stein 1961, positive part): post-processing.
+    """Return a released mean, less where its noise may be most of it (James and Stein 1961, positive part): post-processing.
 
     Args:
-        centre: ``(features,)``.
         noise_std: of each coordinate of the sum.
         records: public number that the sum was divided by.
     """
@@ -183,34 +175,20 @@ def shrunk(centre: torch.Tensor, noise_std: float, records: int) -> torch.Tensor
 def second_moments(
     release: GaussianRelease, dataset: Dataset, services: Services, noise: RandomSource
 ) -> torch.Tensor:
-    """Make the release, which is on record already.
-
-    Args:
-        release: that is paid for.
-        dataset: with its map, centred.
-        services: where features come from.
-        noise: random bits.
-    """
+    """Make the release, which is on record already, of features that are centred."""
     return release_second_moments(_inputs(dataset, services), dataset.features + 1, release.noise_std, noise)
 
 
 def newton(
     start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, second: torch.Tensor | None
 ) -> NewtonSteps:
-    """The steps for released second moments, or for none.
-
-    Args:
-        start: whose one layer takes them.
-        dataset: its public number of records counts.
-        release: that it came from.
-        second: what was released.
-    """
+    """Return the steps for released second moments, or for none."""
     noise_std = 0.0 if release is None else release.noise_std
     return NewtonSteps(list(start.model.parameters()), second, noise_std, _SCALE / dataset.records)
 
 
 def head_facts(options: TrainOptions, second: GaussianRelease | None) -> dict[str, Any]:
-    """What is said of the head, where it is not the usual one."""
+    """Facts of the head, where it is not the usual one."""
     if not is_least_squares(options):
         return {}
     told = None if second is None else {"noise_multiplier": second.noise_multiplier}
@@ -218,12 +196,7 @@ def head_facts(options: TrainOptions, second: GaussianRelease | None) -> dict[st
 
 
 def releases_note(second: GaussianRelease | None, dataset: Dataset) -> str:
-    """What the budget went to.
-
-    Args:
-        second: the release of second moments; None if they are left out.
-        dataset: with its feature map.
-    """
+    """Return the note on how the budget was shared; None for second moments that are left out."""
     parts = [f"{100 * MEAN_SHARE:g} % for the mean of features"]
     parts += [] if second is None else [f"{100 * SECOND_SHARE:g} % for their second moments"]
     left = ""

@@ -34,7 +34,7 @@ class Optimizer(Protocol):
         """One step of that size; parameters without a gradient stay."""
 
     def state(self) -> dict[str, Tensor]:
-        """What it remembers of the steps so far, beside their number; not copied."""
+        """State of the steps so far, beside their number; not copied."""
 
     def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
         """Takes over what another one remembered after so many steps."""
@@ -128,9 +128,6 @@ class WeightAverage:
 
     ``ema`` is exponential, with a decay of at most (1 + t) / (10 + t) at step t, so that the first steps soon fade (De et
     al. 2022); ``poly`` weighs steps polynomially (Shamir and Zhang 2013); ``none`` is the parameters themselves.
-
-    Args:
-        parameters: as they are before the first step.
     """
 
     def __init__(self, kind: Average, parameters: Sequence[nn.Parameter]) -> None:
@@ -197,11 +194,7 @@ class NewtonSteps:
         parameters: weights ``(classes, features)`` and bias ``(classes,)``.
         second: released second moments of the inputs, bias input included, in units of a squared input norm of 1; None
             for none.
-        noise_std: of their noise.
         scale: squared norm of an input, over the public number of records: takes ``second`` to those of a mean gradient.
-
-    Attributes:
-        second: as given.
     """
 
     def __init__(

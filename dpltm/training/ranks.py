@@ -31,7 +31,7 @@ from dpltm.training.launcher import Place
 T = TypeVar("T")
 
 PATIENCE = timedelta(hours=6)
-"""How long a rank waits for another: rank 0 may compute features, or measure accuracy, while the others wait."""
+"""Time that a rank waits for another: rank 0 may compute features, or measure accuracy, while the others wait."""
 
 _REFUSALS = {kind.exit_code: kind for kind in (BudgetError, InputError)}
 
@@ -42,9 +42,6 @@ class Ranks:
     Args:
         rank: of this process, from 0.
         size: how many there are. Beyond one, the process group of ``torch.distributed`` is joined already.
-
-    Attributes:
-        rank, size: as given.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
@@ -84,14 +81,14 @@ class Ranks:
 
     @classmethod
     def of_program(cls) -> Ranks | None:
-        """Those of a program that has joined a process group of several itself; None for any other."""
+        """Return the ranks of a program that has joined a process group of several itself; None for any other."""
         if not group.is_available() or not group.is_initialized() or group.get_world_size() == 1:
             return None
         return cls(group.get_rank(), group.get_world_size())
 
     @property
     def first(self) -> bool:
-        """Whether this is rank 0."""
+        """Tell whether this is rank 0."""
         return self.rank == 0
 
     # tensors
@@ -105,25 +102,25 @@ class Ranks:
         return self._carry(values, lambda carried: group.reduce(carried, 0))
 
     def any(self, flag: bool) -> bool:
-        """Whether it holds on any rank."""
+        """Tell whether it holds on any rank."""
         held = torch.tensor([int(flag)], device=self._words)
         return bool(self._carry(held, group.all_reduce).item())
 
     def same(self, flag: bool) -> bool:
-        """What rank 0 says."""
+        """Return the flag of rank 0."""
         return bool(self.broadcast(torch.tensor([int(flag)], device=self._words)).item())
 
     # words
 
     def tell(self, body: Any = None) -> Any:
-        """What rank 0 has to say, as JSON; of the others, the argument is dropped."""
+        """Return the JSON value of rank 0; of the others, the argument is dropped."""
         data = bytearray(json.dumps(body).encode()) if self.first else bytearray()
         size = int(self.broadcast(torch.tensor([len(data)], device=self._words)).item())
         said = torch.frombuffer(data, dtype=torch.uint8) if self.first else torch.empty(size, dtype=torch.uint8)
         return json.loads(self.broadcast(said.to(self._words)).cpu().numpy().tobytes())
 
     def hear(self, body: Any) -> list[Any]:
-        """What every rank has to say, as JSON, in order of rank."""
+        """Return the JSON values of all ranks, in order of rank."""
         data = json.dumps(body).encode()
         sizes = torch.zeros(self.size, dtype=torch.int64, device=self._words)
         sizes[self.rank] = len(data)
@@ -146,23 +143,16 @@ class Ranks:
     # all or none
 
     def together(self, work: Callable[[], T]) -> T:
-        """What ``work`` gives; where it is refused on one rank, it is refused on all.
+        """Return the result of ``work``; where it is refused on one rank, it is refused on all, in the words of the first.
 
         Args:
             work: no part of it may wait for another rank.
-
-        Raises:
-            DpltmError: that of this rank, or in its words that of the first that has one.
         """
         made, refused = _tried(work)
         return self._all_well(made, refused)
 
     def agree(self, facts: Mapping[str, str], private: Mapping[str, str] | None = None) -> None:
-        """Raises InputError on all ranks, with what differs named, unless all have the same facts.
-
-        Args:
-            private: names and digests, which no message shows.
-        """
+        """Raise InputError on all ranks, naming what differs, unless all have the same facts; never shows ``private``."""
         heard = self.hear([dict(facts), dict(private or {})])
         for rank, (other, digests) in enumerate(heard):
             for name in {**heard[0][0], **other}:
@@ -203,12 +193,12 @@ class Ranks:
 
 
 def together(ranks: Ranks | None, work: Callable[[], T]) -> T:
-    """What ``work`` gives, in one process or in all ranks (:meth:`Ranks.together`)."""
+    """Return the result of ``work``, in one process or in all ranks (:meth:`Ranks.together`)."""
     return work() if ranks is None else ranks.together(work)
 
 
 def environment() -> dict[str, str]:
-    """What the last bits of a sum depend on, beside the numbers; as facts to agree on."""
+    """Facts that decide the last bits of a sum, beside the numbers, for ranks to agree on."""
     return {
         "version of torch": torch.__version__,
         "version of numpy": np.__version__,

@@ -75,10 +75,8 @@ class Sources:
         """Return those of a release: from its key, or where a checkpoint left them, beside the kernels that were chosen.
 
         Args:
-            secret: of the release.
-            at: the checkpoint to go on from.
+            at: the checkpoint to go on from; None to begin.
             noise: ``fast`` for noise of statistical quality.
-            audited: whether it has canaries.
         """
         if at is not None:
             return cls(**{name: source_of(state) for name, state in at.state["sources"].items()})
@@ -107,19 +105,10 @@ class Training:
     Its model is trained in place, so each is for one run.
 
     Attributes:
-        options: as they were asked for.
-        start: network, weights, mask.
-        dataset: what is trained on.
-        config: its settings.
         entry: what pays for all of it; a draft, or, of work that goes on, as it is on record.
-        lineage: of everything that it is made of.
-        account: what counts beside it.
-        notes: sentences for the statement.
         facts: what the work is of, by name.
-        beside: drafts of what is declared before it is entered.
-        services: progress, and where features come from.
         ranks: that share the work, of which this is rank 0; None for one process.
-        checkpoints: where the training is kept on the way.
+    ranks: that share the work; this one is rank 0. None for one process.
     """
 
     options: TrainOptions
@@ -144,7 +133,7 @@ class Training:
 
     @property
     def before_steps(self) -> head.Before:
-        """What is released before them."""
+        """Releases before the steps."""
         return head.Before(*self.entry.of(GaussianRelease))
 
     @property
@@ -173,10 +162,6 @@ class Training:
 
         Yields once, at the end. Noise is added in ``NoisyGradients.backward``, which each step of ``Descent.run`` calls:
         sample, filtered sum, noise.
-
-        Args:
-            secret: of the release.
-            at: the checkpoint to go on from.
         """
         options, ranks = self.options, self.ranks
         training = replace(self, entry=secret.entry)  # which checkpoints name
@@ -242,12 +227,7 @@ def _descent(training: Training, sources: Sources, second: torch.Tensor | None) 
 
 
 def prepare(training: Training, sources: Sources) -> NoisyGradients:
-    """Return the training before its first draw; refuse here what cannot be trained.
-
-    Args:
-        training: to prepare.
-        sources: its random numbers.
-    """
+    """Return the training before its first draw; refuse what cannot be trained."""
     dataset, services = training.dataset, training.services
     if dataset.test is not None and not training.evaluations:
         network_inputs(dataset.test, dataset, services)  # features that cannot be had are missed now
@@ -261,12 +241,7 @@ def prepare(training: Training, sources: Sources) -> NoisyGradients:
 
 
 def noisy_gradients(training: Training, sources: Sources) -> NoisyGradients:
-    """Return network, records, loss and random numbers of a training put together.
-
-    Args:
-        training: its parts.
-        sources: its random numbers; of several ranks, those of rank 0 count.
-    """
+    """Put network, records, loss and random numbers together; of several ranks, the numbers of rank 0 count."""
     dataset, options, start = training.dataset, training.options, training.start
     model, augment = start.model.to(options.device), cast(Augmentation, options.augment)
     records = batched_records(dataset.train, dataset, training.services, options.device, augment)
@@ -286,15 +261,11 @@ def noisy_gradients(training: Training, sources: Sources) -> NoisyGradients:
 
 @dataclass
 class Drawn:
-    """Where a training is.
+    """Position of a training.
 
     Attributes:
         training: with features as they are trained on, centred if they are.
-        sources: its random numbers.
         second: moments that its steps divide by.
-        descent: its steps.
-        metrics: what was noted so far.
-        seconds: of work.
     """
 
     training: Training
@@ -306,7 +277,7 @@ class Drawn:
 
     @property
     def reached(self) -> bool:
-        """Whether the last accuracy that was measured ends the training."""
+        """Tell whether the last accuracy that was measured ends the training."""
         goal = self.training.options.stop_at
         last = self.metrics[-1]["accuracy"] if self.metrics else None
         return goal is not None and last is not None and last >= goal
@@ -349,7 +320,7 @@ class Drawn:
         self.seconds = time.perf_counter() - began
 
     def _score(self) -> Callable[[bool], dict[str, Any]]:
-        """What measures accuracy at a checkpoint, and of ratings the error; its argument says whether it is the last.
+        """Return a function that measures accuracy at a checkpoint, and of ratings the error; its argument marks the last.
 
         On the private records it releases a noisy count, at every checkpoint or at the last alone: each with the noise that
         the entry holds for it, and of no other. None of them is left where none is paid for. Those in ``metrics`` were made
@@ -380,7 +351,7 @@ class Drawn:
         }
 
     def _checkpoint(self) -> Checkpoint:
-        """Where it is, between two steps."""
+        """Return its state between two steps."""
         training, descent = self.training, self.descent
         feature_map = training.dataset.feature_map
         centre = None if feature_map is None else feature_map.centre
@@ -414,15 +385,7 @@ class Drawn:
 
 
 def settled_together(ranks: Ranks | None, settle: Callable[[], Training]) -> Training:
-    """Return a training that all ranks have settled alike, before anything is entered.
-
-    Args:
-        ranks: of the training; None for one process.
-        settle: gives that of this rank.
-
-    Raises:
-        DpltmError: what any of them refuses, or what they do not have in common.
-    """
+    """Return a training that all ranks have settled alike before anything is entered; raise what any of them refuses."""
     if ranks is None:
         return settle()
     mine = ranks.together(settle)
@@ -453,15 +416,7 @@ def _tell_settings(ranks: Ranks, training: Training) -> None:
 
 
 def follow(ranks: Ranks, settle: Callable[[], Training]) -> None:
-    """Do the share of a rank that is not the first, and return when the last step is done.
-
-    Args:
-        ranks: of the training.
-        settle: as for :func:`settled_together`.
-
-    Raises:
-        DpltmError: what rank 0 raises as well, or what ended it.
-    """
+    """Do the share of a rank that is not the first; return when the last step is done, or raise what ended rank 0."""
     mine = settled_together(ranks, settle)
     mine = replace(mine, config=replace(mine.config, **ranks.tell()))
     centre = ranks.share({}).get(CENTRE)

@@ -51,12 +51,13 @@ if TYPE_CHECKING:
     from dpltm.training.config import TrainingConfig
 
 Sample = tuple[np.ndarray, list[int] | None]
-"""Who enters a step, chunk by chunk, and how many records each chunk has; None without chunks. Or group by group, where the
-filter takes the mean gradient of groups (``training.config``)."""
+"""Records that enter a step, by chunk, with the number of records of each chunk; None without chunks. Or by group, where the
+filter takes the mean gradient of groups (``training.config``).
+"""
 
 
 def at_once(chunks: int) -> int:
-    """How many of a step's chunks make a group: more take less time each, but leave some ranks without work."""
+    """Return how many of a step's chunks make a group: more take less time each, but leave some ranks without work."""
     return 1 if chunks < 8 else 2 if chunks < 32 else 4
 
 
@@ -65,7 +66,6 @@ class ExactSum:
 
     Args:
         bound: C, of one record.
-        device: where they are.
 
     Attributes:
         parts: highs and lows so far, ``(2, length)`` float64; they add up to the sum, and to those of other ranks.
@@ -92,13 +92,7 @@ class ExactSum:
 
 
 class SampleSums:
-    """Filtered sums of samples of some records.
-
-    Args:
-        gradients: of the network; checked against records, unless there are none.
-        records: private.
-        ranks: that share the work; None for one process.
-    """
+    """Filtered sums of samples of some records."""
 
     def __init__(
         self,
@@ -122,11 +116,7 @@ class SampleSums:
         self._exact = None if ranks is None else ExactSum(gradients.live, bound, device)
 
     def rehearse(self, x: Tensor, y: Tensor) -> None:
-        """One sum over made-up rows like these, as in training: what does not compile, or work in bfloat16, fails now.
-
-        Raises:
-            InputError: it does.
-        """
+        """Sum once over made-up rows as in training; raise InputError for what does not compile, or work in bfloat16."""
         if not self._compiled and self._config.precision != "bfloat16":
             return
         rows = self._rows if self._compiled else 2
@@ -143,10 +133,9 @@ class SampleSums:
             raise InputError(f"{option}: fails on made-up records: {first_line(error)}; leave it out") from error
 
     def take(self, sample: Sample | None) -> Tensor:
-        """The sum over a sample, ``(live,)`` float64, in memory that the next one overwrites; on other ranks than 0, zeros.
+        """Return the sum over a sample, ``(live,)`` float64, in memory that the next one overwrites.
 
-        Args:
-            sample: of the step; None on other ranks than 0, which hear of it.
+        Ranks other than 0 give None, hear of the sample, and get zeros.
 
         Raises:
             InputError: the model or the loss failed on a record; on all ranks, if on one.

@@ -1,4 +1,4 @@
-"""What a training starts from: a ticket, or a whole network."""
+"""Starting points of a training: a ticket, or a whole network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def default_network(dataset: Dataset) -> str:
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """What a training starts from. The model is trained in place, so each is for one training.
+    """Starting point of a training. The model is trained in place, so each is for one training.
 
     Attributes:
         tickets, round: where it comes from; None for a dense network of no set.
@@ -43,7 +43,6 @@ def from_round(tickets: TicketSet, round: int, winner: Winner | None = None) -> 
     """Return one ticket of a set.
 
     Args:
-        tickets: the set.
         round: of the ticket; 0 is the whole network with the set's starting weights.
         winner: that was drawn from the set, if it is known: whatever is taken after a draw carries it.
     """
@@ -68,14 +67,11 @@ def fresh(spec: ModelSpec, seed: int) -> StartingPoint:
 def starting_point(
     ticket: Winner | TicketSet | str, dataset: Dataset, *, round: int | None = None, dense: bool = False, seed: int = 0
 ) -> StartingPoint:
-    """Return what a training of ``ticket`` starts from.
+    """Return the starting point of ``ticket``, or of the whole network that it names.
 
     Args:
-        ticket: a winner, a ticket set, or the name of a network, such as ``mlp:300,100``, which is trained whole.
-        dataset: that is trained on; a network is made for its shape.
         round: of a set, the ticket to take; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
-        seed: of the starting weights, where a network is named.
 
     Raises:
         InputError: ``round`` and ``dense`` do not suit the ticket, or there is no such network.

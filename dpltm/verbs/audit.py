@@ -110,7 +110,6 @@ def audit_tickets(
         tickets: of provenance private, by magnitude, of a fully connected network.
         dataset: records to make tickets from; those of the set, or others like them.
         ledger: of the people whose records those are; the look at them is entered as unprotected.
-        services: progress.
         confidence: of the bound, in [0.5, 1).
         unprotected: whether the ledger may hold releases with a guarantee, which ends with this.
         coins: of the audit, and the seed of the tickets.
@@ -219,14 +218,7 @@ MESSAGES = 1000
 
 @dataclass(frozen=True)
 class Attacked:
-    """One row.
-
-    Attributes:
-        what: was attacked.
-        nominal: what its source claims; None where it claims nothing of its own.
-        certified: epsilon.
-        lower_bound: on it.
-    """
+    """One attacked claim; ``nominal`` is that of its source, None for no claim of its own."""
 
     what: str
     nominal: float | None
@@ -240,14 +232,7 @@ class Attacked:
 
 
 def demo(dataset: Dataset, services: Services, confidence: float = 0.95, seed: int = 0) -> list[Attacked]:
-    """Return all rows.
-
-    Args:
-        dataset: the digits.
-        services: progress.
-        confidence: of each row's bound, in [0.5, 1).
-        seed: of starting weights.
-    """
+    """Return all rows, on the embedded digits; ``confidence`` in [0.5, 1) is that of each row's bound."""
     rows = []
     for name, options in TRAININGS.items():
         services.progress.say(f"training: {name}")

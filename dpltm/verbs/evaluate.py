@@ -24,12 +24,9 @@ UNKNOWN = (
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a network gets right.
+    """Accuracy of a network on some records.
 
     Attributes:
-        dataset: name of the records.
-        records: how many.
-        accuracy: fraction right.
         rmse: of the expected rating, where they are ratings; infinite for a network that diverged.
         notes: what was assumed, or could not be checked.
     """
@@ -42,12 +39,7 @@ class Evaluation:
 
 
 def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset, tuple[str, ...]]:
-    """Return the records as the network takes them, and what was assumed of them.
-
-    Args:
-        run: with its network.
-        dataset: with a test split.
-        ledger: of the people whom the records may be of.
+    """Return the records as the network takes them, and notes on what was assumed of them.
 
     Raises:
         InputError: records that the network does not take, or that a release protects: accuracy there would be another one.
@@ -82,13 +74,7 @@ def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services:
     """Return accuracy on the test split of ``dataset``, which the ledger has down as apart from its people from here on.
 
     Args:
-        run: with its network.
-        dataset: with a test split.
-        ledger: of the people whom the records may be of; by default that of this process.
-        services: where features come from, and who watches.
-
-    Raises:
-        InputError: see :func:`plan_evaluation`.
+        ledger: of the people whom the records may be of; None for that of this process.
     """
     ledger = ledger or run.ledger or of_process(run.config.get("unit", "record"))
     dataset, notes = plan_evaluation(run, dataset, ledger)

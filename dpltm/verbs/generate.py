@@ -58,7 +58,7 @@ from dpltm.training.release import Sources
 from dpltm.verbs.synthesize import RECORDS, SENSITIVITY, Moments, check_moments, draw_records, release_moments
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
-"""Where accuracies on private records are, if nobody writes them to a file of their own."""
+"""Place of accuracies on private records where nobody writes them to a file of their own."""
 
 CLIP_NORM = 1.0
 """Of every record's gradient in ``dp-train``."""
@@ -71,18 +71,10 @@ class Generation:
     Under DP it is a release (:class:`dpltm.privacy.release.Release`), of which tickets are post-processing.
 
     Attributes:
-        options: as they were given.
-        dataset: the records; of data-free tickets, what decides the network's shape.
-        spec: the network.
-        config: the schedule and training.
         provenance: what the tickets will be made from.
-        lineage: of the records, and of what stands in front of the network.
-        ledger: that all of it is entered in.
         beside: drafts of what is declared before records are used, and of looks at them with no mechanism.
-        services: told how far it is; where features come from.
         own: whether the epsilon that is asked for, and reported, is that of the set's lineage alone, as in a sweep.
         drafts: under DP, what pays for it, as it is planned, or is on record.
-        checkpoints: where it is kept on the way.
     """
 
     options: GenerateOptions
@@ -100,7 +92,7 @@ class Generation:
 
     @property
     def under_dp(self) -> bool:
-        """Whether a mechanism is run, rather than none needed or none there."""
+        """Tell whether a mechanism is run, rather than none needed or none there."""
         return self.options.criterion in DP_CRITERIA
 
     @property
@@ -117,23 +109,18 @@ class Generation:
 
     @property
     def entry(self) -> Entry:
-        """What pays for the mechanism."""
+        """Return the draft or entry that pays for the mechanism."""
         (entry,) = self.drafts
         return entry
 
     def account(self, book: Book, lineage: Lineage | None = None) -> Account:
-        """Return what counts with a value.
-
-        Args:
-            book: of the ledger.
-            lineage: of the value; None for what the generation is made of.
-        """
+        """Return the account of a value's lineage; None for what the generation is made of."""
         lineage = self.lineage if lineage is None else lineage
         return book.own_account(lineage) if self.own else book.account(lineage)
 
     @property
     def shown(self) -> dict[str, Any]:
-        """What checkpoints of a mechanism say that the work is of."""
+        """Facts of a mechanism's work for its checkpoints."""
         feature_map = self.dataset.feature_map
         return {"model": self.spec.text, "features": None if feature_map is None else feature_map.id}
 
@@ -156,12 +143,7 @@ class Generation:
         return replace(self, dataset=as_declared(self.dataset, public), lineage=self.lineage | public)
 
     def planned(self, book: Book, known: Entry | None = None) -> Generation:
-        """Return the same with its entry: as noisy as what a ledger holds makes it, or as it is on record.
-
-        Args:
-            book: of the ledger that pays.
-            known: its entry, where it is on record already.
-        """
+        """Return the same with its entry: as noisy as what a ledger holds makes it, or as it is on record."""
         made, part = self.on_record(book.public(self.beside)), self.ledger.part(self.dataset)
         check_private(book.account(made.lineage), part)
         (mechanism,) = made._mechanism(Planned(made.account(book), part)) if known is None else known.mechanisms
@@ -187,21 +169,16 @@ class Generation:
             self._training(Sources(*(KeyedSource(bytes(32)) for _ in range(3))))
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
-        """Yield the tickets.
-
-        Args:
-            secret: of the release.
-            at: the checkpoint to go on from.
-        """
+        """Yield the tickets."""
         paid, sources = replace(self, drafts=(secret.entry,)), Sources.begin(secret, at)
         yield paid._trained(sources, at) if self.entry.of(NoisySgd) else paid._synthesized(sources, at)
 
     def _others(self) -> Account:
-        """What counts beside it, now that it is on record."""
+        """Return the account beside it, now that it is on record."""
         return self.account(self.ledger.book).without(self.entry)
 
     def _state(self, sources: Sources, step: int) -> dict[str, Any]:
-        """What a checkpoint says once so many steps were released."""
+        """Return the state of a checkpoint after so many steps."""
         return {**standing(self.shown, self.entry, step), "sources": sources.state()}
 
     def _training(self, sources: Sources) -> tuple[torch.nn.Module, Descent]:
@@ -291,10 +268,7 @@ def plan(
     """Settle everything, and refuse what cannot be, before any training.
 
     Args:
-        dataset: the records, with what stands in front of the network.
-        options: how tickets are made.
         ledger: what it holds counts towards the budget.
-        services: told how far it is; where features come from.
         going_on: whether an interrupted attempt goes on, which may be paid for already.
         own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
 
@@ -343,7 +317,7 @@ def plan(
 def _beside(
     options: GenerateOptions, provenance: ProvenanceKind, ledger: Ledger, dataset: Dataset
 ) -> tuple[Entry, ...]:
-    """What is entered before records are used."""
+    """Drafts of what is entered before records are used."""
     beside = declarations(dataset, ledger, tested=provenance in ("private", "dp"))
     words = f"tickets by {options.criterion}"
     if provenance == "public" and not dataset.synthetic:
@@ -361,9 +335,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
     """Make the tickets; what they depend on is on record before a record is looked at.
 
     Args:
-        plan: as settled.
         kept_in: where accuracies on private records will be, for the report.
-        checkpoints: where it is kept on the way, and what it goes on from.
 
     Returns:
         The set, with the report. Of provenance ``private`` it holds accuracies on private records, as the side file of a set
@@ -430,7 +402,7 @@ def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
 
 
 def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset: Dataset) -> ProvenanceKind:
-    """What tickets from synthetic records come from: the release behind those.
+    """Return the provenance of tickets from synthetic records: the release behind those.
 
     Raises:
         InputError: the records would pass for private ones, or be paid for once more.
@@ -447,7 +419,7 @@ def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset:
 
 
 def _settings(plan: Generation) -> dict[str, Any]:
-    """What the set writes down about how it was made."""
+    """Settings that the set writes down about how it was made."""
     settings, options = asdict(plan.config), plan.options
     del settings["groups"]  # the schema says it
     if plan.provenance == "data-free":
@@ -464,7 +436,7 @@ def _input_notes(plan: Generation) -> list[str]:
 
 
 def _provenance_notes(plan: Generation) -> list[str]:
-    """What follows from where the tickets come from; of private ones the statement itself tells."""
+    """Notes that follow from where the tickets come from; of private ones the statement itself tells."""
     match plan.provenance:
         case "data-free":
             return [
@@ -519,7 +491,7 @@ def check_schedule(options: GenerateOptions, spec: ModelSpec) -> None:
 
 
 def _provenance(options: GenerateOptions) -> ProvenanceKind:
-    """What the tickets will depend on: as the user says, as far as the criterion leaves it open."""
+    """Return the provenance of the tickets: as the user says, as far as the criterion leaves it open."""
     said = options.provenance
     if options.criterion in DP_CRITERIA:
         if said not in (None, "dp"):
@@ -548,13 +520,7 @@ def _provenance(options: GenerateOptions) -> ProvenanceKind:
 def settle(
     options: GenerateOptions, spec: ModelSpec, dataset: Dataset, provenance: ProvenanceKind
 ) -> GenerationConfig:
-    """The settings of generation, with every default filled in.
-
-    Args:
-        options: as they were given.
-        spec: the network.
-        dataset: the records.
-        provenance: what the tickets will depend on.
+    """Return the settings of generation, with every default filled in.
 
     Raises:
         InputError: rounds or rates that the network cannot be pruned by, or a batch of more records than there are.

@@ -55,10 +55,8 @@ class Claim:
 
     Attributes:
         epsilon, alpha: of the protocol; as given, or found for what is to be certified.
-        channel: what happens to the bits.
         nominal: what the protocol claims for a record and its label.
         certified: what all copies of a record and its label are worth.
-        notes: what the figures do not say.
     """
 
     epsilon: float
@@ -70,12 +68,7 @@ class Claim:
 
 
 def claim(options: EpsilonRequest) -> Claim:
-    """Return both figures of a setting, or of the one that certifies what is wanted.
-
-    Raises:
-        InputError: options that are out of range or contradict each other.
-        CalibrationError: no setting certifies what is wanted.
-    """
+    """Return both figures of a setting, or of the one that certifies the epsilon that is wanted."""
     check_epsilon("label_epsilon", options.label_epsilon)
     if not 1 <= options.copies <= MAX_COPIES:
         raise InputError("copies", options.copies, f"a whole number from 1 to {MAX_COPIES:,}")
@@ -132,11 +125,7 @@ DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))
 
 
 def check_scheme_options(options: SchemeOptions) -> tuple[FixedPoint | None, float | None]:
-    """Return how a value is written in bits, and the epsilon of its label: None where a codebook has none, or it is public.
-
-    Raises:
-        InputError: options that are out of range, or contradict each other.
-    """
+    """Return the bit form of values, and the epsilon of the label: None where a codebook has none, or it is public."""
     check_epsilon("epsilon", options.epsilon)
     protocol, given = PROTOCOLS[options.protocol], ("alpha", "format", "label_epsilon")
     if not protocol.of_bits:
@@ -174,9 +163,7 @@ def make_scheme(
         public: records declared public, of the shape, range and classes of the private ones.
         options: features, protocol and budget. For a codebook, ``drawings`` without a number has as many directions as suit
             the budget.
-        ledger: in which the records are declared public.
         sources: where a network in front comes from, and the public records once more, for statistics of the map.
-        progress: told how far it is.
 
     Raises:
         InputError: options that are out of range or contradict each other, records that the features cannot take, or that
@@ -267,11 +254,7 @@ def encoding(
     """Return the release of one message of each record, to be priced or paid for.
 
     Args:
-        scheme: that was agreed on.
         dataset: the private records; one will do.
-        options: of the report.
-        ledger: of the owners.
-        progress: told how many records are encoded.
 
     Raises:
         InputError: records that are not what was agreed on, or were declared public; or a part of them whose choice would
@@ -306,13 +289,7 @@ def encode(plan: Encoding, ledger: Ledger) -> Paid[np.ndarray]:
 
 
 def encoding_report(plan: Encoding, account: Account, delta: float) -> PrivacyReport:
-    """Return both figures of the owners.
-
-    Args:
-        plan: of the messages.
-        account: with the messages in it.
-        delta: in (0, 1).
-    """
+    """Return the owners' report with both figures, from the account that holds the messages."""
     notes = [
         *scheme_notes(plan.scheme),
         *bounds_notes(plan.dataset),
@@ -344,14 +321,11 @@ class TicketScores:
 
 @dataclass(frozen=True)
 class Learned:
-    """What was learned from messages.
+    """Outcome of learning from messages.
 
     Attributes:
         records: messages in all files.
-        spec: the network.
         tickets, scores: of the dense network, and of each pruning round.
-        seconds: that training took.
-        notes: what the figures of the scheme do not say.
     """
 
     records: int
@@ -373,11 +347,8 @@ def learn(
     """Train a network on messages, prune it, and measure accuracy where there are public test records.
 
     Args:
-        scheme: of the messages.
-        files: ``(n, record_bytes)`` uint8 each.
-        options: of the training.
+        files: messages, ``(n, record_bytes)`` uint8 each.
         test: a dataset whose test split is public.
-        progress: who watches.
         checkpoints: where it is kept on the way; of messages of a codebook, which take no time, nothing is.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a run's network makes of records without labels: post-processing of the run, for records that it never saw."""
+"""Predictions of a run's network for records without labels: post-processing of the run, for records that it never saw."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Predictions:
         probabilities: ``(n, classes)`` float32: the softmax of
         outputs: of the network, ``(n, classes)`` float32.
         saturated: values of the records that lie outside the run's bounds, or are no positions in its tables.
-        notes: what was assumed.
     """
 
     probabilities: np.ndarray
@@ -41,19 +40,16 @@ class Predictions:
 
 
 def text_layout(run: Run) -> Layout | None:
-    """What texts become, as in training; None for a network that takes none."""
+    """Return the layout that texts get, as in training; None for a network that takes none."""
     tables = run.spec.tables
     return Layout(*tables, run.spec.features) if len(tables) == 1 else None
 
 
 def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = SILENT) -> Predictions:
-    """Softmax of what the network says of each record.
+    """Return the class probabilities of each record.
 
     Args:
-        run: with its network.
         x: records as in training, ``(n, ...)``; or flattened, as tables hold them.
-        source: what messages call them.
-        progress: told how many are done.
 
     Raises:
         InputError: records of another shape, or a network that training drove out of the numbers.
@@ -90,7 +86,7 @@ def _without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.ndarray:
-    """What the network says of records scaled by public bounds, or of what the feature map makes of them."""
+    """Return the network's outputs for records scaled by public bounds, or for their features."""
     parts = []
     with progress.progress(f"predicting {source}", len(x)) as step, torch.no_grad():
         for start in range(0, len(x), ROWS):

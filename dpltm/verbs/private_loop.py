@@ -1,4 +1,4 @@
-"""What a ``PrivateLoop`` is to be: its settings, their types, and what ranks of one loop must have in common."""
+"""``PrivateLoop``: private training in a loop of the user's own; its settings, and what its ranks agree on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings(LoopOptions):
-    """What a loop is to be, all of it public: the fields of ``LoopOptions``, and values that are no options of a command.
+    """Settings of a loop, all of them public: the fields of ``LoopOptions``, and values that are no options of a command.
 
     Attributes:
         filter: what every record's gradient goes through.
@@ -187,7 +187,7 @@ class Movement:
 
     @property
     def count(self) -> int:
-        """How many parameters are looked at."""
+        """Number of parameters that are looked at."""
         return len(self._before)
 
     def unmoved(self) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ class Movement:
 
 
 def unmoved_note(names: Iterable[str], count: int) -> str:
-    """What a reader should know of parameters that were paid for and not moved."""
+    """Return the note on parameters that were paid for and have not moved."""
     names = tuple(names)
     return (
         f"{len(names)} of {count} parameters had not moved after the first steps ({_some(names)}): the optimizer may not"

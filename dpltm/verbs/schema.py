@@ -68,14 +68,15 @@ WIDEST = 32
 """Neighbouring intervals that may stand out together: a power of two of numbers, 32 months of dates."""
 
 STANDS_OUT = 5.0
-"""How many standard deviations of its noise a count of intervals must have. Post-processing: it decides what is found, never
-what it costs. Of the 10,000 windows of an empty column one would stand out by chance in 0.3 % of releases."""
+"""Standard deviations of its noise that a count of intervals must have. Post-processing: it decides what is found, never
+what it costs. Of the 10,000 windows of an empty column one would stand out by chance in 0.3 % of releases.
+"""
 
 MOST_NAMES, LONGEST_NAME = 2000, 100
 """Categories that are kept, of all columns together, and bytes of one in UTF-8: longer cells count as other values."""
 
 HOLE = -1.0
-"""What an empty cell is coded as, and one that is not counted."""
+"""Code of an empty cell, and of one that is not counted."""
 
 NAMES_DELTA = 0.01
 """Part of delta for names of categories that one record alone has: ten times more would lower their threshold by 8 %."""
@@ -143,12 +144,7 @@ def may_be_named(cell: str) -> bool:
 
 @dataclass(frozen=True)
 class ColumnQuery:
-    """Histograms of columns, as one query.
-
-    Attributes:
-        columns: of which bounds or values are wanted, 1 or more.
-        adjacency: the neighbouring relation.
-    """
+    """Histograms of columns, as one query."""
 
     columns: tuple[Column, ...]
     adjacency: Adjacency = "add-remove"
@@ -193,12 +189,9 @@ def find_columns(
     """Return the columns with bounds and values, where something stands out of the noise; as ignored ones elsewhere.
 
     Args:
-        query: the columns.
         codes: of records, ``(n, columns)``; private.
         names: of their categories; private.
-        noise_std: of each count.
         delta: chance that names come out which one record alone has.
-        noise: random bits.
 
     Guarantees:
         The composition of a Gaussian mechanism of that noise over ``query.sensitivity`` and a (0, delta)-DP one (see above).
@@ -290,11 +283,8 @@ def load_unfinished(
     """Return a table, checked by what its schema says already.
 
     Args:
-        path: a ``.csv``, ``.parquet`` or ``.arrow`` file.
-        schema: a draft.
+        path: a ``.csv``, ``.parquet`` or ``.arrow`` file. ``subset`` and ``records`` as :func:`dpltm.records.load`.
         units: the column that says whose each record is: of each person one row counts, that of the lowest public hash.
-        subset, records: as :func:`dpltm.records.load`.
-        test: the part that is held out of the training as well, such as 0.2.
 
     Raises:
         DataError: nothing is to be found, or the file does not fit what the schema says already.
@@ -327,11 +317,8 @@ class FoundSchema:
     """A finished schema.
 
     Attributes:
-        text: TOML.
         ignored: columns in which nothing stood out of the noise.
         features: how many it makes; of none, nothing can be learned by it.
-        privacy: the report on the records.
-        mechanism: of the histograms.
     """
 
     text: str
@@ -343,14 +330,7 @@ class FoundSchema:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What is to be found, checked; nothing is spent yet.
-
-    Attributes:
-        table: the records, and the draft.
-        options: what may be spent.
-        ledger: that pays.
-        progress: told that noise is being calibrated.
-    """
+    """Columns to be found, checked; nothing is spent yet."""
 
     table: Unfinished
     options: FindOptions
@@ -365,12 +345,7 @@ class Search:
         check_delta(self.options.delta, self.table.dataset)
 
     def plan(self, book: Book, known: Entry | None = None) -> Once[tuple[Column, ...]]:
-        """Return the release, calibrated to what a ledger leaves of the budget.
-
-        Raises:
-            InputError: records that are public, or declared apart.
-            BudgetError: the ledger leaves too little of the budget.
-        """
+        """Return the release, calibrated to what a ledger leaves of the budget."""
         del known  # nothing goes on: it is drawn at once
         options, adjacency = self.options, cast(Adjacency, self.options.adjacency)
         part, account = self.ledger.part(self.table.dataset), book.account(self.table.schema.lineage)
@@ -414,11 +389,7 @@ class Search:
         return release.entry.of(GaussianRelease)[0], self._report(price(release, self.ledger.book))
 
     def found(self) -> FoundSchema:
-        """Pay for the histograms, and return the finished schema: a function of the draft and of that release.
-
-        Raises:
-            InputError, BudgetError: as :meth:`plan`; nothing is spent then.
-        """
+        """Pay for the histograms, and return the finished schema: a function of the draft and of that release."""
         paid = pay(self.plan, self.ledger)
         found = next(paid.values)
         by_name, schema = {column.name: column for column in found}, self.table.schema

@@ -53,16 +53,10 @@ class Search:
     """A private search, settled: a release of ``dpltm.privacy.release``.
 
     Attributes:
-        options: as they were asked for.
         settings: that are tried.
         trainings: one a setting. Nothing pays for them alone: ``entry`` stands for all of them.
         entry: what pays for the search; a draft, or, of work that goes on, as it is on record.
-        lineage: of everything that it is made of.
-        account: what counts beside it.
-        facts: what the work is of, by name.
         beside: drafts of what is declared before it is entered.
-        services: progress, and where features come from.
-        checkpoints: where the search is kept on the way.
     """
 
     options: PrivateTuneOptions
@@ -83,7 +77,7 @@ class Search:
 
     @property
     def dataset(self) -> Dataset:
-        """What is searched on, behind what stands in front of the network of the first setting."""
+        """Records to search on, with the feature map of the first setting."""
         return self.trainings[0].dataset
 
     def check(self) -> None:
@@ -121,12 +115,8 @@ def search(
     """Pay for a private search and carry it out, or go on with what was paid for.
 
     Args:
-        target, dataset, options, ledger, services: as :func:`settle`.
         checkpoints: where the search is kept on the way, and what it goes on from. A try that was interrupted is made again,
             from the same keys.
-
-    Returns:
-        The run of the winner, with its statement.
 
     Raises:
         InputError: what cannot be trained; nothing is spent then.
@@ -167,18 +157,7 @@ def settle(
     ledger: Ledger,
     services: Services,
 ) -> Search:
-    """Settle, and refuse, everything about a private search whatever its noise.
-
-    Args:
-        target: the tickets, or the name of a network, whose settings are searched.
-        dataset: the private records; behind the map that the set remembers, if it has any.
-        options: of the search.
-        ledger: that it will be entered in.
-        services: progress, and where features come from.
-
-    Raises:
-        DpltmError: bad input, or records that may not be used so.
-    """
+    """Settle, and refuse, everything about a private search whatever its noise."""
     check_required(options)
     check_choices(options)
     check_private_search(options)
@@ -240,14 +219,9 @@ def plan(settled: Search, book: Book, known: Entry | None = None, noisy: Private
     """Return a search with its noise, as what the ledger holds leaves room for.
 
     Args:
-        settled: whatever its noise.
-        book: of the ledger; what it holds counts. Nothing is entered here.
+        book: of the ledger. Nothing is entered here.
         known: its entry, if it is on record already: then nothing is calibrated.
         noisy: with the noise that was found beside the same releases, if it was.
-
-    Raises:
-        InputError: records that may not be used so.
-        BudgetError: too small a budget.
     """
     settled = replace(
         settled,
@@ -294,14 +268,11 @@ def _with_noise(options: PrivateTuneOptions, draft: PrivateSearch, before: Plann
 
 @dataclass(frozen=True)
 class Best:
-    """The winner so far.
+    """Winner so far.
 
     Attributes:
-        setting: by number.
         score: noisy count of right answers.
-        coin: that decides among equal scores, uniform in (0, 1).
-        kernels: that its linear layers were computed with.
-        parameters: of its network, in order.
+        coin: uniform in (0, 1); decides among equal scores.
     """
 
     setting: int
@@ -313,13 +284,11 @@ class Best:
 
 @dataclass(frozen=True)
 class _Position:
-    """Where a search is: before a try that has drawn nothing yet. All of it is secret.
+    """Position of a search: before a try that has drawn nothing yet. All of it is secret.
 
     Attributes:
-        done: tries that are over.
         left: tries, with the next.
-        draws: state of the source that decides all of the tries that are left.
-        best: of the tries that are over.
+        draws: state of the source that decides all tries that are left.
     """
 
     done: int
@@ -346,13 +315,7 @@ def secret_sources(source: KeyedSource) -> Sources:
 
 
 def noisy_score(right: int, noise_std: float, source: RandomSource) -> float:
-    """The Gaussian mechanism on a count of right answers, of which a record more or less changes at most 1.
-
-    Args:
-        right: the count; private.
-        noise_std: of the noise.
-        source: of the noise.
-    """
+    """Return a private count of right answers with Gaussian noise; a record more or less changes it by at most 1."""
     return float(gaussian_mechanism(np.array([float(right)]), noise_std, source)[0])
 
 
@@ -469,11 +432,7 @@ def _checkpoint(plan: Search, position: _Position) -> Checkpoint:
 
 
 def _position_in(plan: Search, held: Checkpoint) -> _Position:
-    """Where a search was when a checkpoint was taken.
-
-    Raises:
-        ArtifactError: it is damaged.
-    """
+    """Return the position of a search when a checkpoint was taken; ArtifactError if it is damaged."""
     state, best = held.state, None
     with reading():
         if state["best"] is not None:

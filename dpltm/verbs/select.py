@@ -38,17 +38,11 @@ from dpltm.training.artifacts import Candidate, TicketSet, Winner
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """A draw as settled before it is made: a release of ``dpltm.privacy.release``.
+    """A draw, settled before it is made: a release of ``dpltm.privacy.release``.
 
     Attributes:
-        options: as they were given.
-        tickets: the set that is drawn from.
         dataset: the private records, behind the map that the tickets were made with.
-        part: which records those are.
         settled: everything public about the mechanism.
-        lineage: of the set, the records, and the map.
-        ledger: that all of it is entered in.
-        services: told how far it is; where features come from.
         correct: counts of the candidates as they were scored, for what is revealed.
     """
 
@@ -92,12 +86,7 @@ class Draw:
         network_inputs(self.dataset.train, self.dataset, self.services)
 
     def draw(self, secret: Secret, at: object) -> Iterator[int]:
-        """Yield the round that won.
-
-        Args:
-            secret: of the draw.
-            at: nothing: a draw has no checkpoint.
-        """
+        """Yield the round that won."""
         del at
         self.correct[:] = [_count(self)]
         source = KeyedSource(secret.child("draw"))
@@ -105,19 +94,7 @@ class Draw:
 
 
 def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: Ledger, services: Services) -> Draw:
-    """Settle everything, and refuse what cannot be, before any budget is spent.
-
-    Args:
-        tickets: with predictors, which are scored.
-        dataset: the private records.
-        options: how the winner is drawn.
-        ledger: what it holds counts towards a budget.
-        services: told what the draw brings the total to.
-
-    Raises:
-        InputError: options out of range, or that contradict each other; records that may not be used like that.
-        BudgetError: a budget does not allow the draw.
-    """
+    """Settle a draw, and raise InputError or BudgetError for what cannot be, before any budget is spent."""
     check_scored(tickets, options)
     check_options(options)
     dataset = tickets.takes(dataset)
@@ -152,7 +129,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
 
 
 def _made_from(tickets: TicketSet, part: Part, adjacency: Adjacency) -> bool:
-    """Whether private tickets were made from records of a part, so that one of those moves a whole predictor.
+    """Tell whether private tickets were made from records of a part, so that one of those moves a whole predictor.
 
     Of records of another snapshot that is not asked: if they are the same people, nothing is certified anyhow.
     """
@@ -202,13 +179,9 @@ def planned_report(plan: Draw) -> PrivacyReport:
 
 
 def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
-    """The paper's rule for public data: the sparsest ticket that loses little, by the accuracies that the set holds.
+    """Select by the paper's rule for public data: the sparsest ticket that loses little, by accuracies in the set.
 
     No record is read, and nothing is spent.
-
-    Args:
-        tickets: of provenance ``public``, with accuracies.
-        options: with ``rule`` smallest-within.
 
     Raises:
         InputError: the accuracies are not public, or not there.
@@ -274,12 +247,10 @@ def check_options(options: SelectOptions) -> None:
 
 
 def settle(options: SelectOptions, records: int, densities: tuple[float, ...], fixed: bool) -> SelectionPlan:
-    """The draw: everything public about it, checked.
+    """Return everything public about the draw, checked.
 
     Args:
-        options: as they were given.
         records: public number of private records.
-        densities: of the candidates.
         fixed: whether their predictors were fixed without these records.
     """
     return SelectionPlan(
@@ -311,7 +282,7 @@ def _count(plan: Draw) -> np.ndarray:
 
 
 def _revealed(plan: Draw, correct: np.ndarray) -> tuple[Candidate, ...]:
-    """What a non-private event was entered for."""
+    """Return the scores and probabilities that a non-private entry was made for."""
     scores = plan.settled.scores(correct)
     by_mechanism = {"exponential": exponential_probabilities, "permute-and-flip": permute_and_flip_probabilities}
     probabilities = by_mechanism[plan.settled.mechanism](scores, plan.settled.exponent)
@@ -328,7 +299,7 @@ def _revealed(plan: Draw, correct: np.ndarray) -> tuple[Candidate, ...]:
 
 
 def _notes(plan: Draw) -> list[str]:
-    """What a reader of the report should know."""
+    """Notes for a reader of the report."""
     return [
         *feature_notes(plan.dataset, plan.options.delta),
         *public_input_notes(plan.dataset),

@@ -50,7 +50,7 @@ from dpltm.records.notes import feature_notes, public_input_notes, test_notes, u
 from dpltm.records.settle import MAX_NAME, check_delta
 
 COUNT_WEIGHT, SUM_WEIGHT, SECOND_WEIGHT = 1 / 8, 1.0, 1 / 2
-"""How much of the sensitivity each part of the query takes up; its noise is divided by it.
+"""Share of the sensitivity that each part of the query takes up; its noise is divided by it.
 
 Class sums are what tickets live on. Counts are large beside their noise. Second moments have so many coordinates that at
 a small epsilon few of their directions rise above the noise, whatever they are given.
@@ -67,7 +67,7 @@ MAX_VALUES = 2**28
 """Values of all synthetic records together: a gigabyte of them."""
 
 PASSES, BATCH = 20, 400
-"""How long the network that is scored is trained: passes over the synthetic records, and records per step."""
+"""Length of the scored network's training: passes over the synthetic records, and records per step."""
 
 MAX_FEATURES = 8_192
 """Of records whose second moments are released: half a gigabyte of them, several times over."""
@@ -78,7 +78,7 @@ RECORDS = 20_000
 
 @dataclass(frozen=True)
 class Moments:
-    """What the query released; whatever is made from it costs nothing more.
+    """Answer of the query; whatever is made from it costs nothing more.
 
     Records here are directions: features divided by the record's own L2 norm.
 
@@ -262,31 +262,18 @@ def _denoised(moments: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _share(power: Tensor, noise: float) -> Tensor:
-    """Which part of a measured power is not the noise's, from 0 to 1, ``(features,)``; 0 where there is none at all."""
+    """Return the part of a measured power that is not the noise's, from 0 to 1, ``(features,)``; 0 where there is none."""
     return torch.where(power > 0, (1 - noise / power).clamp(min=0), torch.zeros_like(power))
 
 
 def draw_records(moments: Moments, dataset: Dataset, count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return synthetic records as a network gets them: post-processing of ``moments``.
-
-    Args:
-        moments: of ``dataset``, released.
-        dataset: says the public range of its features.
-        count: how many.
-        seed: decides the draws.
-    """
+    """Return synthetic records as a network gets them: post-processing of ``moments``."""
     value_range = unit_range(dataset.bounds) if dataset.feature_map is None else (-NORM, NORM)
     return synthetic_records(moments, count, seed, value_range=value_range)
 
 
 def check_moments(dataset: Dataset, taker: str, fix: str) -> None:
-    """Raise InputError for records whose moments are not released.
-
-    Args:
-        dataset: the records.
-        taker: what messages begin with, such as "`criterion` dp-synthetic".
-        fix: what to do about it.
-    """
+    """Raise InputError, with ``taker`` first and ``fix`` last, for records whose moments are not released."""
     check_quantities(dataset, taker, fix)
     if dataset.features > MAX_FEATURES:
         raise InputError(
@@ -297,13 +284,7 @@ def check_moments(dataset: Dataset, taker: str, fix: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """Train on synthetic, test on real.
-
-    Attributes:
-        model: the network that was trained, without noise, on the synthetic records alone.
-        accuracy: on the test split.
-        records: of the test split.
-    """
+    """Score of a network trained, without noise, on the synthetic records alone, by accuracy on the real test split."""
 
     model: str
     accuracy: float
@@ -316,9 +297,6 @@ class SyntheticRecords:
 
     Attributes:
         dataset: the records, with their lineage: every stage takes it.
-        privacy: the report on the private records.
-        ledger: that holds the release.
-        mechanism: of the release.
         score: of a network trained on them; None where there is no test split.
     """
 
@@ -346,15 +324,7 @@ class SyntheticRecords:
 
 @dataclass(frozen=True, kw_only=True)
 class Synthesis:
-    """What is asked for, checked; nothing is spent yet.
-
-    Attributes:
-        dataset: the private records.
-        options: how many, and for what epsilon.
-        ledger: that pays.
-        services: told how far it is.
-        spec: the network that is scored.
-    """
+    """Request for synthetic records, checked; nothing is spent yet."""
 
     dataset: Dataset
     options: SynthesizeOptions
@@ -363,12 +333,7 @@ class Synthesis:
     spec: ModelSpec
 
     def plan(self, book: Book, known: Entry | None = None) -> Once[Moments]:
-        """Return the release, calibrated to what a ledger leaves of the budget.
-
-        Raises:
-            InputError: records that are public, or declared apart.
-            BudgetError: the ledger leaves too little of the budget.
-        """
+        """Return the release, calibrated to what a ledger leaves of the budget."""
         del known  # nothing goes on: it is drawn at once
         dataset, options, part = self.dataset, self.options, self.ledger.part(self.dataset)
         account, adjacency = book.account(dataset.lineage), cast(Adjacency, options.adjacency)
@@ -462,11 +427,7 @@ class Synthesis:
 
 
 def settle(dataset: Dataset, options: SynthesizeOptions, ledger: Ledger, services: Services) -> Synthesis:
-    """Return what is asked for, checked before a ledger is looked at. Arguments as :func:`Synthesis`.
-
-    Raises:
-        InputError: options out of range; records that may not be used like that.
-    """
+    """Return what is asked for, checked before a ledger is looked at. Arguments as :func:`Synthesis`."""
     check_choices(options)
     if options.epsilon is None:
         raise InputError("`epsilon` is missing: what may be spent on these records, such as 1")

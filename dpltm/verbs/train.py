@@ -62,9 +62,10 @@ LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
 """Default step sizes, for clip norm 1."""
 
 SPREAD = 0.25
-"""Of one layer behind features of a fixed norm: what the noise of all steps adds up to in each weight, by default (standard
+"""Default noise in each weight, that of all steps added up, for one layer behind features of a fixed norm (standard
 deviation); where there is hardly any noise, as if it were that of 2-Gaussian-DP. Found on kmnist-7k at epsilon 0.2 to 8: it
-was the best for any clip norm, number of steps and schedule."""
+was the best for any clip norm, number of steps and schedule.
+"""
 
 UNPROTECTED = (
     "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more; state the"
@@ -90,13 +91,8 @@ def train_start(
     """Pay for a training and carry it out, or go on with what was paid for.
 
     Args:
-        start, dataset, options, ledger, services: as :func:`settle`.
         checkpoints: where the training is kept on the way, and what it goes on from.
-        ranks: that share the work, of which this is rank 0; the others ``follow``. None for one process.
-        own: as :func:`plan`.
-
-    Returns:
-        The run, with its statement.
+        ranks: that share the work; this one is rank 0, the others ``follow``. None for one process.
 
     Raises:
         InputError: what cannot be trained; nothing is spent then.
@@ -146,14 +142,7 @@ def settle(
     """Settle, and refuse, everything about a training whatever its noise: its entry is as if that were 1.
 
     Args:
-        start: what is trained; behind the map that its tickets remember, if it has any.
-        dataset: the private records.
-        options: of the training.
-        ledger: that it will be entered in.
-        services: progress, and where features come from.
-
-    Raises:
-        DpltmError: bad input, or records that may not be used so.
+        start: behind the map that its tickets remember, if it has any.
     """
     filter = check_options(options)
     if start.tickets is not None:
@@ -213,11 +202,7 @@ def settle(
 
 
 def searched_on(options: TrainOptions) -> Lineage:
-    """Return the lineage of settings that were searched for, as their file carries it.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Return the lineage of settings that were searched for, as their file carries it."""
     try:
         return Lineage() if options.lineage is None else lineage_from_text(options.lineage)
     except ArtifactError as error:
@@ -226,10 +211,6 @@ def searched_on(options: TrainOptions) -> Lineage:
 
 def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
     """Return sampling rate, steps and expected batch size, from public inputs only.
-
-    Args:
-        options: of the training.
-        dataset: its public number of records counts.
 
     Raises:
         InputError: they, or delta, do not suit so many records.
@@ -351,7 +332,7 @@ def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Datas
 
 
 def _before_steps(settled: Training, before: Planned) -> head.Before:
-    """What is released before the steps: each as noisy as one that spends all the budget, over the root of its share.
+    """Return the releases before the steps: each as noisy as one that spends all the budget, over the root of its share.
 
     The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
     """
@@ -391,7 +372,7 @@ def _check_finite(before: Planned, delta: float) -> None:
 
 
 def _evaluations(options: TrainOptions, dataset: Dataset, mechanism: NoisySgd) -> tuple[Guarantee, ...]:
-    """What measuring accuracy on the records themselves costs: one count a checkpoint if it may stop the run, else one."""
+    """Return the price of accuracy on the records themselves: one count a checkpoint if it may stop the run, else one."""
     if options.eval_private is None:
         if options.stop_at is not None and dataset.test is None:
             raise InputError(
@@ -412,7 +393,7 @@ def _evaluations(options: TrainOptions, dataset: Dataset, mechanism: NoisySgd) -
 
 
 def _with_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned, services: Services) -> NoisySgd:
-    """The mechanism with its noise multiplier: as stated, or calibrated to what the budget leaves.
+    """Return the mechanism with its noise multiplier: as stated, or calibrated to what the budget leaves.
 
     Where ``epsilon`` is given and the noise is certified, everything together costs at most ``epsilon``, by the certified
     bound of the filter and a certified accountant.
@@ -436,7 +417,7 @@ def _with_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned, ser
 
 
 def _nominal_remainder(budget: float, before: Planned, delta: float) -> tuple[float, Planned]:
-    """What the papers would leave for training: the budget less each eps1, with earlier training as they account it.
+    """Return the budget that the papers would leave for training: less each eps1, with earlier training as they account it.
 
     Used where nothing can be certified (tickets made from these records unprotected) or the user asked for the paper's
     noise: the certified epsilon is then above the budget, and is printed.
@@ -463,14 +444,9 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
     """Return a training with its noise: as stated, or as what the ledger holds leaves room for.
 
     Args:
-        settled: whatever its noise.
-        book: of the ledger; what it holds counts. Nothing is entered here.
+        book: of the ledger. Nothing is entered here.
         known: its entry, if it is on record already: then nothing is calibrated.
         own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
-
-    Raises:
-        InputError: records that may not be used so.
-        BudgetError: too small a budget.
     """
     settled = on_record(settled, book)
     options, start, dataset, part = settled.options, settled.start, settled.dataset, settled.entry.part
@@ -515,10 +491,7 @@ def stated(training: Training, account: Account, taken: int, *, diverged: bool =
     """Return the statement on a training, and on all that counts with it.
 
     Args:
-        training: of which is spoken.
-        account: everything that counts.
         taken: steps, of those that were paid for.
-        diverged: whether the network that was trained gives no finite numbers.
     """
     options, notes, mechanism = training.options, list(training.notes), training.mechanism
     trained = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
@@ -591,12 +564,7 @@ def facts_of(training: Training) -> dict[str, Any]:
 
 
 def config_of(training: Training, kernels: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the run says of its settings, and of the kernels that its layers were computed with.
-
-    Args:
-        training: with its entry as it is on record.
-        kernels: by layer.
-    """
+    """Return the settings that a run states, and the kernels of its layers."""
     spec, tickets, dataset = training.start.spec, training.start.tickets, training.dataset
     test = None if dataset.test is None or training.evaluations else len(dataset.test.y)
     return {

@@ -30,13 +30,7 @@ from dpltm.training.artifacts import Parent, ProvenanceKind, TicketSet
 
 @dataclass(frozen=True)
 class TransferredSet:
-    """A ticket set for other records.
-
-    Attributes:
-        tickets: the set.
-        layers: where each layer comes from.
-        notes: what a reader should know.
-    """
+    """A ticket set for other records, the source of each of its layers, and notes for a reader."""
 
     tickets: TicketSet
     layers: tuple[LayerReport, ...]
@@ -55,10 +49,8 @@ def transfer(
     """Return the same tickets for other records.
 
     Args:
-        tickets: a set.
-        dataset: the other records, of which only the shape is looked at.
-        options: what is taken over.
-        round: the ticket that is taken; None for all.
+        dataset: of which only the shape is looked at.
+        round: the ticket that is taken; None for all of the set.
 
     Raises:
         InputError: an option out of range, records that the network cannot take, or not one layer that can be kept.
@@ -90,7 +82,7 @@ def transfer(
 
 
 class StatedFront(Protocol):
-    """What a file says of the map in front of its network: all but its tensors."""
+    """Statement of a file on the map in front of its network: all but its tensors."""
 
     @property
     def text(self) -> str: ...
@@ -107,7 +99,7 @@ class StatedFront(Protocol):
 
 
 class StatedOrigin(Protocol):
-    """What a file says of where its ticket comes from."""
+    """Statement of a file on where its ticket comes from."""
 
     @property
     def id(self) -> str: ...
@@ -134,15 +126,7 @@ def front_of_import(
     file: str,
     progress: Progress = SILENT,
 ) -> tuple[Dataset, list[str]]:
-    """The records with the map that the file says its network stands behind, or that is named where it does not say.
-
-    Args:
-        dataset: the records that the network is for.
-        origin: what the file says of itself, if it does.
-        options: that name a map.
-        sources: where what they name comes from.
-        file: its name, for messages.
-        progress: told how far it is.
+    """Return the records with the map that the file says its network stands behind, or that options name.
 
     Raises:
         InputError: the map has tensors, and is not named; or another is.
@@ -188,13 +172,8 @@ def imported_set(
     """Return the set of a pruned model.
 
     Args:
-        body: its dense network and its ticket.
         dataset: the records that it is for, with what stands in front of the network; and that it was made from, where
             the options and not the file say so.
-        origin: what the file says of itself, if it does.
-        options: what is said of it.
-        ledger: that the declaration is entered in, where the file says nothing of itself.
-        file: where it lies, for messages.
 
     Raises:
         InputError: nobody says what the tickets depend on, or the options say something else than the file.
@@ -225,7 +204,7 @@ def imported_set(
 def _said(
     dataset: Dataset, options: ImportOptions, ledger: Ledger, file: str
 ) -> tuple[ProvenanceKind, tuple[Entry, ...]]:
-    """What is said of masks and weights that say nothing of themselves, and drafts of it."""
+    """Return the declared provenance of masks and weights that say nothing of themselves, and drafts of it."""
     words = "masks and weights made elsewhere"
     match options.provenance:
         case None:

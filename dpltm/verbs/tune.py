@@ -139,12 +139,7 @@ def settings(options: TuneOptions) -> list[Setting]:
 
 
 def to_try(options: TuneOptions, tickets: TicketSet | None) -> list[Setting]:
-    """The settings of a search, with the rounds of the set; ``trials`` of them where that was asked for.
-
-    Raises:
-        InputError: they are too many, or as :func:`settings`.
-        ArtifactError: there is no such round.
-    """
+    """Return the settings of a search, with the rounds of the set; ``trials`` of them where that was asked for."""
     alike = settings(options)
     tried = [replace(setting, round=number) for number in _rounds(options, tickets) for setting in alike]
     if options.trials is not None:
@@ -164,13 +159,7 @@ def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]
 
 
 def front_of(target: TicketSet | str, dataset: Dataset, count: int | None) -> tuple[Dataset, ModelSpec]:
-    """The records behind the first ``count`` components of their features, and the network that takes them.
-
-    Args:
-        target: the tickets, or the name of a network.
-        dataset: the records.
-        count: None for all that there are.
-    """
+    """Return the records behind the first ``count`` components of their features (None for all), and the network."""
     if count is not None:
         found = dataset.feature_map
         if found is None or found.projection is None or not isinstance(target, str):
@@ -191,7 +180,7 @@ def _components(options: TuneOptions) -> list[int]:
 
 
 def widest_front(options: TuneOptions) -> FeatureOptions:
-    """What stands in front of the network, with the most components that are tried: they hold all fewer ones.
+    """Return the options of the feature map with the most components that are tried: they hold all fewer ones.
 
     Raises:
         InputError: `components` is no list of positive whole numbers.
@@ -214,7 +203,7 @@ def named_rounds(options: TuneOptions, of_set: bool) -> list[int] | None:
 
 
 HELD_OUT = 5
-"""Where the public dataset has no test split, a fifth of its records, drawn by ``seed``, is held out to score on."""
+"""Fraction (a fifth) of public records, drawn by ``seed``, that is held out to score on without a test split."""
 
 
 @dataclass(frozen=True)
@@ -222,14 +211,9 @@ class SearchPlan:
     """A search, settled before the first training.
 
     Attributes:
-        options: as they were asked for.
         tickets: whose rounds are tried; None for a whole network.
         fronts: the public records behind what stands in front of the network, and the network, for each number of
             components that is tried; of None alone where features are not projected, or the set remembers it.
-        trainings: every setting with the mechanism of the private training, its noise calibrated.
-        lineage: of the public records, and of all else that the search is made of.
-        ledger: in which they are public.
-        beside: drafts of what is declared before the first training.
     """
 
     options: TuneOptions
@@ -248,7 +232,7 @@ class SearchPlan:
 
 @dataclass(frozen=True)
 class Trial:
-    """What one setting came to: its parameters, ``accuracies`` of its trainings and their mean."""
+    """Outcome of one setting: its parameters, ``accuracies`` of its trainings and their mean."""
 
     round: int | None
     density: float
@@ -265,13 +249,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """All trials, best first, and what the search cost, which is nothing.
-
-    Attributes:
-        plan: of the search.
-        trials: best first.
-        privacy: the report.
-    """
+    """All trials, best first, and the report: the search costs nothing."""
 
     plan: SearchPlan
     trials: tuple[Trial, ...]
@@ -305,17 +283,10 @@ class _Rows:
 
 
 def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger: Ledger) -> SearchPlan:
-    """Everything about a search that is settled, and refused, before the first training.
+    """Settle, and refuse, everything about a search before the first training.
 
     Args:
-        target: the ticket set, or the name of a network, whose settings are searched.
         dataset: public records; behind the map that the set remembers, if it has any.
-        options: of the search.
-        ledger: of the people whom the records are of; the records are declared public in it.
-
-    Raises:
-        InputError: bad input, or records that are known to be private.
-        CalibrationError: no noise reaches the budget.
     """
     check_required(options)
     check_choices(options)
@@ -338,12 +309,7 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
 
 
 def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> SearchResult:
-    """Tries every setting of a plan.
-
-    Args:
-        plan: of the search.
-        services: where features come from, and who watches.
-        checkpoints: where the search is kept on the way, and what it goes on from: trainings that ended are not repeated.
+    """Try every setting of a plan; trainings that a checkpoint says have ended are not repeated.
 
     Raises:
         InputError: too few records to hold some out, before the first training; or a checkpoint is held of another search.
@@ -377,7 +343,7 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
 
 
 def _describe(setting: Setting) -> str:
-    """What is tried, for who watches."""
+    """Describe a setting for progress."""
     values = {name.replace("_", " "): value for name, value in vars(setting).items() if value is not None}
     return ", ".join(f"{name} {value:g}" for name, value in values.items())
 
@@ -415,7 +381,7 @@ def _try(
     key: bytes,
     offer: Callable[[], bool],
 ) -> float:
-    """Accuracy of one training on the public records, each step as noisy as the private one.
+    """Return the accuracy of one training on the public records, each step as noisy as the private one.
 
     The sum over a batch is divided by its expected size; where the public records are fewer than that, all of them take
     part and the noise shrinks along, so that the mean gradient is as noisy all the same.
