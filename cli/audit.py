@@ -68,7 +68,7 @@ def _demo(request: AuditRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _run(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
-    """What canaries saw in a training."""
+    """Attack a training by its canaries."""
     _without_records(request, "a run was attacked while it was trained")
     progress.say("looking for the canaries")
     return audit(load_run(Path(target)), confidence=request.confidence, delta=request.delta).to_json()

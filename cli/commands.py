@@ -29,7 +29,7 @@ from dpltm.training.launcher import check_shared
 T = TypeVar("T")
 
 EXAMPLES = "\nExamples:\n"
-"""What precedes the examples in a docstring."""
+"""Line that precedes the examples in a docstring."""
 
 _DATASETS = Deferred("dpltm.records.catalogue:catalogue")
 _SECTION = Deferred("dpltm.tickets.files:read_section")
@@ -105,7 +105,7 @@ class Group(TyperGroup):
 
 @dataclass(frozen=True)
 class Call:
-    """How a command was called: what every command accepts beside its own options."""
+    """Options that every command accepts beside its own, as they were given."""
 
     console: Console
     config: str | None
@@ -122,11 +122,6 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
     """The command whose options are the fields of ``cls``, and which ``run(options, call)`` runs.
 
     The help text of the command is the docstring of ``cls``.
-
-    Args:
-        name: of the command, and of its table in a configuration file.
-        cls: dataclass whose fields are options.
-        run: what the command does; imported when it is called.
     """
 
     def command(**values: Any) -> None:
@@ -178,7 +173,7 @@ def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
 
 
 def _endings_of(item: Field[Any]) -> Callable[[str], list[str]]:
-    """What a shell may complete a value to; where that is nothing, it takes files."""
+    """Return the possible values for a shell to complete to; where there are none, it takes files."""
 
     def endings(incomplete: str) -> list[str]:
         known = _DATASETS() if str(item.metadata["metavar"]).startswith("NAME|") else item.metadata["choices"]
@@ -192,7 +187,7 @@ def _shown(default: object) -> str:
 
 
 def _common() -> list[inspect.Parameter]:
-    """What every command has beside its own options."""
+    """Parameters that every command has beside its own options."""
     option = partial(typer.Option, rich_help_panel=EVERY_COMMAND)
     config = option("--config", help="TOML file that fills any option; flags override it.", metavar="FILE.toml")
     return [
@@ -213,11 +208,11 @@ def _is_argument(parameter: inspect.Parameter) -> bool:
 # --- what is wrong with a line ----------------------------------------------------------------------------------------
 
 _KINDS = {"integer": "whole number"}
-"""What typer calls a type, and what people do."""
+"""Names of typer's types for people."""
 
 
 def usage_message(error: TyperException) -> str:
-    """What typer has against a command line, in one line that says what to do."""
+    """Return typer's complaint about a command line, in one line that says what to do."""
     if hasattr(error, "possibilities"):  # no such option; typer keeps the class to itself
         name, command = error.option_name, error.ctx.command_path if error.ctx else "dpltm"  # type: ignore[attr-defined]
         hint = did_you_mean(name, error.possibilities or ()) or f"; {command} --help lists them"

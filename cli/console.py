@@ -27,10 +27,9 @@ Step = Callable[..., None]
 
 
 class Console:
-    """Where a command's words go.
+    """Output of a command.
 
     Args:
-        as_json: print results as one JSON object.
         quiet: print no messages and no tables; JSON is still printed if asked for.
     """
 
@@ -53,13 +52,7 @@ class Console:
             print(text, file=sys.stderr, flush=True)
 
     def result(self, body: dict[str, Any], show: Callable[[RichConsole], None], request: Any = None) -> None:
-        """Prints a command's answer: as JSON, or for people, and at a terminal what may be typed next.
-
-        Args:
-            body: the answer.
-            show: draws it for people.
-            request: what was asked for.
-        """
+        """Print a command's answer: as JSON, or for people, and at a terminal what may be typed next."""
         self._waiting.close()
         if self._json:
             print(json.dumps(body, allow_nan=False))
@@ -91,11 +84,10 @@ def answering(
     show: Callable[[RichConsole, dict[str, Any]], None],
     wanting: Callable[[dict[str, Any]], bool] | None = None,
 ) -> Callable[[Any, Call], None]:
-    """A command that prints what some work answers.
+    """Make a command that prints the answer of some work.
 
     Args:
-        work: takes the request, and somebody to tell how far it is; gives the JSON answer, None where another process does.
-        show: draws the answer for people.
+        work: gives the JSON answer, None where another process does.
         wanting: whether the command ends with 1 after that; None for never.
     """
 

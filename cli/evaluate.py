@@ -30,7 +30,7 @@ from dpltm.verbs.evaluate import evaluate as measure
 
 
 def said_in_training(run: Run) -> dict[str, str | None]:
-    """What was said of the table that a run was trained on: its columns of labels and of persons, and bounds."""
+    """Options on the table of a training, from its run: columns of labels and of persons, and bounds."""
     options = run.config.get("options")
     said = options if isinstance(options, dict) else {}
     names = ("label", "unit_column", "bounds")

@@ -25,15 +25,7 @@ from dpltm.tickets.tensors import write_tensors
 
 @dataclass(frozen=True)
 class Bundled:
-    """A file that comes with dpltm.
-
-    Attributes:
-        file: its name.
-        digest: SHA-256 (hex) of its bytes.
-        make: gives its tensors, of a seed, a number of steps, and what is told of each.
-        steps: as many as it was made with.
-        label: of the progress.
-    """
+    """A file that comes with dpltm, its SHA-256 (hex), and how it is made."""
 
     file: str
     digest: str
@@ -50,7 +42,7 @@ BUNDLED = {
         PHOTOGRAPHS_FILE, PHOTOGRAPHS_DIGEST, photographs.make, photographs.ROUNDS, "grouping patches of scenes"
     ),
 }
-"""What can be made again."""
+"""Files that can be made again."""
 
 
 def make_features(request: MakeRequest, progress: Progress) -> dict[str, Any]:
@@ -75,7 +67,7 @@ def make_features(request: MakeRequest, progress: Progress) -> dict[str, Any]:
 
 
 def show_made(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What was made, and whether it is what is bundled."""
+    """Show the new file, and whether it is the bundled one."""
     show_pairs(rich, body["file"], {name: body[name] for name in ("bytes", "command", "provenance", "torch")})
     rich.print(f"sha-256 {body['digest']}", soft_wrap=True)
     other = "not the bundled file: other settings, other versions, or other rounding"

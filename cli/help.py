@@ -1,4 +1,4 @@
-"""What ``--help`` prints: options in panels by what they are about, and examples to copy.
+"""Pages of ``--help``: options in panels by subject, and examples to copy.
 
 Typer draws its page with a module that imports rich's Markdown and tracebacks as well, which take longer to import than all
 of ``dpltm --help``. No help text here has any markup.
@@ -105,12 +105,7 @@ def _show_examples(console: RichConsole, lines: str) -> None:
 
 
 def folded(command: str, width: int) -> list[str]:
-    """A command in lines that a shell takes as one: broken before flags, with a backslash at the end.
-
-    Args:
-        command: on one line.
-        width: of a line, at most, unless a flag and its value are longer.
-    """
+    """Break a command into lines that a shell takes as one: before flags, with a backslash at the end."""
     lines: list[str] = []
     words = [shlex.quote(word) for word in shlex.split(command)]
     pieces: list[str] = []

@@ -20,7 +20,7 @@ CLAIM_FACTS = ("protocol", "bits", "epsilon", "alpha", "copies", "label_epsilon"
 
 
 def show_claim(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What a protocol certifies, before what it claims."""
+    """Show the certified figure of a protocol, before the claim."""
     show_pairs(rich, "local privacy of a record", {name: body[name] for name in CLAIM_FACTS})
     rich.print(
         f"certified epsilon = {figure(body['certified'], 7)} (replace-one, unit record, delta = 0)", style="bold"
@@ -30,14 +30,14 @@ def show_claim(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_scheme(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What was agreed on."""
+    """Show the scheme."""
     show_pairs(rich, f"wrote {body['scheme']}", {key: body.get(key) for key in SCHEME_FACTS})
     _show_figures(rich, body)
     show_notes(rich, body)
 
 
 def show_messages(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What was sent, or would be."""
+    """Show the messages that were sent, or would be."""
     title = "would encode" if body.get("dry_run") else f"wrote {body['messages']}"
     show_pairs(rich, title, {key: body.get(key) for key in ENCODED_FACTS})
     _show_figures(rich, body)

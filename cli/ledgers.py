@@ -66,10 +66,7 @@ def explain(options: LedgerRequest, progress: Progress) -> dict[str, Any]:
 
 
 def total(books: list[Book]) -> Account:
-    """Return the account of several ledgers together.
-
-    Args:
-        books: of them; of one, draws keep their place, and what it declares apart stays apart.
+    """Return the account of several ledgers together; of one, draws keep their place, and its declared parts stay apart.
 
     Raises:
         InputError: they protect different units, which have no common figure.
@@ -88,14 +85,14 @@ def total(books: list[Book]) -> Account:
 
 
 def _alone(account: Account, entry: Entry, delta: float, method: str) -> float | str | None:
-    """What an entry costs by itself; None of what costs nothing."""
+    """Return the price of an entry by itself; None of a free one."""
     if not entry.paid:
         return None
     return json_figure(replace(account, entries=(entry,)).epsilon(delta, method))
 
 
 def _parts(account: Account, delta: float, method: str) -> list[dict[str, Any]]:
-    """What the pieces of an account come to, where it has several: no person is in two."""
+    """Return the price of each piece of an account that has several: no person is in two."""
     if len(account.pieces) < 2:
         return []
     rows = [
@@ -149,12 +146,7 @@ def declare_apart(options: ApartRequest, progress: Progress) -> dict[str, Any]:
 
 
 def read_book(path: Path) -> Book:
-    """Return what a ledger file that must exist holds.
-
-    Raises:
-        InputError: no such file.
-        ArtifactError: a line that is broken, edited or unknown; the message names it.
-    """
+    """Return the content of a ledger file that must exist."""
     if path.is_dir():
         raise InputError(f"{path}: a folder; name the ledger file, such as {path / 'dpltm.ledger.jsonl'}")
     book = open_ledger(path).book  # which knows of one that is gone
@@ -183,12 +175,7 @@ PAGE = "only the statement inside the page was compared, not its words and pictu
 
 
 def check(options: CheckRequest, progress: Progress) -> dict[str, Any]:
-    """The JSON answer of ``dpltm privacy check``: what differs, if anything does.
-
-    Raises:
-        InputError: no such file.
-        ArtifactError: it holds no statement, or one that cannot be read.
-    """
+    """Return the JSON answer of ``dpltm privacy check``: the differences."""
     del progress
     path = Path(options.card or "")
     if path.is_dir():
@@ -263,7 +250,7 @@ def show_apart(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What a card says, and what differs."""
+    """Show the statement of a card, and the differences."""
     for problem in body["problems"]:
         rich.print(problem, style="bold")
     if body["ok"]:

@@ -135,7 +135,7 @@ def _version(asked: bool) -> None:
 
 
 def _completion(ctx: typer.Context, param: typer.CallbackParam, asked: bool) -> None:
-    """What typer's own option does; its module is imported when it is asked for."""
+    """Run typer's own option; its module is imported when it is asked for."""
     if asked:
         (_INSTALL if param.name == "install_completion" else _SHOW)(ctx, param, asked)
 

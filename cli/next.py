@@ -24,15 +24,7 @@ PRIVATE = "--dataset PRIVATE"
 
 
 def after(request: Any, body: dict[str, Any]) -> list[str]:
-    """Commands that go on from the answer of another.
-
-    Args:
-        request: what was asked for.
-        body: the JSON answer.
-
-    Returns:
-        The commands, the likeliest first; none after a dry run, and where nothing follows.
-    """
+    """Return commands that go on from the JSON answer of another, the likeliest first; none after a dry run."""
     if body.get("dry_run"):
         return []
     match request:
@@ -77,7 +69,7 @@ def after(request: Any, body: dict[str, Any]) -> list[str]:
 
 
 def _after_tickets(tickets: str, last: int, data: str) -> list[str]:
-    """What follows a ticket set of so many rounds, with the flags of private records."""
+    """Commands after a ticket set of so many rounds, with the flags of private records."""
     return [
         f"dpltm select {_quoted(tickets)} {data} --score additive --eps1 0.1",
         f"dpltm train {_quoted(f'{tickets}@{last}')} {data} --epsilon E",
@@ -85,7 +77,7 @@ def _after_tickets(tickets: str, last: int, data: str) -> list[str]:
 
 
 def _after_training(run: str, data: str, *, audited: bool = False) -> list[str]:
-    """What follows a run, with the flags of records that it is evaluated on."""
+    """Commands after a run, with the flags of records that it is evaluated on."""
     attack = [f"dpltm audit {_quoted(run)}"] if audited else []
     uses = [f"dpltm evaluate {_quoted(run)} {data}", f"dpltm predict {_quoted(run)} --input FILE -o predicted.csv"]
     return [*attack, *uses]

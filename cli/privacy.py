@@ -214,7 +214,7 @@ def _steps(options: SettingOptions, rate: float) -> int:
 
 
 def _relation_notes(training: NoisySgd) -> list[str]:
-    """What a reader who compares relations must know."""
+    """Notes for a reader who compares relations."""
     if training.adjacency == "add-remove":
         return []
     same = replace(training, adjacency="add-remove", noise_multiplier=2 * training.noise_multiplier)

@@ -1,4 +1,4 @@
-"""How far something is, on a terminal: a bar where lines can be redrawn, else a line now and then."""
+"""Progress on a terminal: a bar where lines can be redrawn, else a line now and then."""
 
 from __future__ import annotations
 
@@ -35,13 +35,7 @@ def waiting(title: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress(title: str, total: int, say: Callable[[str], None]) -> Iterator[Callable[..., None]]:
-    """A block of steps, shown on a terminal.
-
-    Args:
-        title: of what is done.
-        total: its steps.
-        say: prints a line.
-    """
+    """A block of steps, shown on a terminal."""
     terminal = RichConsole(stderr=True)
     if terminal.is_dumb_terminal:
         yield in_lines(title, total, say)
@@ -60,13 +54,7 @@ class _Clock(ProgressColumn):
 
 
 def clock(elapsed: float, left: float | None, *, done: bool = False) -> str:
-    """``0:00:12 left``, or ``0:00:03 so far`` where nobody knows yet, or ``in 0:01:30`` at the end.
-
-    Args:
-        elapsed: seconds since the start.
-        left: seconds until the end; None where that cannot be told.
-        done: whether that is reached.
-    """
+    """Return ``0:00:12 left``, or ``0:00:03 so far`` where nobody knows yet, or ``in 0:01:30`` at the end."""
     if done or left is None:
         passed = timedelta(seconds=int(elapsed))
         return f"in {passed}" if done else f"{passed} so far"
@@ -74,11 +62,7 @@ def clock(elapsed: float, left: float | None, *, done: bool = False) -> str:
 
 
 class Bar(Progress):
-    """One bar, with its note below.
-
-    Args:
-        console: that it is drawn on.
-    """
+    """One bar, with its note below."""
 
     def __init__(self, console: RichConsole) -> None:
         super().__init__(
@@ -99,13 +83,7 @@ class Bar(Progress):
 
 
 def in_lines(title: str, total: int, say: Callable[[str], None]) -> Callable[..., None]:
-    """Progress on a terminal that only takes lines: one at the start, one at the end, and one every ten seconds.
-
-    Args:
-        title: of what is done.
-        total: its steps.
-        say: prints a line.
-    """
+    """Show progress on a terminal that only takes lines: one at the start, one at the end, and one every ten seconds."""
     began = said = time.monotonic()
     last = ""
     say(f"{title}: {STARTING}, {total:,} to do")

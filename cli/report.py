@@ -26,7 +26,7 @@ LATER = ("live", "parameters", "trained", "filter", "sd")
 
 
 def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What was written, and the guarantee in it."""
+    """Show what was written, and the guarantee in it."""
     for problem in body["problems"]:
         rich.print(f"not complete: {problem}", style="bold")
     show_privacy(rich, body["privacy"])
@@ -49,7 +49,7 @@ def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What would be done, or what came of it: first what all of it costs, then a row for each arm."""
+    """Show a plan or an outcome: first what all of it costs, then a row for each arm."""
     if body.get("dry_run"):
         head = ("arm", "paper", "tickets", "dataset", "epsilon asked for", "noise multiplier", "certified epsilon")
         keys = ("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
@@ -93,7 +93,7 @@ def _show_table(rich: RichConsole, head: Sequence[str], rows: Collection[Sequenc
 
 
 def _is_wanting(body: dict[str, Any]) -> bool:
-    """Whether a run is damaged, or a baseline failed."""
+    """Tell whether a run is damaged, or a baseline failed."""
     trainings = body.get("baselines", {}).get("trainings", ())
     return any(one["state"] in ("damaged", "failed") for one in (*body["rows"], *trainings))
 

@@ -20,12 +20,7 @@ BOUNDS = ("lower bound", "bound,")
 
 
 def shown(name: str, value: object) -> str:
-    """A value as people read it.
-
-    Args:
-        name: what it is called, in words.
-        value: a share, an epsilon, any other number, or a text.
-    """
+    """Return a value as people read it, by the name that it has in words."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if name in SHARES:
@@ -49,13 +44,7 @@ def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_pairs(rich: RichConsole, title: str, pairs: dict[str, Any]) -> None:
-    """Names and values, one pair a line; objects inside, and what is not there, are left out.
-
-    Args:
-        rich: where they are printed.
-        title: above them.
-        pairs: values by name.
-    """
+    """Show names and values, one pair a line; objects inside, and what is not there, are left out."""
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in pairs.items():
         if value is not None and not isinstance(value, dict):
@@ -78,19 +67,13 @@ def show_privacy(rich: RichConsole, privacy: dict[str, Any]) -> None:
 
 
 def show_notes(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What a reader should know beside the figures."""
+    """Show the notes beside the figures."""
     for note in body.get("notes", ()):
         rich.print(f"- {note}", style="dim")
 
 
 def show_noted(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
-    """Names and values, and then the notes.
-
-    Args:
-        title: above them.
-        rich: where they are printed.
-        body: values by name, and ``notes``.
-    """
+    """Show names and values, and then the notes."""
     show_pairs(rich, title, {name: value for name, value in body.items() if name != "notes"})
     show_notes(rich, body)
 

@@ -47,7 +47,7 @@ def synthesize(request: SynthesizeRequest, progress: Progress) -> dict[str, Any]
 
 
 def _facts(asked: Synthesis, mechanism: GaussianRelease, out: Path, ledger: Path) -> dict[str, Any]:
-    """What answers say of a synthesis beside what it cost."""
+    """Facts of a synthesis beside its cost."""
     dataset, options = asked.dataset, asked.options
     return {
         "synthetic": str(out),

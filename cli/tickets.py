@@ -146,7 +146,7 @@ def _export_ticket(tickets: TicketSet, number: int, request: ExportRequest, path
 
 
 def set_facts(name: str, tickets: TicketSet) -> dict[str, Any]:
-    """What a set says of itself."""
+    """Facts that a set states on itself."""
     return {
         "ticket_set": name,
         "id": tickets.id,
@@ -216,11 +216,7 @@ def pull_set(request: PullRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _named_after(source: str) -> Path:
-    """``NAME.tickets`` in this folder, after the last part of an address.
-
-    Raises:
-        InputError: that is no name for a folder.
-    """
+    """Return ``NAME.tickets`` in this folder, after the last part of an address; InputError for no name."""
     last = source.rstrip("/").rpartition("/")[2].partition("@")[0]
     if not re.fullmatch(r"\w[\w.-]{0,99}", last, flags=re.ASCII):
         raise InputError(f"`out` is missing: {source:.100} ends in no name for a folder; give one")
@@ -228,7 +224,7 @@ def _named_after(source: str) -> Path:
 
 
 def _notes(tickets: TicketSet, digest: str | None) -> list[str]:
-    """What whoever takes a set over should know."""
+    """Notes for whoever takes a set over."""
     notes = []
     if digest is None:
         notes.append(
@@ -290,7 +286,7 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What a set says of itself, and its tickets or the layers of one."""
+    """Show the facts of a set, and its tickets or the layers of one."""
     pairs = {key: body[key] for key in ("name", "model", "features", "classes", "criterion", "provenance")}
     if body["made_from"]:
         pairs["depends on"] = ", ".join(body["made_from"])
@@ -322,7 +318,7 @@ def _show_problems(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_written(rich: RichConsole, body: dict[str, Any]) -> None:
-    """What was exported, and what to know of it."""
+    """Show what was exported, and the notes."""
     rich.print(f"wrote {body['written']}")
     if body["form"] == "torch-prune":
         rich.print('prune.identity(module, "weight") on every module makes a model that loads it', style="dim")
@@ -330,14 +326,14 @@ def show_written(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_pushed(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Where the set is, and how to ask for the very same."""
+    """Show where the set is, and how to ask for the very same."""
     rich.print(f"pushed {body['ticket_set']} to {body['pushed']}")
     rich.print(f"digest {body['digest']}")
     show_notes(rich, body)
 
 
 def show_transfer(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Where each layer comes from, and the tickets."""
+    """Show where each layer comes from, and the tickets."""
     title = f"{body['model']}, {body['mode']}"
     table = Table("layer", "from", "to", "mask", "weights", "density", title=title, title_justify="left")
     for row in body["layers"]:

@@ -65,7 +65,7 @@ from dpltm.verbs import select as select_verb
 from dpltm.verbs.train import plan, settle
 
 SCORE = "a score: sums with two-sided geometric noise"
-"""What a score that is paid for releases."""
+"""Words of an entry for a score that is paid for."""
 
 SCORED = "how many records `score` was measured on is treated as public"
 
@@ -93,10 +93,10 @@ _TRAINING = {item.name for item in fields(TrainOptions)} - {"features", "unit"}
 """Parameters that are options of ``dpltm.train`` and mean the same here."""
 
 _SPARSE: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
-"""What is taken beside arrays and data frames."""
+"""Inputs that are taken beside arrays and data frames."""
 
 _SEEN = ("n_features_in_", "feature_names_in_")
-"""What scikit-learn remembers of columns as soon as it has seen them."""
+"""Attributes that scikit-learn sets as soon as it has seen columns."""
 
 _SHARED = ("ledger", "tickets")
 """Parameters that clones have in common: one account, and values that nobody changes."""
@@ -110,12 +110,12 @@ _NAMES = {
     "target": "tickets",
     "unit_column": "units",
 }
-"""What parameters are called here, by the names that the verbs have for them."""
+"""Names of parameters here, by the names that the verbs have for them."""
 
 
 @dataclass(eq=False)
 class Spent:
-    """What an estimator and its clones spent, and what their fits said of public inputs, each once; shared by all."""
+    """Spending of an estimator and its clones, and their fits' notes on public inputs, each once; shared by all."""
 
     lineage: Lineage = NO_LINEAGE
     notes: dict[str, None] = field(default_factory=dict)
@@ -143,7 +143,6 @@ def noisy_sums(values: np.ndarray, each: float, secret: Secret) -> np.ndarray:
     Args:
         values: whole numbers from 0 to ``GRID``, ``(sums, n)``; private.
         each: epsilon of a unit of a sum.
-        secret: of the release.
     """
     source = KeyedSource(secret.child("score"))
     return np.array([int(one) + two_sided_geometric(source, each) for one in values.sum(1)]) / GRID
@@ -170,7 +169,7 @@ Bounds = tuple[float, float] | tuple[Sequence[float], Sequence[float]] | np.ndar
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """How the columns of a table become records: settled by public facts alone.
+    """Columns of a table as records, by public facts alone.
 
     Attributes:
         bounds: of all values; None to have it settled by their type.
@@ -236,12 +235,9 @@ def dense(x: Any) -> np.ndarray:
 
 
 def owners(units: Any) -> np.ndarray:
-    """Return whose each record is, ``(n,)`` of numbers or texts, as a column of pandas, polars or NumPy says it.
+    """Return the owner of each record, ``(n,)`` of numbers or texts, from a column of pandas, polars or NumPy.
 
     Columns of objects, as pandas has them for texts, become texts; nobody becomes the empty one.
-
-    Raises:
-        InputError: it is no column.
     """
     values = units if isinstance(units, np.ndarray) else np.asarray(units)
     if values.ndim != 1:
@@ -257,16 +253,7 @@ def owners(units: Any) -> np.ndarray:
 
 
 def numbered(y: np.ndarray, classes: np.ndarray, seen: str) -> np.ndarray:
-    """Return the class of each label, ``(n,)`` int64.
-
-    Args:
-        y: labels.
-        classes: that there are, sorted; the class is a place in them.
-        seen: where they are from, for the message.
-
-    Raises:
-        InputError: a label that is none of them.
-    """
+    """Return the class of each label, ``(n,)`` int64: its place in sorted ``classes``; ``seen`` is where labels are from."""
     try:
         places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
         strange = classes[places] != y
@@ -283,7 +270,7 @@ def numbered(y: np.ndarray, classes: np.ndarray, seen: str) -> np.ndarray:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TicketEstimator(BaseEstimator):
-    """What both estimators have in common: parameters, one training, and the account of all of them."""
+    """Common part of both estimators: parameters, one training, and the account of all of them."""
 
     epsilon: float | None = 1.0
     delta: float = 1e-5
@@ -499,7 +486,7 @@ class TicketEstimator(BaseEstimator):
         return dense(X), y
 
     def _told(self, X: Any) -> np.ndarray:
-        """What the network says of records without labels, before softmax, ``(n, classes)`` float64."""
+        """Return the network's outputs for records without labels, before softmax, ``(n, classes)`` float64."""
         check_is_fitted(self)
         return self._outputs(dense(validate_data(self, X, reset=False, **_SPARSE)))
 
@@ -510,7 +497,7 @@ class TicketEstimator(BaseEstimator):
     # what was learned, and what it cost
 
     def _released_sums(self, records: Dataset, values: np.ndarray, epsilon: float) -> np.ndarray:
-        """Sums of values from 0 to 1 a record, ``(sums, n)``, with noise, paid for: together ``epsilon``.
+        """Return sums of values from 0 to 1 a record, ``(sums, n)``, with noise, paid for: together ``epsilon``.
 
         Guarantees:
             Each value is rounded to a whole number of ``1 / GRID`` first, so one record more, less or another changes each
@@ -572,13 +559,13 @@ class TicketEstimator(BaseEstimator):
 
     @property
     def ticket_(self) -> Mask:
-        """Which weights are live: the mask of the ticket, or one that keeps everything."""
+        """Mask of the ticket, or one that keeps everything."""
         check_is_fitted(self)
         return self.run_.mask
 
     @property
     def ledger_(self) -> Ledger:
-        """What pays for this estimator."""
+        """Ledger that pays for this estimator."""
         return self._open_ledger()
 
     @property
@@ -724,12 +711,12 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         return log_softmax(self._told(X), axis=1)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """What the network says before softmax, ``(n, classes)``; of two classes the difference, ``(n,)``."""
+        """Return the network's outputs before softmax, ``(n, classes)``; of two classes the difference, ``(n,)``."""
         outputs = self._told(X)
         return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
 
     def score(self, X: Any, y: Any, units: Any = None) -> float:
-        """Accuracy: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
+        """Return accuracy: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
 
         Args:
             X: ``(n, columns)``.
@@ -800,7 +787,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         return self
 
     def _edges(self) -> np.ndarray:
-        """Where parts of the range begin and end, ``(bins + 1,)``."""
+        """Edges of the parts of the range, ``(bins + 1,)``."""
         if self.target_bounds is None:
             raise InputError(
                 "`target_bounds` is missing: the public range of the targets, (low, high); those of the data would leak them"
@@ -818,7 +805,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         return softmax(self._told(X), axis=1) @ self.bin_centres_
 
     def score(self, X: Any, y: Any, units: Any = None) -> float:
-        """R^2: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
+        """Return R^2: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
 
         What is paid for is that of targets within ``target_bounds``, and from -1 to 1.
 
@@ -851,5 +838,5 @@ for _made in (TicketEstimator, TicketClassifier, TicketRegressor):
 
 
 def _part_of(y: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Which part of the range each target falls into, ``(n,)`` from 0; the ends of the range take what is outside."""
+    """Return the part of the range of each target, ``(n,)`` from 0; the ends of the range take what is outside."""
     return np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(edges) - 2)

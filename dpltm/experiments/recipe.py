@@ -36,10 +36,10 @@ MEASURES = ("accuracy", "rmse")
 LATENT_STAGES = ("scheme", "encode", "train")
 
 REMEMBERED = ("model", "features", "public", "components")
-"""What ticket sets remember: where a table that all arms share says it, it is for arms without a set."""
+"""Options that ticket sets remember: where a table that all arms share says one, it is for arms without a set."""
 
 SEARCHED = ("lr", "clip-norm", "epochs", "batch-size", "lineage")
-"""What a search decides of a training."""
+"""Settings of a training that a search decides."""
 
 SHARED = ("train", "select", "tune")
 """Commands whose options all arms can share."""
@@ -57,11 +57,9 @@ Section = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Arm:
-    """One row of the table that a recipe makes: what is trained, on what, from which tickets.
+    """One row of a recipe's table: a training, its records and its tickets.
 
     Attributes:
-        name: of the row.
-        train: options of ``dpltm train``.
         group: the name before what varies was put behind it; rows of a group are one line of the figure.
         varied: the value that varies, of its first key, if any.
         paper: what the paper reports, in percent (or as RMSE); None if nothing.
@@ -92,14 +90,9 @@ class Recipe:
     """An experiment.
 
     Attributes:
-        path: of its file.
-        title, source, notes: for people.
-        arms: rows.
-        tickets: sets by name, as options of ``dpltm generate``, or with ``from`` of ``dpltm tickets transfer``.
         seeds: 0 to this, less one.
         measure: what rows are compared by: ``accuracy`` or ``rmse``.
         figure: ``over`` steps or values, ``x``: the label along it, ``log``: whether that is logarithmic; or None.
-        quick: whether it is the quick version.
     """
 
     path: Path
@@ -129,7 +122,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """What a sweep calls it, and its folder."""
+        """Name of the sweep, and of its folder."""
         return f"{slug(self.arm.name)}-s{self.seed}-{self.digest[:8]}"
 
     @cached_property
@@ -161,19 +154,18 @@ class Trial:
 
     @property
     def needs(self) -> tuple[Shared, ...]:
-        """What must be there before it is made."""
+        """Tasks that must be done before it is made."""
         return tuple(need for need in (self.search, self.tickets) if need is not None)
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What trials share: a ticket set that is generated, or carried over from another one; or a search for settings.
+    """Work that trials share: a ticket set that is generated, or carried over from another one; or a search for settings.
 
     Attributes:
         command: ``generate``, ``transfer`` or ``tune``.
         title: of the set in the recipe; of a search the dataset.
         options: of the command, but for its seed and the set that it is made from.
-        seed: that it is made with.
         tickets: the set that it is made from, if any.
     """
 
@@ -185,7 +177,7 @@ class Shared:
 
     @cached_property
     def place(self) -> str:
-        """Where it lies in the folder of the sweep; another of its options makes another one."""
+        """Place in the folder of the sweep; another of its options makes another one."""
         key = digest([self.options, self.seed, None if self.tickets is None else self.tickets.place])[:8]
         if self.command == "tune":
             return f"tune/{slug(self.title)}-{key}.toml"
@@ -193,27 +185,21 @@ class Shared:
 
     @property
     def name(self) -> str:
-        """What a sweep calls it."""
+        """Name in the sweep."""
         return self.place.replace("/", "-").removesuffix(".toml")
 
     @property
     def needs(self) -> tuple[Shared, ...]:
-        """What must be there before it is made."""
+        """Tasks that must be done before it is made."""
         return () if self.tickets is None else (self.tickets,)
 
 
 Task = Trial | Shared
-"""What can be made by itself, once what it needs is there."""
+"""Task that can be done by itself, once its needs are there."""
 
 
 def shared_set(recipe: Recipe, title: str | None, seed: int) -> Shared | None:
-    """Return the set of that name; None for no name.
-
-    Args:
-        recipe: has the set under ``tickets``.
-        title: name of the set in the recipe.
-        seed: of the trial that asks for it; a seed that the set has itself comes first.
-    """
+    """Return the set of that name for a trial's seed, behind the seed that the set has itself; None for no name."""
     if title is None:
         return None
     section = recipe.tickets[title]
@@ -246,7 +232,7 @@ def chain(sets: Mapping[str, Section], name: str) -> list[Section]:
 
 
 def provenance(sets: Mapping[str, Section], name: str) -> str:
-    """What a set depends on, as ``dpltm generate`` will state it: public, private, data-free or dp."""
+    """Return the provenance of a set as ``dpltm generate`` will state it: public, private, data-free or dp."""
     root = chain(sets, name)[-1]
     implied = "dp" if root.get("criterion") in DP_CRITERIA else "data-free"
     return str(root.get("provenance", implied))
@@ -269,7 +255,7 @@ def draw_options(arm: Arm) -> Section:
 
 
 def reads_no_records(select: Section) -> bool:
-    """Whether a draw goes by public accuracies alone."""
+    """Tell whether a draw goes by public accuracies alone."""
     return select.get("rule") == "smallest-within"
 
 
@@ -292,5 +278,5 @@ def slug(name: str) -> str:
 
 
 def is_recipe(document: Section) -> bool:
-    """Whether a configuration file is a recipe rather than options of a run."""
+    """Tell whether a configuration file is a recipe rather than options of a run."""
     return "recipe" in document or "arm" in document

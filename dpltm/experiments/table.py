@@ -1,4 +1,4 @@
-"""What a recipe came to: one row an arm, with what the paper says, the interval over seeds, and both epsilons.
+"""Outcome of a recipe: one row an arm, with the paper's figure, the interval over seeds, and both epsilons.
 
 As data, as cells for people, and as a document that needs nothing else to be read.
 """
@@ -26,7 +26,6 @@ class Summary:
     """Several measurements of one figure, each with its own seed.
 
     Attributes:
-        count: how many, n.
         mean: of them; nan of none.
         sd: sample standard deviation (n - 1); nan of fewer than two.
         half: half width of the 95 % confidence interval of the mean, t sd / sqrt(n) with Student's t of n - 1 degrees of
@@ -67,10 +66,7 @@ def table(
     """Return the answer of a sweep, but for where it lies.
 
     Args:
-        recipe: the experiment.
-        results: answers of the stages of the trials that are finished, by name.
-        failures: why others failed, by name.
-        privacy: of all of them together: of the account that they were paid by.
+        results: answers of the stages of finished trials, by name; ``failures``: why others failed.
     """
     trained = {
         arm.name: {
@@ -134,11 +130,10 @@ def _row(arm: Arm, values: Mapping[int, float], trained: Mapping[int, Mapping[st
 
 
 def planned(recipe: Recipe, spent: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """What would be done: every arm, with what it would spend, as far as that does not wait for its tickets.
+    """Return a plan: every arm, with its price, as far as that does not wait for its tickets.
 
     Args:
-        recipe: the experiment.
-        spent: by arm, the certified and nominal epsilon of one training; None where tickets or a search come first.
+        spent: by arm, certified and nominal epsilon of one training; None where tickets or a search come first.
     """
     return {
         "dry_run": True,
@@ -165,12 +160,12 @@ def planned(recipe: Recipe, spent: Sequence[Mapping[str, Any] | None]) -> dict[s
 
 
 def trains_at_once(arm: Arm) -> bool:
-    """Whether an arm trains the whole network with settings that it states, so that its price is known beforehand."""
+    """Tell whether an arm trains the whole network with settings that it states, so that its price is known beforehand."""
     return arm.latent is None and arm.tickets is None and arm.tune is None
 
 
 def _at_most(recipe: Recipe, arm: Arm) -> str:
-    """What can be said of an arm's certified epsilon before its tickets are made."""
+    """Describe an arm's certified epsilon before its tickets are made."""
     if arm.tickets is not None and provenance(recipe.tickets, arm.tickets) == "private":
         return "inf"
     epsilon = arm.train.get("epsilon")
@@ -193,12 +188,12 @@ def terms(privacy: Mapping[str, Any]) -> str:
 
 
 def _all_terms(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Those of all rows, each once."""
+    """Terms of all rows, each once."""
     return list(dict.fromkeys(terms(row["privacy"]) for row in rows if row["privacy"] is not None))
 
 
 def _caveats(rows: Sequence[Mapping[str, Any]], of_all: Sequence[str]) -> list[str]:
-    """What the rows' own guarantees are to be read with, but for what is said of all together."""
+    """Caveats of the rows' own guarantees, but for those of all together."""
     said: dict[str, list[str]] = {}
     for row in rows:
         for note in () if row["privacy"] is None else dict.fromkeys(row["privacy"]["notes"]):

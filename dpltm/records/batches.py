@@ -20,10 +20,9 @@ class Batch:
     """Some of the records that entered a step.
 
     Attributes:
-        x, y: what the model and the loss take, ``(rows, ...)``.
         present: ``(rows,)`` bool, False for rows that only fill the batch up; None where all are records.
         chunks: rows of one chunk each that has few enough records for a float32 sum; None where there are no chunks.
-        groups: how many rows each group has, whose mean gradient is filtered; None where every row is by itself.
+        groups: number of rows of each group, whose mean gradient is filtered; None where every row is by itself.
     """
 
     x: Tensor
@@ -77,12 +76,10 @@ class Records:
     def batches(
         self, index: np.ndarray, rows: int, fixed: bool = False, chunks: Sequence[int] | None = None
     ) -> Iterator[Batch]:
-        """The records at ``index``, at most ``rows`` at a time.
+        """Yield the records at ``index``, at most ``rows`` at a time; none for no index.
 
         Args:
-            index: of one step; none gives no batch.
             fixed: fill every batch up to ``rows``, with copies of the first record that are marked as not present.
-            chunks: how many records each chunk has, in order (see ``in_chunks``); None for one of all.
 
         Guarantees:
             Where a chunk is cut, if it does not fit, depends on that chunk alone.
@@ -95,13 +92,7 @@ class Records:
             yield Batch(x, y, present, None if chunks is None else pieces)
 
     def groups(self, index: np.ndarray, rows: int, sizes: Sequence[int]) -> Iterator[Batch]:
-        """The records at ``index``, in batches of whole groups: at most ``rows`` at a time, or one group that has more.
-
-        Args:
-            index: of one step, group by group.
-            rows: most rows in memory at once.
-            sizes: of all groups; those without records are left out.
-        """
+        """Yield the records at ``index`` in whole groups: at most ``rows`` at a time, or one group that has more."""
         start, taken = 0, list[int]()
         for size in (*(size for size in sizes if size), 0):  # the 0 ends the last batch
             if taken and (size == 0 or sum(taken) + size > rows):

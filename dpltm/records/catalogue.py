@@ -22,11 +22,9 @@ class Description:
 
     Attributes:
         name: what ``dataset`` takes; ``NAME.npz`` is its file in the data home.
-        summary: one line for a listing.
         kind: what a record is.
         shape: shape of one record; an image is (height, width) or (height, width, channels).
         bounds: ``(low, high)`` of every feature; values outside saturate.
-        classes: number of classes.
         records: number of training records; of ratings four fifths of all, from which the true one differs a little.
         openml: OpenML ids to try in this order; none where it is not there.
         openml_name: the name that those ids must carry, compared without case.

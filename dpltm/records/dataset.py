@@ -1,4 +1,4 @@
-"""What a dataset is here: records with labels, public bounds, a public size, and an identity.
+"""Datasets: records with labels, public bounds, a public size, and an identity.
 
 Features stay as they were stored (bytes stay bytes) until a batch is asked for. The bounds, the number of classes and
 the number of records ``n`` that sampling rates are computed from are *public inputs* (privacy-model.md 1.4): each
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
 
 Origin = Literal["described", "declared", "counted"]
-"""Where a public input comes from: the description of a known dataset, the user, or (to be noted) the data itself."""
+"""Source of a public input: the description of a known dataset, the user, or (to be noted) the data itself."""
 
 BoundsOrigin = Literal["described", "declared", "type", "assumed"]
-"""Where bounds come from: the same, the type of truth values, or (to be noted) what a byte can hold."""
+"""Source of bounds: the same, the type of truth values, or (to be noted) the range of a byte."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,7 @@ class RawSplit:
     """One split as read, before any check, with what messages need to name its parts.
 
     Attributes:
-        x: features as stored.
         y: labels as stored; None where only records were asked for.
-        source: file or dataset.
         x_name, y_name: what the source calls the two arrays.
         columns: names of the features, where the source has them.
         rows: what identifies the records, of tables and texts; None where that is ``x`` and ``y``.
@@ -62,7 +60,7 @@ class RawSplit:
 
     @property
     def has_texts(self) -> bool:
-        """Whether the records are texts."""
+        """Tell whether the records are texts."""
         return self.rows is not None and self.rows.ragged is not None
 
 
@@ -122,7 +120,7 @@ class Dataset:
         lineage: what the columns, or the records, come from: a schema that was found, a release that they were drawn from.
         known: whether it is one of the catalogue, whose records are what their publication says.
         published: whether a publication fixes who stands at which place of the training split.
-        feature_map: what stands in front of the network; None where it takes the records as they are.
+        feature_map: the map in front of the network; None where it takes the records as they are.
         tables: where the values of a record are no quantities but positions in tables (of words; of users and items), the
             sizes of those, public inputs: one for all values, or one a value. Empty where they are quantities.
         tables_origin: where what is at which position comes from; of words, their ranking.
@@ -171,7 +169,7 @@ class Dataset:
 
     @property
     def of_persons(self) -> bool:
-        """Whether a row of ``train`` is a person, with records in slots."""
+        """Tell whether a row of ``train`` is a person, with records in slots."""
         return self.train.slots is not None
 
     @property
@@ -201,12 +199,12 @@ class Dataset:
 
     @property
     def rated(self) -> bool:
-        """Whether the records are ratings: a user and an item, and how many stars."""
+        """Tell whether the records are ratings: a user and an item, and how many stars."""
         return len(self.tables) == 2
 
     @property
     def whole(self) -> bool:
-        """Whether all training records are meant."""
+        """Tell whether all training records are meant."""
         return self.part.cut == "whole"
 
     def content_digest(self) -> bytes:
@@ -218,7 +216,7 @@ class Dataset:
         return self.rows.marks if key is None else self.rows.marks_under(key)
 
     def published_id(self) -> Id | None:
-        """Return what a published dataset is known by in every ledger; None of all others, whose content is private.
+        """Return the id of a published dataset in every ledger; None of all others, whose content is private.
 
         It is of the name alone: the publication fixes who stands at which place, and a digest would tell which are empty.
         """
@@ -251,7 +249,7 @@ VALUES = 2**16
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The records of one split as they were read, before any schema: what tells one from another.
+    """The records of one split as they were read, before any schema, by which one is told from another.
 
     A public hash looks at one record, or one person, and at nothing else, so that a record more or less changes the part
     that it falls into and no other (privacy-model.md 1.5). It is the same for everybody, whatever the order of the file, the
@@ -259,9 +257,6 @@ class Rows:
 
     Attributes:
         x: cells, ``(n, ...)``, as stored; of a table also those of the column that says whose a record is.
-        y: labels, ``(n,)``.
-        columns: names of the columns of ``x``, where a table has them.
-        label: name of the label's column.
         ragged: of texts, all words, and where each record's begin, ``(n + 1,)``; then ``x`` is not looked at.
         units: whose each record is, ``(n,)`` texts, where something says so; and
         units_name: the noun.
@@ -284,7 +279,7 @@ class Rows:
 
     @property
     def cut(self) -> tuple[Cut, tuple[str, ...]]:
-        """How parts are cut out of these records, and the columns that hashes are taken by."""
+        """Return the kind of cut of these records, and the columns that hashes are taken by."""
         if self.units is not None:
             return "person", (self.units_name,)
         return "record", () if self._names is None else tuple(self._names[1])
@@ -311,7 +306,7 @@ class Rows:
 
     @cached_property
     def marks(self) -> Marks | None:
-        """What they are known again by in this process."""
+        """Return the marks that they are known again by in this process."""
         return self.marks_under(None)
 
     def marks_under(self, key: bytes | None) -> Marks | None:
@@ -328,7 +323,7 @@ class Rows:
         return Marks(rows, digests(set(names), self.units_name, key), whose, self.units_name)
 
     def public_hashes(self) -> np.ndarray:
-        """A number from 0 to ``HASHES`` - 1 for each record, ``(n,)`` int64, from what it holds alone.
+        """Return a number from 0 to ``HASHES`` - 1 for each record, ``(n,)`` int64, from its content alone.
 
         The first 8 bytes of BLAKE2b over its values as little-endian float32, modulo ``HASHES``: the features in their
         order, or, of a table, all columns with the label in the order of their names.
@@ -342,7 +337,7 @@ class Rows:
         return _hashed(row.tobytes() for rows in self._chunks(label=True) for row in rows[:, names[0]])
 
     def cut_hashes(self) -> np.ndarray:
-        """What parts are cut by: the public hash of each record, or of its person, where something says whose it is."""
+        """Return the hashes of cuts: the public hash of each record, or of its person, where something says whose it is."""
         if self.units is None:
             return self.public_hashes()
         names, codes = np.unique(self.units, return_inverse=True)
@@ -414,7 +409,6 @@ def texts_of(values: np.ndarray, offsets: np.ndarray, index: np.ndarray) -> tupl
     Args:
         values: word indices, ``(all words,)``.
         offsets: where each record begins, ``(records + 1,)``.
-        index: which records, ``(k,)`` whole numbers, in this order.
     """
     texts = [values[offsets[place] : offsets[place + 1]] for place in index]
     return np.concatenate([values[:0], *texts]), np.cumsum([0, *map(len, texts)])

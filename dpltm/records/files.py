@@ -83,14 +83,8 @@ def read_file(
     """Return the training split of a file and, where the file has one, its test split.
 
     Args:
-        path: an ``.npz`` file, a folder of ``.npy`` files, or a table (``.csv``, ``.parquet``, ``.arrow``).
-        label: the label column of a table; None for others.
-        option: where ``path`` comes from, for messages.
-        layout: what texts become; the usual one if None.
-        units: the column, or the array without ``_train``, that says whose each record is; None where nothing is to.
-
-    Raises:
-        DataError: the file is missing or is not what it claims to be, or ``label`` does not fit it.
+        layout: of texts; the usual one if None.
+        units: the column, or the array without ``_train``, that says whose each record is; None for none.
     """
     with reading(path, option) as kind:
         if kind in TABLES:
@@ -157,7 +151,7 @@ _DAMAGED = (
     *(ValueError, EOFError, OSError, MemoryError, RuntimeError, SyntaxError, TokenError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
 )
-"""What reading an array may raise."""
+"""Errors of reading an array."""
 
 
 def _read_npz(path: Path, layout: Layout, units: str | None) -> tuple[RawSplit, RawSplit | None]:
@@ -340,11 +334,6 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
     Args:
         values: word indices, ``(all words,)``, whole numbers from 0 up.
         offsets: where each record begins, ``(records + 1,)``.
-        layout: size of the table, and length of a record.
-        where: the file, for messages.
-
-    Raises:
-        DataError: they would be too many for memory.
 
     Guarantees:
         Row i depends on record i and on ``layout`` only.
@@ -370,11 +359,7 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
 
 
 def bundled_tensors(name: str, digest: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a file that comes with the package, beside the feature maps.
-
-    Raises:
-        DataError: it is not there, or its SHA-256 (hex) is not ``digest``.
-    """
+    """Return the tensors of a file that comes with the package; DataError if its SHA-256 (hex) is not ``digest``."""
     try:
         body = resources.files("dpltm.features").joinpath(name).read_bytes()
     except OSError:

@@ -143,7 +143,7 @@ class _Asked:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What may be read; it need not exist."""
+        """Files that may be read; they need not exist."""
         paths = (Path(self.dataset), self.home / f"{self.dataset}.npz", Path(self.test or ""))
         return (*paths, *(each / f"{name}.npy" for each in paths for name in PARTS))
 
@@ -257,13 +257,8 @@ def load_records(
 
     Args:
         path: an ``.npz`` file, or a folder, with an array ``x`` or ``x_test``, or texts; or a table of features.
-        label: a column of such a table that is no feature.
-        layout: what texts become; None where only quantities will do.
-        spare: other columns that are no features, where they are there.
+        layout: of texts; None where only quantities will do.
         schema: of a table, what its columns hold; it says which are no features.
-
-    Raises:
-        DataError: the file or a record is not what it must be.
     """
     if schema is not None and Path(path).suffix.lower() in TABLES:
         with reading(Path(path), "`input`"):
@@ -284,7 +279,7 @@ def _digits() -> tuple[RawSplit, RawSplit]:
 
 @functools.cache
 def _digits_table() -> np.ndarray:
-    """The pixels and the label of each digit, ``(n, 65)``; one array for all, whose parts are copied.
+    """Return the pixels and the label of each digit, ``(n, 65)``; one array for all, whose parts are copied.
 
     The file is read where it is installed: importing ``sklearn.datasets``, and much of scipy with it, takes longer than
     training on what is in it.
@@ -329,7 +324,7 @@ class DatasetCache:
 
 @functools.lru_cache(maxsize=1)
 def _in_this_process(name: str) -> DatasetCache:
-    """What a cache of another process stands for here."""
+    """Return this process's cache in place of that of another process."""
     return DatasetCache(name)
 
 
@@ -352,11 +347,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, RawSplit]:
-    """Both splits of a known dataset from OpenML, downloaded into ``cache`` or from an earlier download.
-
-    Raises:
-        DataError: OpenML cannot be reached, or what it has under the ids is something else.
-    """
+    """Return both splits of a known dataset from OpenML, downloaded into ``cache`` or from an earlier download."""
     from http.client import HTTPException
 
     from sklearn.datasets import fetch_openml
@@ -385,12 +376,9 @@ def _fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit,
 
 
 def convert(bunch: Mapping[str, Any], description: Description) -> tuple[RawSplit, RawSplit]:
-    """The two splits in a table of OpenML: its trailing ``openml_test`` rows are the test split.
+    """Return the two splits in a table of OpenML: its trailing ``openml_test`` rows are the test split.
 
     They hold bytes where the described bounds are those of bytes, else float32.
-
-    Raises:
-        DataError: another number of rows or features than described, or values that are not numbers.
     """
     source = f"OpenML {description.name}"
     rows, features = description.records + description.openml_test, int(np.prod(description.shape))

@@ -33,9 +33,6 @@ def room_for(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """Return an array to be filled: in memory, or, from ``LARGE`` on, in a file of the cache folder that has no name.
 
     The file goes with the process, however that ends, and nobody else can open it.
-
-    Raises:
-        DataError: the disk has no room for it.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size < LARGE:
@@ -86,11 +83,7 @@ def is_settled(values: np.ndarray) -> bool:
 
 
 def copied(values: np.ndarray) -> np.ndarray:
-    """Return the array in row-major order and native bytes, which nobody writes to; one that is so already stays.
-
-    Raises:
-        DataError: the disk has no room for it.
-    """
+    """Return the array in row-major order and native bytes, which nobody writes to; one that is so already stays."""
     plain = values.dtype.newbyteorder("=")
     if is_settled(values) and values.flags.c_contiguous and values.dtype == plain:
         return values
@@ -108,8 +101,6 @@ def gathered(values: np.ndarray, index: np.ndarray, *, to_stay: bool = False) ->
     """Return ``values[index]`` in native bytes; of a mapped array without keeping what lies around.
 
     Args:
-        values: ``(n, ...)``.
-        index: rows, ``(m,)`` whole numbers.
         to_stay: whether what is picked out will be kept: then it lies in a file where it is large.
     """
     plain = values.dtype.newbyteorder("=")

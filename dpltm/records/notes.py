@@ -1,4 +1,4 @@
-"""What a reader should know of the public facts that a guarantee rests on, and of whom it protects."""
+"""Notes on the public facts that a guarantee rests on, and on whom it protects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_TEST = (
 
 
 def test_notes(dataset: Dataset) -> list[str]:
-    """What accuracy on the test split rests on; nothing where there is none."""
+    """Return the facts that accuracy on the test split rests on; nothing where there is none."""
     if dataset.test is None:
         return []
     if not dataset.hold_out:
@@ -37,12 +37,7 @@ def test_notes(dataset: Dataset) -> list[str]:
 
 
 def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds` LO,HI") -> list[str]:
-    """A sentence on records of bytes whose bounds nobody gave; which values they have is not looked at.
-
-    Args:
-        dataset: the records; None for none.
-        fix: what to do about it.
-    """
+    """Return a note on records of bytes whose bounds nobody gave, without a look at their values."""
     if dataset is None:
         return []
     assumed = [_assumed(dataset.name, dataset.bounds, fix)] if dataset.bounds_origin == "assumed" else []
@@ -50,7 +45,7 @@ def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds`
 
 
 class Trained(Protocol):
-    """What a run says of the records that it was trained on."""
+    """Facts that a run states on the records that it was trained on."""
 
     @property
     def config(self) -> Mapping[str, Any]: ...
@@ -104,7 +99,7 @@ def public_input_notes(dataset: Dataset) -> list[str]:
 
 
 def _several(dataset: Dataset) -> str:
-    """What rows of a dataset are, in the plural."""
+    """Return the plural of the noun of a dataset's rows."""
     return "persons" if dataset.of_persons and not dataset.rated else f"{dataset.unit}s"
 
 
@@ -125,7 +120,7 @@ def unit_notes(dataset: Dataset) -> list[str]:
 
 
 def rating_notes(dataset: Dataset) -> list[str]:
-    """What a record is where they are ratings, or users, and whom accuracy is measured on."""
+    """Return notes on the unit of ratings, or of users, and on whom accuracy is measured."""
     if not dataset.rated:
         return []
     if not dataset.of_persons:
@@ -138,12 +133,7 @@ def rating_notes(dataset: Dataset) -> list[str]:
 
 
 def feature_notes(dataset: Dataset, delta: float) -> list[str]:
-    """Return what a reader should know about where columns, and synthetic records, come from.
-
-    Args:
-        dataset: the records.
-        delta: that the epsilon of synthetic records is read at.
-    """
+    """Return notes on the source of columns and of synthetic records, whose epsilon is read at ``delta``."""
     paid = dataset.lineage.paid
     if not paid:
         return []

@@ -62,9 +62,6 @@ def read_ratings(path: Path, tables: tuple[int | None, int | None] = (None, None
     """Return the ratings in a file of lines ``UserID::MovieID::Rating::Timestamp``; ids count from 1.
 
     Tables are the largest user id and item id there can be; None where the largest in the file is taken.
-
-    Raises:
-        DataError: the file cannot be read, or a line is not what it must be; the message has its number.
     """
     cells = array("i")
     try:
@@ -119,9 +116,7 @@ def made_up(users: int, items: int, count: int, seed: int) -> Ratings:
     a root mean squared error of some 0.8 to 0.9.
 
     Args:
-        users, items: sizes of the tables.
         count: of ratings, between 1 a user and half of all pairs.
-        seed: decides everything.
     """
     generator = np.random.default_rng(seed)
     weights = (np.arange(items) + items / 40) ** -1.0
@@ -141,7 +136,7 @@ def made_up(users: int, items: int, count: int, seed: int) -> Ratings:
 
 
 def _counts(generator: np.random.Generator, users: int, items: int, count: int) -> np.ndarray:
-    """How many ratings each user gives: ``count`` together, 20 at least where there are enough of them, few very many."""
+    """Draw the number of each user's ratings: ``count`` together, 20 at least where there are enough, few very many."""
     least, most = min(20, count // (2 * users)), max(items * 3 // 5, 1)
     share = generator.lognormal(0.0, 1.0, users)
     counts = np.minimum(least + ((count - least * users) * share / share.sum()).astype(np.int64), most)
@@ -185,7 +180,7 @@ def public_hash(places: np.ndarray, draw: int = 0) -> np.ndarray:
 SUFFIX = ".dat"
 
 _FILES = ("ratings.dat", "ml-1m/ratings.dat")
-"""Where in the data home the ratings of MovieLens 1M may lie."""
+"""Places of the ratings of MovieLens 1M in the data home."""
 
 _SEED = 20
 """Of made-up ratings. Others would be other ratings under the same name."""
@@ -202,14 +197,6 @@ def load_ratings(dataset: str, home: Path, users: int | None, items: int | None)
 
     How many that leaves to train on is private. Of a known dataset the public number is four fifths of the published one of
     all ratings, whatever there are; of a file it is counted, unless declared.
-
-    Args:
-        dataset: a name (see ``is_ratings``), or the path of a file such as MovieLens' ``ratings.dat``.
-        home: the data home.
-        users, items: public numbers of them, for a file; both or none.
-
-    Raises:
-        DataError: no such file, a broken one, or tables declared where they are known.
     """
     for flag, size in (("`users`", users), ("`items`", items)):
         if size is not None and not 1 <= size <= MAX_TABLE:

@@ -30,9 +30,6 @@ def affine(bounds: tuple[float, float]) -> tuple[float, float]:
     """Return multiplier and offset, finite in single precision, that take finite ``low < high`` onto the unit range.
 
     ``x * multiplier + offset``, then clamped to ``unit_range(bounds)``, is the scaled value.
-
-    Raises:
-        DataError: the bounds are not finite, not in order, or a single-precision number cannot tell them apart.
     """
     low, high = (float(b) for b in bounds)
     option = "`bounds` " + ",".join(repr(end).removesuffix(".0") for end in (low, high))
@@ -88,7 +85,6 @@ def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] 
 
     Args:
         x: ``(n, ...)``, any real dtype, finite; left as it is.
-        bounds: public ``(low, high)`` of features.
         tables: sizes of the tables that values are positions in (see ``Dataset``); empty where they are quantities.
 
     Returns:
@@ -119,12 +115,8 @@ def copies_of(x: np.ndarray, kind: Augmentation) -> np.ndarray:
     """Return images and their copies: ``(n, height, width[, colours])`` to ``(n, copies, height, width[, colours])``.
 
     Args:
-        x: images as stored.
         kind: ``flip`` adds the mirror image, for photographs; ``shift`` those moved by a pixel up, down, left and right,
             with the edge repeated; ``shift-flip`` both, ten copies in all; ``none`` is one copy.
-
-    Raises:
-        DataError: the records are no images.
     """
     if kind == "none":
         return x[:, None]

@@ -1,4 +1,4 @@
-"""The public schema of a table: what each column holds, so that records with words, dates and holes become numbers.
+"""The public schema of a table: the content of each column, so that records with words, dates and holes become numbers.
 
 A schema is a public input (privacy-model.md 1.4): it is written down by somebody who knows the table, and nothing in it may
 be read off private records. Every record is encoded by it alone, so that one record more or less changes one row.
@@ -44,11 +44,9 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Column:
-    """What a column holds.
+    """Content of a column.
 
     Attributes:
-        name: of the column.
-        kind: one of ``KINDS``.
         bounds: of numbers, or of dates as days since the year 1: what is outside counts as the nearest of them.
         values: spellings of each category, or of each class of labels.
         buckets: numbers that words are hashed to.
@@ -71,7 +69,7 @@ class Column:
 
     @property
     def features(self) -> int:
-        """How many features it becomes."""
+        """Number of features that it becomes."""
         if self.kind in ("label", "ignored"):
             return 0
         spread = {"category": len(self.values), "hashed": self.buckets}
@@ -80,7 +78,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """What a table holds.
+    """Content of a table.
 
     Attributes:
         columns: in the order of the file, where it has no header.
@@ -105,7 +103,7 @@ class Schema:
 
     @property
     def features(self) -> int:
-        """How many features all columns become, one after another."""
+        """Number of features of all columns, one after another."""
         return sum(column.features for column in self.columns)
 
     @property
@@ -123,11 +121,7 @@ class Schema:
 
 
 def read_schema(path: Path, option: str = "`schema`") -> Schema:
-    """Return the schema in a file that an option names.
-
-    Raises:
-        DataError: there is none, or it is not what a schema must be.
-    """
+    """Return the schema in a file that an option names; DataError if there is none, or it is no schema."""
     where = f"{option} {path}"
     if not path.is_file():  # nor a pipe, which would be waited for
         raise DataError(f"{where}: no such file; correct the path, or draft one with dpltm datasets schema")
@@ -142,11 +136,7 @@ def read_schema(path: Path, option: str = "`schema`") -> Schema:
 
 
 def parse_schema(text: str, where: str) -> Schema:
-    """Return a schema as it is written, TOML; messages say ``where`` it stands.
-
-    Raises:
-        DataError: it is none.
-    """
+    """Return a schema as it is written, TOML; messages say ``where`` it stands. DataError if it is none."""
     try:
         body = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -245,8 +235,6 @@ def schema_text(schema: Schema, columns: Sequence[Column], lineage: Lineage) -> 
     """Return a schema with other columns as TOML.
 
     Args:
-        schema: that they belong to.
-        columns: of which nothing is still to be found.
         lineage: of the releases that they were found by; whatever uses the schema carries it.
     """
     lines = ["# Bounds and values that were private in the draft were found under DP, by the releases below."]
@@ -321,11 +309,8 @@ def encoded(
     """Return the features of one column, ``(n, column.features)`` float32 in [0, 1].
 
     Args:
-        column: what it holds.
-        cells: of all records, without blanks around them.
-        empty: what stands for an empty cell.
-        faults: told of cells that do not fit.
-        lines: where the records stand.
+        cells: without blanks around them.
+        faults: gets the cells that do not fit.
 
     Guarantees:
         Row i depends on cell i and on the schema alone.

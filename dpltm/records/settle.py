@@ -181,16 +181,7 @@ Declared = tuple[tuple[float, float] | None, int | None, int | None]
 
 
 def declared_facts(bounds: Any, classes: int | None, records: int | None) -> Declared:
-    """Return public facts as plain numbers.
-
-    Args:
-        bounds: range of the features, low and high.
-        classes: number of classes, 2 or more.
-        records: number of training records, 1 or more.
-
-    Raises:
-        DataError: one is out of range, or no number.
-    """
+    """Return public facts as plain numbers; DataError for one that is out of range, or no number."""
     if bounds is not None:
         ends = list(bounds) if isinstance(bounds, (tuple, list, np.ndarray)) else []
         numeric = all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in ends)
@@ -293,10 +284,6 @@ def settle(
     """Return splits as they were read as a dataset: checked, with their public inputs.
 
     Args:
-        name: of the dataset.
-        train, part: training and test split.
-        description: if it is known.
-        declared: bounds and classes.
         tables: that values are positions in.
         hold_out: part of the training records that becomes the test split, where there is none; None for no part.
         rows_coincide: whether records of both splits may be equal; those of a publication, or of other persons, may.
@@ -361,11 +348,7 @@ def _checked(raw: RawSplit, coincide: bool, empty: bool = False) -> tuple[Split,
 
 
 def checked_features(raw: RawSplit) -> np.ndarray:
-    """Return features in native byte order, contiguous, known to be real and finite, and as many as their labels.
-
-    Raises:
-        DataError: wrong dtype or shape, no data, or a value that is not finite.
-    """
+    """Return features in native byte order, contiguous, known to be real and finite, and as many as their labels."""
     x, where = raw.x, f"{raw.source}: {raw.x_name}"
     if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
         raise DataError(
@@ -464,7 +447,7 @@ def _check_separate(name: str, rows: Rows, test_rows: Rows, train: RawSplit, tes
 
 
 def _with_test(whole: Dataset, hold_out: Fraction) -> Dataset:
-    """Both splits of a file that is cut in two by a public hash of each record, or person.
+    """Return both splits of a file that is cut in two by a public hash of each record, or person.
 
     So one record, or person, more or less changes one of the two parts, and the part that is trained on is a dataset as if
     somebody had cut the file in two. Nothing is promised for those that are held out, as for any test records.
@@ -505,16 +488,11 @@ def take_part(whole: Dataset, subset: str | None, records: int | None, for_train
     """Return a part of a dataset.
 
     Args:
-        whole: the dataset.
-        subset: the part, such as ``0.5:1.0``; None for the whole.
-        records: public number of training records; None for what the dataset says itself.
+        subset: such as ``0.5:1.0``; None for the whole. ``records`` None: what the dataset says itself.
         for_training: whether there must be something to learn.
 
     The size of a part of a described dataset follows from the description alone: how many hashes fall into it is private. Of
     others it is counted on the part, so that no record outside of it has a say.
-
-    Raises:
-        DataError: a part that there is not, or, for training, fewer records than classes or a single class.
     """
     y, part, size = whole.train.y, whole.part, whole.records
     inside = taken = y != EMPTY  # an empty place moves nobody: it counts, and is never drawn
@@ -572,7 +550,6 @@ def parse_subset(
         text: ``FRACTION``, the first part of the records, in (0, 1]; or ``A:B`` in fractions, ends with a decimal point, of
             which a missing one, 0 or 1 may stand beside another; or ``A:B`` in places, whole numbers counted from 0, of
             which a missing one is an end of the file.
-        name: the dataset, for messages.
         hashed: the cut that fractions are of, and the columns that its hash is taken by.
         places: how many places the published file fixes; None where nothing fixes them.
 
@@ -628,11 +605,7 @@ _NUMBER = re.compile(r"[-+0-9.,eE/]*[0-9][-+0-9.,eE/]*%?")
 
 
 def parse_fraction(test: str | None) -> Fraction | None:
-    """Return the part of the records that ``test`` holds out; None where it names a file, or nothing.
-
-    Raises:
-        DataError: it is no part.
-    """
+    """Return the part of the records that ``test`` holds out; None where it names a file, or nothing."""
     if test is None or not _HELD_OUT.fullmatch(test):
         if test is not None and _NUMBER.fullmatch(test) and not Path(test).exists():
             raise DataError(

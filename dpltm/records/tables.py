@@ -33,7 +33,7 @@ Row = tuple[int, list[str]]
 """The line that a record stands on, and its cells without blanks around them; first of all the header."""
 
 Coder = Callable[[Column, list[str], frozenset[str]], np.ndarray]
-"""What makes numbers of the cells of a column of which something is still to be found: one a record, float64."""
+"""Coder of a column of which something is still to be found: one number a record, float64."""
 
 
 @contextmanager
@@ -86,11 +86,7 @@ Opened = tuple[Any, int, Callable[[], Iterator[Any]]]
 
 @contextmanager
 def record_batches(path: Path) -> Iterator[Opened]:
-    """Yield the schema of a ``.parquet`` or ``.arrow`` file, its number of rows, and what iterates over its batches.
-
-    Raises:
-        DataError: it is none, or nobody can read it here.
-    """
+    """Yield the schema of a ``.parquet`` or ``.arrow`` file, its number of rows, and what iterates over its batches."""
     try:
         import pyarrow as pa
     except ImportError as error:
@@ -149,14 +145,9 @@ def read_table(
     """Return the records of a table of numbers.
 
     Args:
-        path: a ``.csv``, ``.parquet`` or ``.arrow`` file.
-        label: the column of labels.
-        labelled: whether labels are read; otherwise that column, if one is named, is left out.
-        units: the column that says whose each record is, in numbers or words; it is no feature.
+        labelled: otherwise the column of labels, if one is named, is left out.
+        units: the column of persons, in numbers or words; it is no feature.
         spare: columns that are left out unread where they are there.
-
-    Raises:
-        DataError: the file is not what it claims to be, or ``label`` or ``units`` does not fit it.
     """
     if path.suffix.lower() == ".csv":
         with comma_separated(path):
@@ -195,7 +186,7 @@ def read_table(
 def _positions(
     path: Path, header: list[str], label: str | None, labelled: bool, units: str | None, spare: Sequence[str]
 ) -> tuple[int | None, int | None, list[int]]:
-    """Where labels stand, and whose each record is, None where nothing is named; and all columns that are read."""
+    """Return the column of labels, and of persons, None where nothing is named; and all columns that are read."""
     if not header:
         raise DataError(f"{path}: is empty; expected a header line and records")
     if label is None and labelled:
@@ -288,7 +279,7 @@ def _filled(
 
 
 def _is_column(kind: Any, *, text: bool) -> bool:
-    """Whether a column of that type holds numbers, or texts."""
+    """Tell whether a column of that type holds numbers, or texts."""
     name = str(kind)
     if text:
         return (str(kind.value_type) if name.startswith("dictionary") else name) in ("string", "large_string")
@@ -296,7 +287,7 @@ def _is_column(kind: Any, *, text: bool) -> bool:
 
 
 def _picked(table: np.ndarray, columns: list[int]) -> np.ndarray:
-    """Those columns of a table, some rows at a time."""
+    """Return some columns of a table, read some rows at a time."""
     rest, done = room_for((len(table), len(columns)), table.dtype), 0
     for rows in pieces(table):
         rest[done : done + len(rows)] = rows[:, columns]
@@ -315,14 +306,9 @@ def read_by_schema(
     """Return the records of a table, encoded: features ``(n, schema.features)`` float32 in [0, 1], and classes.
 
     Args:
-        path: a ``.csv``, ``.parquet`` or ``.arrow`` file.
-        schema: what it holds.
-        units: the column that says whose each record is, whatever the schema says of it; it is no feature.
+        units: the column of persons, whatever the schema says of it; it is no feature.
         labelled: whether labels are read; otherwise their column is left out, where it is there.
         coder: of columns whose bounds or values are still to be found; None where that is refused.
-
-    Raises:
-        DataError: the file is not what it claims to be, or does not fit the schema.
     """
     if coder is None:
         schema.check_finished()
@@ -429,14 +415,8 @@ def draft(path: Path, label: str | None, header: bool, from_public: bool, lineag
     """Return a schema to be filled in, TOML.
 
     Args:
-        path: a ``.csv``, ``.parquet`` or ``.arrow`` file.
-        label: the column of labels.
-        header: whether the first line of a .csv file has names; if not, columns are called c1, c2 and so on.
+        header: of a .csv file; if False, columns are called c1, c2 and so on.
         from_public: whether all records are declared public, so that kinds, bounds and categories may be read off them.
-        lineage: that says so, for whoever uses the schema.
-
-    Raises:
-        DataError: the file is not what it claims to be, or has no such column.
     """
     with comma_separated(path):
         names = _names(path, header)

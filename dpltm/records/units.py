@@ -1,4 +1,4 @@
-"""Whose each record is: with a person as the unit, all records of one person are protected together.
+"""Persons as units: all records of one person are protected together.
 
 A *unit* is all records that share a value of one column: a person, a household, a device; or all ratings of a user.
 ``at_unit`` makes one record of them, ``(slots, ...)``, and the mean of their losses is what a gradient filter gets: so a
@@ -32,13 +32,13 @@ ABSENT = -100
 """Label of a slot that its unit leaves empty."""
 
 _HOLES = frozenset({"", "nan", "na", "n/a", "null", "none", "nat", "?", "-"})
-"""What stands for nobody, in small letters."""
+"""Cells that stand for nobody, in small letters."""
 
 _WHOLE = re.compile(r"([+-]?)0*([0-9]+)(?:\.0*)?")
 
 
 def whose(value: object) -> str:
-    """Return what a unit is called: composed text (NFC) without blanks around it; 7, 7.0, "7" and " 007" are one unit.
+    """Return the name of a unit: composed text (NFC) without blanks around it; 7, 7.0, "7" and " 007" are one unit.
 
     Guarantees:
         Depends on this value alone: a record more or less never makes two units of one.
@@ -51,7 +51,7 @@ def whose(value: object) -> str:
 
 
 def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.ndarray:
-    """Return whose each record of a split is, ``(m,)`` of texts (see ``whose``), of the places that are ``taken``.
+    """Return the person of each record of a split, ``(m,)`` of texts (see ``whose``), of the places that are ``taken``.
 
     Raises:
         DataError: a value for each record is missing, or there is none for one of them.
@@ -84,12 +84,6 @@ def at_unit(dataset: Dataset, unit: str, per_unit: int | None, usual: int) -> Da
 
     Args:
         dataset: the records. Where it says whose they are, a person is the unit, whatever ``unit`` says.
-        unit: ``record`` or ``user``, which takes ratings, or records that say whose they are.
-        per_unit: most records of one user that count; None for ``usual``.
-        usual: the number if nothing is said.
-
-    Raises:
-        DataError: nothing says whose the records are; see :func:`by_unit` and :func:`by_user`.
     """
     if dataset.of_persons:
         return dataset
@@ -112,10 +106,9 @@ def check_per_unit(per_unit: int | None) -> None:
 
 
 def in_slots(units: np.ndarray, hashes: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return which record goes where: of each unit those of the lowest hashes, at most ``slots``.
+    """Return the records in slots: of each unit those of the lowest hashes, at most ``slots``.
 
     Args:
-        units: whose each record is, ``(n,)``, numbers.
         hashes: of records, ``(n,)``; equal ones keep their order.
         slots: of a unit, K, public.
 

@@ -1,1 +1,1 @@
-"""What a person or a program is told about a run, a ticket set or a sweep: facts, gathered from values."""
+"""Reports on a run, a ticket set or a sweep, for a person or a program: facts, gathered from values."""

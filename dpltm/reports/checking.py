@@ -27,14 +27,7 @@ _OF_KIND = {"run": "sampling_rate", "tickets": "rounds", "sweep": "members"}
 
 
 def differences(body: Mapping[str, Any]) -> list[str]:
-    """Return what in a statement does not follow from its own entries; nothing where all of it does.
-
-    Args:
-        body: a statement whose shape was checked (:func:`check_shape`).
-
-    Raises:
-        ArtifactError: entries that cannot be read.
-    """
+    """Return claims of a statement, of checked shape, that do not follow from its own entries."""
     account, certified, settings, kind = account_of(body), body["certified"], body["settings"], body["kind"]
     about = Subject(kind, body["name"], settings, body["outcome"], (), body["versions"], body["state"])
     try:
@@ -72,14 +65,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _alike(one: Any, other: Any, tolerance: float) -> bool:
-    """Whether two values of JSON are the same; numbers may differ by ``tolerance``, in parts of themselves."""
+    """Tell whether two values of JSON are the same; numbers may differ by ``tolerance``, in parts of themselves."""
     if _is_number(one) and _is_number(other):
         return math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-12)
     return type(one) is type(other) and bool(one == other)
 
 
 def _unlike_provenance(settings: Mapping[str, Any], account: Account) -> list[str]:
-    """Where the statement says that its tickets come from elsewhere than its entries say."""
+    """Return where the statement says that its tickets come from elsewhere than its entries say."""
     kind, ticket_set = settings.get("provenance"), settings.get("ticket_set")
     if kind is not None and kind not in PROVENANCE:
         return [f"settings.provenance: {_text(kind)} is not one of {', '.join(PROVENANCE)}"]
@@ -91,11 +84,7 @@ def _unlike_provenance(settings: Mapping[str, Any], account: Account) -> list[st
 
 
 def kept_apart(body: Mapping[str, Any]) -> str | None:
-    """Return what a statement would cost if the parts that it keeps apart were the same; None if it keeps none.
-
-    Raises:
-        ArtifactError: entries that cannot be read.
-    """
+    """Return what a statement would cost if the parts that it keeps apart were the same; None if it keeps none."""
     account = account_of(body)
     if len(account.pieces) < 2:
         return None
@@ -114,7 +103,7 @@ _FIGURES = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?|\binf\b")
 
 
 def _compared(name: str, stated: Any, again: Any, tolerance: float) -> list[str]:
-    """Where two values of JSON differ, each with its place."""
+    """Return where two values of JSON differ, each with its place."""
     if isinstance(stated, Mapping) and isinstance(again, Mapping):
         known = {key: stated.get(key, _MISSING) for key in (*again, *stated)}
         return [

@@ -25,7 +25,7 @@ from dpltm.privacy.trade_off import Curves, curves_of_profiles
 FORMAT, SCHEMA = "dpltm-statement", 2
 
 LIBRARIES = ("dpltm", "numpy", "scipy", "dp-accounting")
-"""Those that figures are computed with."""
+"""Libraries that figures are computed with."""
 
 MAX_ENTRIES = 2000
 """Of a statement; more are too many to read."""
@@ -42,7 +42,7 @@ QUANTILE = 1.959963984540054
 
 @dataclass(frozen=True)
 class Terms:
-    """What a guarantee is stated at: delta in (0, 1), the accountant asked for, the relation where no entry fixes one."""
+    """Terms of a guarantee: delta in (0, 1), the accountant asked for, the relation where no entry fixes one."""
 
     delta: float = 1e-5
     accountant: str = "pld"
@@ -51,14 +51,12 @@ class Terms:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a statement is about.
+    """Subject of a statement.
 
     Attributes:
         kind: ``run``, ``tickets`` or ``sweep``.
-        name: of its folder.
         settings: public settings, by name: texts, numbers, truth values or None.
-        outcome: what came of it, likewise.
-        notes: sentences, beside those that the entries call for.
+        outcome: likewise.
         versions: of the libraries that made it.
         state: ``finished``, ``unfinished`` or ``damaged``.
     """
@@ -76,9 +74,7 @@ def statement(subject: Subject, account: Account, terms: Terms) -> dict[str, Any
     """Return the statement on everything in an account; what follows from its entries is taken from them.
 
     Args:
-        subject: what it is about.
-        account: of what it depends on; without a ledger, so that it can be computed again from its entries.
-        terms: what the guarantee is stated at.
+        account: without a ledger, so that it can be computed again from its entries.
 
     Raises:
         InputError: more entries than a statement may hold.
@@ -175,17 +171,10 @@ def precision(found: float, false_alarms: float, prior: float) -> float:
 
 
 def interval(share: object, records: object) -> dict[str, float]:
-    """Return Wilson's 95 % interval (1927) of a share of test records, as ``low`` and ``high``.
+    """Return Wilson's 95 % interval (1927) of a share of test records, as ``low`` and ``high``; empty where unknown.
 
     It speaks of this one network on other records of the same kind. What another training would have given, with other
     noise, it does not cover: several seeds do (``dpltm.experiments.table``).
-
-    Args:
-        share: of the test records, such as accuracy.
-        records: how many there are, a public number.
-
-    Returns:
-        Nothing where either is not known.
     """
     if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share <= 1:
         return {}
@@ -201,11 +190,7 @@ def interval(share: object, records: object) -> dict[str, float]:
 
 
 def account_of(body: Mapping[str, Any]) -> Account:
-    """Return the account of the entries in a statement.
-
-    Raises:
-        ArtifactError: one that cannot be read, or that protects another unit than the statement says.
-    """
+    """Return the account of the entries in a statement; ArtifactError for one that cannot be read, or of another unit."""
     entries = []
     for number, one in enumerate(body["entries"], start=1):
         try:

@@ -1,4 +1,4 @@
-"""What statements are about: public settings and outcomes of runs and ticket sets, from what their folders hold.
+"""Subjects of statements: public settings and outcomes of runs and ticket sets, from the files of their folders.
 
 The folder may be somebody else's, or damaged: whatever is not of the type it should have counts as missing.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpltm.training.artifacts import TicketSet
 
 WIDE_SUMS, CHUNKED_SUMS = "float64", "float64, or float32 in chunks of at most 100 records"
-"""How sums over a batch may have been taken."""
+"""Ways in which sums over a batch may have been taken."""
 
 _WIDE = ("float64", "sparse-float64")
 """Kernels of linear layers that take every sum in float64."""
@@ -51,7 +51,7 @@ def section(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def terms_of_run(config: Mapping[str, Any]) -> Terms:
-    """What a run states its guarantee at."""
+    """Return the terms that a run states its guarantee at."""
     options = section(config, "options")
     delta = number(options.get("delta"))
     adjacency: Adjacency = "replace-one" if options.get("adjacency") == "replace-one" else "add-remove"
@@ -70,14 +70,7 @@ def run_subject(
     parameters: int | None = None,
     versions: Mapping[str, Any] | None = None,
 ) -> Subject:
-    """Return what a run is, from its ``config.json``, ``result.json`` and lineage.
-
-    Args:
-        name: of its folder.
-        config, result: what these files hold; empty where they are missing.
-        parameters: of its network, if that could be read.
-        versions: what ``environment.json`` holds.
-    """
+    """Return the subject of a run, from its ``config.json``, ``result.json`` (empty where missing) and lineage."""
     options, facts = section(config, "options"), section(config, "resolved")
     clipped = re.search(r"\bC=([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)", text(facts.get("filter")) or "")
     bounds = config.get("bounds")
@@ -112,7 +105,7 @@ def run_subject(
 
 
 def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """What came of a run: accuracy with its interval, and on what it was measured."""
+    """Return the outcome of a run: accuracy with its interval, and on what it was measured."""
     private = section(config, "options").get("eval_private") is not None
     accuracy, records = number(result.get("accuracy")), count(config.get("test_records"))
     shown: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
@@ -150,7 +143,7 @@ def set_subject(tickets: TicketSet) -> Subject:
 
 
 def _sums(options: Mapping[str, Any], facts: Mapping[str, Any], model: str | None) -> str:
-    """How sums over a batch were taken (privacy-model.md sections 4.4 and 4.6)."""
+    """Describe how sums over a batch were taken (privacy-model.md sections 4.4 and 4.6)."""
     wide = options.get("filter") in ("tanh", "tanh-clip", "sigmoid") or options.get("device") == "cuda"
     kernels = list(section(facts, "kernels").values())
     linear = bool(kernels) and model is not None and model.split(":")[0] == "mlp"  # it has linear layers alone

@@ -1,4 +1,4 @@
-"""What a statement says, section by section, in fields and sentences: after NIST SP 800-226 (Near et al. 2025).
+"""Wording of a statement, section by section, in fields and sentences: after NIST SP 800-226 (Near et al. 2025).
 
 Everything here is a function of the statement alone, so a card can be written again from it, and compared.
 """
@@ -63,7 +63,7 @@ HARDLY = 10.0
 """From this epsilon up a guarantee says little: e^10 is about 22,000."""
 
 FOR_SCHEMA = " for a schema"
-"""What the words of a release end with that found the bounds or categories of columns."""
+"""Last words of a release that found the bounds or categories of columns."""
 
 _TICKETS = "A lottery ticket is a small part of a network, found by training, pruning and going back to the start."
 _CLIPS = "Norm that {} is clipped to."
@@ -73,7 +73,7 @@ _LIMITS = {
     "radial-tanh": "Norm that {} stays below.",
     "per-layer": "Of all layers together: each of L layers is clipped to C / sqrt(L).",
 }
-"""What C does in filters that do not clip to it, by name."""
+"""Meaning of C in filters that do not clip to it, by name."""
 
 _BITS = {
     "secure": "those of a cryptographic generator.",
@@ -82,12 +82,7 @@ _BITS = {
 
 
 def sections(body: Mapping[str, Any], costs: Sequence[str] = ()) -> list[Section]:
-    """Return the sections of a statement that have anything in them.
-
-    Args:
-        body: the statement.
-        costs: of its entries, each by itself; none for no such column.
-    """
+    """Return the sections of a statement that have anything in them."""
     entries = [entry_from_json(entry) for entry in body["entries"]]
     rows: list[tuple[str, ...]] = [(str(at), str(one.part), describe(one)) for at, one in enumerate(entries, start=1)]
     head: tuple[str, ...] = ("entry", "records", "what was done")
@@ -120,7 +115,7 @@ def percent_up(share: float) -> str:
 
 
 def _provenance(said: Mapping[str, Any]) -> str:
-    """Where tickets come from: from the kind alone, whatever else a file says."""
+    """Describe where tickets come from: from the kind alone, whatever else a file says."""
     return PROVENANCE.get(said.get("provenance") or "", "Where they come from is not on record here.")
 
 
@@ -247,7 +242,7 @@ def _of_training(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _guarantee(body: Mapping[str, Any]) -> Iterator[Field]:
-    """What is guaranteed, to whom, and how it was counted."""
+    """Yield fields on the guarantee: what, to whom, and how it was counted."""
     certified, nominal, kinds, unit = body["certified"], body["nominal"], _mechanisms(body), body["certified"]["unit"]
     yield Field("certified epsilon", figure(certified["epsilon"]), "Proven, and rounded up. A smaller one is better.")
     if nominal is not None:
@@ -294,7 +289,7 @@ def _guarantee(body: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def _mechanism(body: Mapping[str, Any]) -> Iterator[Field]:
-    """How a training was made private."""
+    """Yield fields on how a training was made private."""
     said, taken = body["settings"], body["outcome"].get("steps_taken")
     if said.get("sampling_rate") is None:
         return
@@ -341,7 +336,7 @@ def _mechanism(body: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def _records(body: Mapping[str, Any]) -> Iterator[Field]:
-    """Which records, and what was taken as public about them."""
+    """Yield fields on the records, and on what was taken as public about them."""
     said, tested = body["settings"], body["outcome"].get("test_records")
     if said.get("records") is not None:
         yield Field("records", str(said["records"]))
@@ -384,7 +379,7 @@ def _network(body: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def _outcome(body: Mapping[str, Any]) -> Iterator[Field]:
-    """What came of it."""
+    """Yield fields on the outcome."""
     got = body["outcome"]
     if got.get("accuracy") is not None:
         yield Field("accuracy", percent(got["accuracy"]), str(got.get("accuracy_of") or ""))

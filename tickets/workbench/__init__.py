@@ -1,4 +1,4 @@
-"""The stages on files: each module opens what a request names, runs a stage, saves what it gave, and says what came of it.
+"""The stages on files: each module opens what a request names, runs a stage, saves the result, and returns the answer.
 
 It decides about paths. What is spent, entered or refused, ``dpltm.verbs`` decides.
 """

@@ -64,7 +64,7 @@ TITLE = "Baselines"
 """Of the recipe: one folder holds those of any runs."""
 
 NAMES = {"dense": "dense", "random": "random mask", "non-private": "dense without noise"}
-"""What the table calls each kind."""
+"""Names of the kinds in the table."""
 
 UNPROTECTED = "it was trained without noise, so nothing is certified for it, nor for all of these together"
 CHANGED = "its records, or what is measured on them, are not what RUN was trained on: {}; put them back"
@@ -158,13 +158,9 @@ def _charts(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Base:
-    """A run that baselines are trained beside.
+    """A run that baselines are trained beside. ``rate`` is the fraction of each layer that one round would drop to leave
 
-    Attributes:
-        found: the run.
-        train: its options of ``dpltm train``, as those of a dense network.
-        rate: fraction of each layer that one round would drop to leave a mask as dense as its ticket; 0 for a whole network.
-        draws: that its ticket, and so the density, may depend on.
+    a mask as dense as its ticket (0 for a whole network); the ticket, and so the density, may depend on ``draws``.
     """
 
     found: FoundRun
@@ -184,7 +180,7 @@ class Baseline:
 
     @property
     def run(self) -> Path:
-        """Where it is, or will be."""
+        """Place where it is, or will be."""
         return self.trial.recipe.path / "members" / self.trial.name / "run"
 
 
@@ -200,11 +196,7 @@ def kinds_of(given: str | None) -> tuple[str, ...]:
 
 
 def base_of(found: FoundRun) -> Base:
-    """Return what baselines of a run are trained with.
-
-    Raises:
-        InputError: it does not hold how it was trained, or baselines of it would be of no use, or tell of records.
-    """
+    """Return the base of a run; InputError where its options are unknown, or baselines are useless or tell of records."""
     if found.state != "finished" or found.run is None or found.config is None:
         raise InputError(found.problems[0])
     config, run = found.config, found.run
@@ -250,7 +242,7 @@ def _in_front(feature_map: FeatureMap | None, given: Section) -> dict[str, Any]:
 
 
 def _check_density(found: FoundRun) -> None:
-    """Raises InputError where the network's size or the ticket's density may tell of private records.
+    """Raise InputError where the network's size or the ticket's density may tell of private records.
 
     The schedule of a set fixes both but for the draw of a round, which a random mask carries as well. A set that was
     compacted, carried over or imported has no schedule, and nor has a compacted run: its size may tell of records.
@@ -279,8 +271,6 @@ def random_rate(spec: ModelSpec, mask: Mask, *, by_user: bool = False) -> float:
     """Return the fraction of each layer that one round drops to leave as many weights as a mask has in all.
 
     Args:
-        spec: the network; layers that are never pruned count.
-        mask: by parameter.
         by_user: whether users are protected: held-out ones are pruned anyway, so tables of users do not count.
     """
     apart = spec.kind.user_parameters if by_user else ()
@@ -290,17 +280,9 @@ def random_rate(spec: ModelSpec, mask: Mask, *, by_user: bool = False) -> float:
 
 
 def baselines(bases: Sequence[Base], kinds: Sequence[str], path: Path) -> tuple[Recipe, list[Baseline]]:
-    """Return the baselines that are missing beside runs: one of each kind for all runs that share their settings.
+    """Return the recipe and arms of baselines that are missing: one of each kind for all runs that share their settings.
 
     A run of a whole network is a dense baseline by itself, and has no random mask beside it.
-
-    Args:
-        bases: the runs.
-        kinds: what to train.
-        path: folder of their sweep, which stands for the file of the recipe.
-
-    Returns:
-        The recipe, and what its arms are.
     """
     arms: dict[str, tuple[str, Arm, list[Base]]] = {}
     sets: dict[str, Section] = {}
@@ -396,7 +378,7 @@ class _Baselines:
         return shown, [*self.notes, *bare], {"privacy": privacy, "baselines": body}
 
     def _answers(self, shown: Sequence[FoundRun]) -> list[dict[str, Any]]:
-        """What the answer says of each."""
+        """Answers on each run."""
         return [
             {
                 "kind": baseline.kind,
@@ -411,7 +393,7 @@ class _Baselines:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """That of the records, or the one that is named."""
+        """Ledger of the records, or the one that is named."""
         asked = self._request(self.first.train)
         return opened_ledger(asked, open_dataset(asked, dataset_cache=self.cache))
 
@@ -437,7 +419,7 @@ class _Baselines:
             raise type(error)(f"RUN: {found.label}: no baseline {baseline.kind}: {said}") from None
 
     def _planned(self, baseline: Baseline, found: FoundRun, new: list[Entry]) -> FoundRun:
-        """A baseline as its trial will plan it; nothing is entered or written.
+        """Return a baseline as its trial will plan it; nothing is entered or written.
 
         A random mask has as many live coordinates as that of the run, which is all that its price depends on.
         """
@@ -482,5 +464,5 @@ def _generate(
 
 
 def _front(feature_map: FeatureMap | None) -> str | None:
-    """What stands in front of a network, but for where features are centred: each run releases that anew."""
+    """Describe the feature map, but for where features are centred: each run releases that anew."""
     return None if feature_map is None else feature_map.uncentred.id

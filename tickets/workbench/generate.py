@@ -35,15 +35,9 @@ def generate(
     """Make and write the ticket set; return the answer of ``dpltm generate``.
 
     Args:
-        request: what ``dpltm generate`` was asked for.
-        progress: who watches.
-        dataset_cache: datasets that were read already; None to read them anew.
-        ending: called with the answer once all is written, and before it is in its place.
-        own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
+        ending: called with the answer once all is written, before it is in its place. ``dataset_cache`` None reads anew.
+        own: whether the epsilon asked for is that of the set's lineage alone, as in a sweep.
         lineage: of what the request itself depends on, such as its density; the set carries it.
-
-    Raises:
-        DpltmError: bad input, before any training and before budget is spent.
     """
     check_options(request)
     unit = RECORD if request.criterion in DP_CRITERIA else None

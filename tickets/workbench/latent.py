@@ -49,16 +49,7 @@ def claim(request: EpsilonRequest, progress: Progress) -> dict[str, Any]:
 
 
 def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    """Make a scheme and write it; return the answer of ``dpltm latent scheme``.
-
-    Args:
-        request: what was asked for.
-        progress: who watches.
-        dataset_cache: datasets that were read already; None to read them anew.
-
-    Raises:
-        DpltmError: bad input, before anything is written.
-    """
+    """Make a scheme and write it; return the answer of ``dpltm latent scheme``."""
     out = Path(request.out or "")
     check_free(out)
     verb.check_scheme_options(request)
@@ -78,15 +69,7 @@ def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetC
 def send(
     request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None, own: bool = False
 ) -> dict[str, Any]:
-    """Enter the release, randomise the records, and write the messages; return the answer of ``dpltm latent encode``.
-
-    Args:
-        request, progress, dataset_cache: as :func:`agree`.
-        own: whether the figure is that of its own lineage alone, as of a trial of a sweep.
-
-    Raises:
-        DpltmError: bad input, before any budget is spent.
-    """
+    """Enter the release, randomise the records, and write the messages; return the answer of ``dpltm latent encode``."""
     out = Path(request.out or "")
     check_free(out)
     check_writable(out)
@@ -117,13 +100,7 @@ def send(
 
 
 def receive(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    """Train a network on messages, and write it; return the answer of ``dpltm latent train``.
-
-    Arguments as :func:`agree`.
-
-    Raises:
-        DpltmError: bad input, before any training.
-    """
+    """Train a network on messages, and write it; return the answer of ``dpltm latent train``."""
     out = Path(request.out or "")
     check_free(out)
     check_writable(out)

@@ -1,4 +1,4 @@
-"""What requests name, opened: runs that stand in front of networks, features from the cache."""
+"""Opening of what requests name: runs in front of networks, and features from the cache."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ from dpltm.training.artifacts import TicketSet
 def open_features(
     dataset: Dataset, request: FeatureOptions, progress: Progress, tickets: TicketSet | None = None
 ) -> Dataset:
-    """The dataset with what stands in front of a network.
-
-    Args:
-        dataset: the records.
-        request: names the map, if any.
-        progress: who watches.
-        tickets: the set, which remembers its own; a request that names one is refused then.
-    """
+    """Return the records behind the map that a request names; refused beside a set, which remembers its own."""
     if tickets is not None:
         return take_over_map(dataset, None, request, tickets.label)
     return with_feature_map(dataset, request, feature_sources(), progress)
@@ -36,7 +29,7 @@ def feature_sources() -> FeatureSources:
 
 
 def services(progress: Progress) -> Services:
-    """What a stage is handed: features from the user's cache."""
+    """Services of a stage: features from the user's cache."""
     return Services(progress, FeatureCache())
 
 
@@ -50,5 +43,5 @@ def free_name(stem: str, suffix: str) -> Path:
 
 
 def stem_of(dataset: str | None, tickets: TicketSet | None) -> str:
-    """What is made of a ticket set, or else of records, is called after it."""
+    """Stem of names of results: of the ticket set, or else of the records."""
     return Path(dataset or "data").stem if tickets is None else Path(tickets.label).name.removesuffix(".tickets")

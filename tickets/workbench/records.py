@@ -16,11 +16,7 @@ from dpltm.training.launcher import launched
 
 
 def table_first(stage: Callable[..., Any]) -> Callable[[Any, Progress], Any]:
-    """A stage behind a look at its table: what does not fit a schema is said before anything heavy is imported.
-
-    Args:
-        stage: on files, imported when it is called. Processes that share its work read by themselves.
-    """
+    """A stage behind a look at its table: what does not fit a schema is said before anything heavy is imported."""
 
     def looked(request: Any, progress: Progress) -> Any:
         cache = None
@@ -39,16 +35,11 @@ def open_dataset(
     dataset_cache: DatasetCache | None = None,
     schema: Schema | None = None,
 ) -> Dataset:
-    """The dataset that a request names; one record will do where nothing is learned from them.
+    """Return the dataset that a request names.
 
     Args:
-        request: names it.
-        for_training: whether there must be something to learn.
-        dataset_cache: holds what was read before.
+        for_training: whether there must be something to learn; else one record will do.
         schema: of the table, where the request names none.
-
-    Raises:
-        DpltmError: with one line about whatever is wrong.
     """
     if request.dataset is None:
         raise InputError("`dataset` is missing: name the records to use (dpltm datasets ls lists what is at hand)")

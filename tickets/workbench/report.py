@@ -41,15 +41,7 @@ MAX_LAYERS = 16
 
 @dataclass(frozen=True)
 class Reported:
-    """What a report is made of.
-
-    Attributes:
-        subject: of its statement; its state says whether there is all of it.
-        account: of the statement.
-        terms: of its guarantee.
-        sections: beside those that every report has.
-        problems: what is missing or wrong.
-    """
+    """Parts of a report."""
 
     subject: Subject
     account: Account
@@ -59,12 +51,7 @@ class Reported:
 
 
 def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
-    """Return the JSON answer of ``dpltm report``; the files that were asked for are written.
-
-    Raises:
-        InputError: there is nothing to report on.
-        ArtifactError: a file is there already, or cannot be written.
-    """
+    """Return the JSON answer of ``dpltm report``; the files that were asked for are written."""
     target = Path(request.target or "")
     suffix = ".card.md" if request.card else ".html"
     out = Path(request.out) if request.out else free_name(target.resolve().name or "dpltm", suffix)
@@ -147,7 +134,7 @@ def _of_run(found: FoundRun, progress: Progress) -> Reported:
 
 
 def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
-    """What made-up records found, where the training had some."""
+    """Return the findings of canaries, where the training had some."""
     if found.run is None or found.run.observations is None:
         return {}
     progress.say("looking for the canaries")
@@ -159,7 +146,7 @@ def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
 
 
 def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Iterator[Section]:
-    """What a run shows beside its statement; ``provenance`` as far as its ledger and configuration know it."""
+    """Yield sections beside the statement; ``provenance`` as far as its ledger and configuration know it."""
     config = found.config or {}
     yield Section("What gradients go through", charts=charts.filter_shape(section(config, "options")))
     if found.metrics:
@@ -252,10 +239,9 @@ def _mask_section(mask: Mask, image: tuple[int, ...] | None, provenance: str | N
 
 
 def _of_sweep(path: Path) -> Reported:
-    """What there is of a sweep: its table, and what all of it cost; nothing is written there.
+    """Return the report of a sweep: its table, and its total cost; nothing is written there.
 
-    Raises:
-        ArtifactError: its ledger is damaged: nobody could say what all of it cost.
+    Raises ArtifactError for a damaged ledger: nobody could say what all of it cost.
     """
     title = text(read_json(path / "recipe.json", FORMAT, SCHEMA).get("title")) or path.name
     trained, problems = list[Mapping[str, Any]](), list[str]()

@@ -47,10 +47,10 @@ from dpltm.verbs import train as training
 REQUESTS: dict[str, type] = {"generate": GenerateRequest, "select": SelectRequest, "train": TrainRequest}
 
 FORMAT, SCHEMA, UNFINISHED = "dpltm-unfinished", 2, "unfinished.json"
-"""What a run was asked for and the answers of stages that ended, in its folder until all of them have."""
+"""Format of the file with a run's request and the answers of stages that ended, in its folder until all of them have."""
 
 RESULTS = {"generate": "tickets/tickets.json", "select": "tickets/winner.json", "train": "run/config.json"}
-"""What lies in the folder of a run as soon as a stage has ended."""
+"""File in the folder of a run that is there as soon as a stage has ended."""
 
 DEMO: Section = {
     "generate": {"dataset": "digits", "subset": "0.0:0.5", "provenance": "public", "rounds": 10, "iterations": 250,
@@ -62,17 +62,11 @@ DEMO: Section = {
 
 
 Pipeline = Mapping[str, Any]
-"""What each of the three stages is asked for, by its name."""
+"""Options of each of the three stages, by its name."""
 
 
 def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
-    """Run the three stages on the digits inside scikit-learn; return the answer of ``dpltm run``.
-
-    Args:
-        options: budget, delta and seed.
-        out: folder to write, with the ledger.
-        progress: who watches.
-    """
+    """Run the three stages on the digits inside scikit-learn; return the answer of ``dpltm run``."""
     torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a machine that is busy
     progress.say("digits: half of the records are the public source of tickets, the other half are the private data")
     asked = RunRequest(options.epsilon, options.delta, seed=options.seed, out=str(out), ledger=str(out / BESIDE))
@@ -81,16 +75,7 @@ def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
 
 
 def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
-    """Run the three stages that a TOML file describes; return their answers, and the guarantee of all.
-
-    Args:
-        path: of the file.
-        options: what the run decides for all stages: budget, delta, seed, folder and ledger.
-        progress: who watches.
-
-    Raises:
-        DpltmError: bad input anywhere, or too small a budget, before the first stage starts.
-    """
+    """Run the three stages of a TOML file, all checked before the first starts; return answers and the guarantee of all."""
     with begun_again_by(f"move {options.out} away to begin again"):
         return _run(options, _read_pipeline(read_toml(path), path, options), progress)
 
@@ -163,7 +148,7 @@ def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[st
 
 
 def _answers(unfinished: Path, asked: dict[str, Any]) -> dict[str, Any] | None:
-    """Those of an interrupted attempt; None where there was none, and the place is free."""
+    """Answers of an interrupted attempt; None where there was none, and the place is free."""
     if not unfinished.exists():
         if not only_being_written(unfinished):
             check_free(unfinished.parent)
@@ -182,7 +167,7 @@ def _answers(unfinished: Path, asked: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions], Dataset]) -> PrivacyReport:
-    """What everything in the ledger would come to; refuses all that can be refused before hours of generation."""
+    """Price everything in the ledger with the plan; refuse all that can be refused before hours of generation."""
     making, drawing, learning = pipeline["generate"], pipeline["select"], pipeline["train"]
     check_epsilon("epsilon", options.epsilon)
     if not 0 < options.split < 1:
@@ -226,7 +211,7 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
 
 
 def _with(book: Book, *drafts: Entry) -> Book:
-    """What a ledger would hold with drafts in it."""
+    """Return a ledger's content with drafts in it."""
     book.account().check_budget(drafts)
     return book.adding(drafts, [secrets.token_hex(32) for _ in drafts])
 

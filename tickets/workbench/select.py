@@ -27,17 +27,7 @@ def select(
     dataset_cache: DatasetCache | None = None,
     ending: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Draw a winner and remember it; return the answer of ``dpltm select``.
-
-    Args:
-        request: what ``dpltm select`` was asked for.
-        progress: who watches.
-        dataset_cache: datasets that were read already; None to read them anew.
-        ending: as :func:`dpltm.tickets.workbench.generate.generate`.
-
-    Raises:
-        DpltmError: bad input, before any budget is spent.
-    """
+    """Draw a winner and remember it; return the answer of ``dpltm select``."""
     tickets = find_set(request.set or "")
     check_scored(tickets, request)
     folder = folder_of(tickets)

@@ -112,15 +112,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 @dataclass(frozen=True)
 class TrialRunner:
-    """Makes trials, and what they share, in the folder of a sweep.
-
-    Attributes:
-        folder: of the sweep.
-        dataset_cache: of whichever process makes them.
-        stages: what makes them.
-        ledger: that pays for all of it; None for those of the datasets.
-        population: whose account that is.
-    """
+    """Maker of trials, and of what they share, in the folder of a sweep."""
 
     folder: SweepFolder
     dataset_cache: DatasetCache = field(default_factory=DatasetCache)
@@ -155,7 +147,6 @@ class TrialRunner:
         Nothing is done where it is settled, or where another process is at it.
 
         Args:
-            task: what to make.
             wait: until another process is done with it, rather than leave it.
             again: make it although a process died over it in this session.
         """
@@ -283,7 +274,7 @@ class TrialRunner:
         return path
 
     def _settings(self, trial: Trial) -> Section:
-        """What a search for the arm decided, as options of ``dpltm train``; all trials of a row are of one search."""
+        """Return the settings that a search for the arm decided; all trials of a row are of one search."""
         search = trial.search
         if search is None:
             return {}
@@ -302,13 +293,13 @@ class TrialRunner:
 
 
 def _decided(settings: Section) -> dict[str, Any]:
-    """What a search decided, without where its tickets are."""
+    """Return the settings that a search decided, without where its tickets are."""
     number = split_round(str(settings["ticket"]))[1] if "ticket" in settings else None
     return {key: settings[key] for key in SEARCHED if key in settings and key != "lineage"} | {"round": number}
 
 
 def _round(trial: Trial, source: Path, settings: Section) -> int:
-    """Which ticket a trial trains, where none is drawn."""
+    """Return the round that a trial trains, where none is drawn."""
     asked = trial.arm.round
     if isinstance(asked, int):
         return asked
@@ -344,13 +335,12 @@ def check_jobs(jobs: int | None) -> None:
 
 @dataclass(frozen=True)
 class Workers:
-    """Where trials run: on processes of this machine (this one alone where there is one job), or on a Dask cluster.
+    """Place where trials run: processes of this machine (this one alone where there is one job), or a Dask cluster.
 
     joblib sends them calls by pickle, which runs what it is sent: connect to a scheduler that is your own. On a cluster, a
     task whose worker dies goes to another one; what was begun is not begun again.
 
     Attributes:
-        jobs: how many processes.
         session: names the sweep: processes of an earlier one, with its datasets, are not used again.
         client: connected to a Dask scheduler; None for processes of this machine.
     """
@@ -380,20 +370,14 @@ class Workers:
 
 
 def local_workers(recipe: Recipe, folder: SweepFolder, jobs: int | None) -> Workers:
-    """Processes of this machine: so many, or one a processor; no more than there are trials to be made.
-
-    Args:
-        recipe: with its trials.
-        folder: of the sweep, with those that are finished.
-        jobs: how many processes; None for one a processor.
-    """
+    """Return processes of this machine: so many, or one a processor for None; no more than trials to be made."""
     wanted = sum(folder.result(trial.name) is None for trial in recipe.trials)
     return Workers(min(jobs or cpu_count(), max(1, wanted)), folder.session)
 
 
 @contextlib.contextmanager
 def dask_workers(address: str, session: str) -> Iterator[Workers]:
-    """The workers of a Dask scheduler, for as long as the block lasts.
+    """Yield the workers of a Dask scheduler, for as long as the block lasts.
 
     Raises:
         InputError: Dask is not installed, no scheduler or worker answers, or a worker cannot run what it is sent.
@@ -430,14 +414,7 @@ def _leave_interrupts(session: str) -> None:
 
 
 def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progress = SILENT) -> None:
-    """Make every trial that is not finished. Those that fail are noted in the folder; the others go on.
-
-    Args:
-        recipe: the experiment.
-        runner: makes its trials, in the folder of the sweep.
-        workers: where it makes them.
-        progress: told of trials that are finished.
-    """
+    """Make every trial that is not finished. Those that fail are noted in the folder; the others go on."""
     folder = runner.folder
     with progress.progress(recipe.title, len(recipe.trials)) as step:
 
@@ -459,7 +436,7 @@ def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progr
 
 
 def _make_all(recipe: Recipe, runner: TrialRunner, workers: Workers, look: Callable[[], None], wait: bool) -> None:
-    """Attempts all that is not settled, each once what it needs is; what others hold stays, unless it is waited for.
+    """Attempt all that is not settled, each once its needs are; what others hold stays, unless it is waited for.
 
     Where a process dies, the others are ended: nobody knows over which task it was. So each that may have been is made
     again, alone: one that takes its process along once more has failed.
@@ -497,16 +474,7 @@ def _check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[st
 
 
 def run_recipe(path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
-    """Run a recipe, or say what would be done; return the answer of ``dpltm run``.
-
-    Args:
-        path: a TOML file.
-        options: folder, ledger, seeds, jobs and scheduler; what a recipe says for each arm must be left out.
-        progress: who watches.
-
-    Raises:
-        InputError: whatever is wrong with it, before anything starts.
-    """
+    """Run a recipe, or price it with ``dry_run``; return the answer of ``dpltm run``. All is checked first."""
     for flag in ("epsilon", "delta", "split", "seed"):
         if getattr(options, flag) != getattr(RunRequest, flag):
             raise InputError(f"`{flag}`: a recipe says it for each of its arms; leave `{flag}` out")
@@ -530,7 +498,7 @@ def run_recipe(path: Path, options: RunRequest, progress: Progress) -> dict[str,
 
 
 def _plan(recipe: Recipe, root: Path, ledger: str, dataset_cache: DatasetCache, progress: Progress) -> dict[str, Any]:
-    """What would be done: every arm, with the epsilon of a trial, as far as that does not wait for its tickets."""
+    """Return the plan: every arm, with the epsilon of a trial, as far as that does not wait for its tickets."""
     spent: list[dict[str, Any] | None] = []
     with progress.progress("what it would spend", len(recipe.arms)) as step:
         for arm in recipe.arms:
@@ -547,16 +515,12 @@ def _plan(recipe: Recipe, root: Path, ledger: str, dataset_cache: DatasetCache, 
 
 
 def total(recipe: Recipe, folder: SweepFolder | None, ledger: Ledger, new: Sequence[Entry] = ()) -> dict[str, Any]:
-    """Return what is said of all together: of everything in the ledger, and behind what is finished.
+    """Return the statement on all together: on everything in the ledger, and behind finished trials.
 
     Attempts that failed, trials of an earlier version of the recipe and those of more seeds count as well. ``finite`` is
     what those releases that certify anything cost together, where others certify nothing.
 
-    Args:
-        recipe: whose delta and adjacency it is stated at: the least delta, and replace-one if any arm asks it.
-        folder: of the sweep; None where it is not there yet.
-        ledger: that pays.
-        new: drafts of what is to be entered.
+    Delta and adjacency are those of the recipe: the least delta, and replace-one if any arm asks it.
 
     Raises:
         ArtifactError: the ledger holds less than what a finished trial knows of it.
@@ -585,11 +549,6 @@ def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any
     """Return the table, written as ``results.json``, ``results.md`` and, where the recipe asks for one, ``figure.png``.
 
     The files hold no folders, and nothing that trials said when they failed.
-
-    Args:
-        recipe: the experiment.
-        folder: of the sweep.
-        ledger: that paid.
     """
     names = [trial.name for trial in recipe.trials]
     results = {name: result for name in names if (result := folder.result(name)) is not None}

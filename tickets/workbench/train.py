@@ -47,15 +47,8 @@ def train(
     """Train, write the run, and return what ``dpltm train`` prints as JSON.
 
     Args:
-        request: what ``dpltm train`` was asked for.
-        progress: who watches.
-        dataset_cache: datasets that were read already; None to read them anew.
-        ending: called with the answer before the run is in its place.
-        ranks: that share the work, of which this is rank 0; None for one process.
-        own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
-
-    Raises:
-        DpltmError: bad input or too small a budget, before any budget is spent.
+        ranks: this one is rank 0; None for one process. ``ending`` is called with the answer before the run is in place.
+        own: whether the epsilon asked for is that of its own lineage alone, as of a trial of a sweep.
     """
     check_request(request)
     picture = _picture_of(request)
@@ -137,13 +130,7 @@ def _drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None
 def open_start(
     request: TrainRequest, progress: Progress = SILENT, dataset_cache: DatasetCache | None = None
 ) -> tuple[StartingPoint, Dataset]:
-    """Return what is trained, and the records behind what stands in front of its network.
-
-    Args:
-        request: what ``dpltm train`` was asked for.
-        progress: who watches.
-        dataset_cache: datasets that were read already.
-    """
+    """Return the start of the training, and the records behind its feature map."""
     if request.ticket is None:
         dataset = open_dataset(request, dataset_cache=dataset_cache)
         opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
@@ -170,16 +157,7 @@ def _default_out(request: TrainRequest, start: StartingPoint) -> Path:
 def train_with_ranks(
     request: TrainRequest, progress: Progress, dataset_cache: DatasetCache | None = None
 ) -> dict[str, Any] | None:
-    """Train by this process, or by all that ``torchrun`` started; return the answer, but None on other ranks than 0.
-
-    Args:
-        request: what ``dpltm train`` was asked for.
-        progress: who watches.
-        dataset_cache: datasets that were read already.
-
-    Raises:
-        DpltmError: on all ranks, if on one.
-    """
+    """Train by this process, or by all that ``torchrun`` started; return the answer, but None on other ranks than 0."""
     place = launched()
     if place is None:
         return train(request, progress, dataset_cache=dataset_cache)

@@ -20,19 +20,7 @@ from dpltm.verbs import transfer as verb
 def transfer(
     request: TransferRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None
 ) -> dict[str, Any]:
-    """Writes tickets for other records.
-
-    Args:
-        request: what ``dpltm transfer`` was asked for.
-        progress: not told anything.
-        dataset_cache: datasets that were read already; None to read them anew.
-
-    Returns:
-        The answer of ``dpltm transfer``.
-
-    Raises:
-        DpltmError: bad input, before anything is written.
-    """
+    """Write tickets for other records; return the answer of ``dpltm transfer``."""
     del progress
     out = Path(request.out or "")
     check_free(out)

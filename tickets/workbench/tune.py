@@ -35,17 +35,11 @@ from dpltm.verbs.tune import check_request, widest_front
 def tune(
     request: TuneRequest, progress: Progress, *, portable: bool = False, dataset_cache: DatasetCache | None = None
 ) -> dict[str, Any]:
-    """Tries every setting and writes the best, or searches in private; returns what ``dpltm tune`` prints as JSON.
+    """Try every setting and write the best, or search in private; return what ``dpltm tune`` prints as JSON.
 
     Args:
-        request: what to try.
-        progress: told how far it is.
         portable: write the names of files alone, not where they lie: for a folder that is handed on, where nobody takes the
             file for ``--config``.
-        dataset_cache: holds records that were read before.
-
-    Raises:
-        DpltmError: bad input, before the first training.
     """
     check_request(request)
     if request.private:
