@@ -1,0 +1,56 @@
+"""Whole commands with ``--device cuda``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpltm.gradients.linear_layer import compiler_at_hand
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
+TRAIN = ("train", "--dense", *PRIVATE, "--delta", "1e-4", "--epsilon", "4", "--steps", "60", "--batch-size", "128")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--model", "mlp:32"),
+        ("--model", "mlp:32", "--filter", "tanh", "--physical-batch", "40"),
+        ("--features", "scatter:1,2", "--optimizer", "momentum", "--augment", "shift"),
+        ("--model", "mlp:32", "--eval-private", "1", "--average", "ema"),
+        ("--features", "unit", "--centre", "0.2"),
+    ],
+    ids=lambda more: " ".join(more),
+)
+def test_it_spends_what_the_processor_spends(cli: Callable, more: tuple[str, ...]) -> None:
+    """The same certificate, a network that learns as well, and a run that any machine reads."""
+    found = {}
+    for device in ("cpu", "cuda"):
+        found[device] = cli(*TRAIN, *more, "--device", device, "--out", device, "--json").json
+        assert not any(Path(".").glob(".*.checkpoint"))
+    one, other = found.values()
+    assert one["privacy"]["certified"] == other["privacy"]["certified"]
+    assert one["accuracy"] - 0.15 < other["accuracy"]
+    judged = cli("evaluate", "cuda", *PRIVATE, "--json").json
+    assert judged["accuracy"] == pytest.approx(other["accuracy"], abs=0.005) or "--eval-private" in more
+
+
+@pytest.mark.skipif(not compiler_at_hand(), reason="no C++ compiler to compile with")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method")  # torch's own, when it loads its compiler
+def test_compiled(cli: Callable) -> None:
+    body = cli(
+        *TRAIN, "--model", "mlp:32", "--filter", "tanh", "--compile", "--device", "cuda", "--out", "r", "--json"
+    ).json
+    assert body["accuracy"] > 0.3, "a tenth is chance"
+
+
+def test_a_ticket(cli: Callable) -> None:
+    public = ("generate", "--dataset", "digits", "--subset", "0.0:0.5", "--provenance", "public")
+    cli(*public, "--model", "mlp:32", "--rounds", "2", "--iterations", "20", "--out", "s", "--quiet")
+    body = cli("train", "s@2", *TRAIN[2:], "--device", "cuda", "--out", "r", "--json").json
+    assert body["accuracy"] > 0.3, "a tenth is chance"
