@@ -1,10 +1,9 @@
 """The errors that dpltm raises on purpose, one small tree.
 
 Every message is one line and names the culprit (an argument, a file, a record), its value, what was expected and what to
-do about it. Arguments stand in backticks under their Python names, such as ```batch_size```: that is how Python users call
-them, and the command line shows its flags in their place (see :func:`named`). Where a function of the public face has
-another name for the same, it says so (see :func:`in_python`). The command line also maps each class to an
-exit code, see ``exit_code``.
+do about it. Arguments stand in backticks under their Python names, such as ```batch_size```; the command line shows its
+flags in their place (see :func:`named`). Where a function of the public face has another name for the same, it says so (see
+:func:`in_python`). The command line also maps each class to an exit code, see ``exit_code``.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class RankError(DpltmError):
 
 
 class Interrupted(BaseException):
-    """Ctrl-C, or SIGTERM, where work can go on later; what it says is how. No error, so nothing takes it for one."""
+    """Ctrl-C, or SIGTERM, where work can go on later; the message says how. No error, so nothing takes it for one."""
 
 
 def named(text: str, name: Callable[[str], str]) -> str:
@@ -109,7 +108,7 @@ _IN_PYTHON = {
     "as dpltm tune writes it:": "as the settings that dpltm.tune returns have it:",
     "pass where they come from": "take another map, or give its features as records",
 }
-"""What messages say of the command line, and what it is in a call of the public face."""
+"""Phrases of messages about the command line, and their counterparts in a call of the public face."""
 
 _LOADED = re.compile(r"^`dataset` (?=\S)")
 """How messages about a name or a file start: of a call, that can only be the dataset that ``public`` names."""
@@ -162,9 +161,9 @@ def _deeper(value: Any) -> Any:
 
 
 def shown_value(value: object) -> str:
-    """A value as a message of one line shows it: a text or a number, but of anything else its type alone.
+    """A text or a number as a message of one line shows it; of anything else its type alone.
 
-    What stands in the place of another argument may be the records themselves, which no message tells.
+    A value in the place of another argument may be the records themselves, which no message tells.
     """
     if value is None or isinstance(value, (str, numbers.Real)):
         with contextlib.suppress(ValueError):  # a number of more digits than Python writes
@@ -204,5 +203,5 @@ def did_you_mean(given: object, known: Iterable[str], mark: str = "") -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What somebody else's error says, short enough for a message of one line."""
+    """First line of another library's error, short enough for a message of one line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -2,9 +2,8 @@
 
 An entry is a frozen descriptor: its name, one sentence of help, its source in the literature, its parameters, and what it
 can do. Choices, help, refusals and defaults are read off the descriptors, here and at the terminal. A new entry is one
-object in a module of its own, and one line in its registry.
-
-Descriptors are light: no registry imports torch. An implementation that needs it is named by ``Deferred``.
+object in a module of its own, and one line in its registry. Descriptors are light: no registry imports torch. An
+implementation that needs it is named by ``Deferred``.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from dpltm.errors import InputError, did_you_mean
 
 
 class Descriptor(Protocol):
-    """What every entry says of itself."""
+    """Properties of every entry."""
 
     @property
     def name(self) -> str:
-        """By which it is chosen."""
+        """Name by which it is chosen."""
 
     @property
     def help(self) -> str:
@@ -30,7 +29,7 @@ class Descriptor(Protocol):
 
     @property
     def source(self) -> str:
-        """Where it comes from: the paper."""
+        """Source: the paper."""
 
 
 Entry = TypeVar("Entry", bound=Descriptor)
@@ -59,11 +58,7 @@ class Registry(Mapping[str, Entry]):
         return len(self._entries)
 
     def register(self, entry: Entry) -> None:
-        """Adds an entry.
-
-        Raises:
-            InputError: it is no descriptor, or the name is taken.
-        """
+        """Add an entry; InputError if it is no descriptor, or the name is taken."""
         if not all(isinstance(getattr(entry, name, None), str) for name in ("name", "help", "source")):
             raise InputError("entry", entry, "a descriptor", "give an object with `name`, `help` and `source`")
         if entry.name in self._entries:
@@ -71,7 +66,7 @@ class Registry(Mapping[str, Entry]):
         self._entries[entry.name] = entry
 
     def unregister(self, name: str) -> None:
-        """Takes an entry out."""
+        """Take an entry out."""
         del self._entries[self.find(name).name]
 
     def find(self, name: str, among: Collection[str] | None = None) -> Entry:
@@ -113,10 +108,10 @@ class Names(Collection[str], Generic[Entry]):
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a descriptor lets its user choose.
+    """A choice that a descriptor leaves to its user.
 
     Attributes:
-        default: if nobody gives one; its type is that of the parameter.
+        default: its type is that of the parameter.
         metavar: what help shows as the value; None for a switch.
         low, high: the range of a number, ends included.
     """
@@ -130,11 +125,11 @@ class Parameter:
 
     @property
     def whole(self) -> bool:
-        """Whether its values are whole numbers; else decimals."""
+        """True if its values are whole numbers; else decimals."""
         return type(self.default) is int
 
     def check(self, value: float) -> None:
-        """Raises InputError unless the value lies within the range."""
+        """Raise InputError unless the value lies within the range."""
         if not self.low <= value <= self.high:
             raise InputError(f"`{self.name}`: {value} is not a number between {self.low:g} and {self.high:g}")
 
@@ -144,14 +139,14 @@ class Parametrised(Descriptor, Protocol):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Those that it takes."""
+        """Parameters that it takes."""
 
 
 Chosen = TypeVar("Chosen", bound=Parametrised)
 
 
 def check_parameters(registry: Registry[Chosen], chosen: Chosen, given: Iterable[str]) -> None:
-    """Refuses parameters that the chosen descriptor does not take, by name.
+    """Refuse parameters that the chosen descriptor does not take, by name.
 
     Args:
         registry: where else they may be known.
@@ -172,7 +167,7 @@ def check_parameters(registry: Registry[Chosen], chosen: Chosen, given: Iterable
 
 
 def changed(parameters: Iterable[Parameter], options: object) -> dict[str, Any]:
-    """The parameters that options hold another value of than the default."""
+    """Parameters of which options hold another value than the default."""
     values = {parameter.name: getattr(options, parameter.name) for parameter in parameters}
     return {one.name: values[one.name] for one in parameters if values[one.name] != one.default}
 
@@ -185,20 +180,14 @@ def listed(names: Iterable[str], joint: str = "or") -> str:
 
 @dataclass(frozen=True)
 class Deferred:
-    """A function that is imported when it is called, so that a descriptor costs no heavy import.
-
-    Attributes:
-        place: module and function, ``dpltm.pruning.unstructured:next_mask``.
-    """
+    """A function ``module:name`` that is imported when it is called, so that a descriptor costs no heavy import."""
 
     place: str
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        """What the function returns."""
         return self.resolve()(*args, **keywords)
 
     def resolve(self) -> Callable[..., Any]:
-        """The function."""
         module, _, name = self.place.partition(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
         return function

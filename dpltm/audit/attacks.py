@@ -1,19 +1,16 @@
 """Attacks on masks, on messages and on draws.
 
 **Tickets that are made from records with no mechanism**: features that no record has (privacy-model.md 2).
-
 Where a feature is zero in every record, its weights get no gradient: they end where they started. So magnitude pruning
-drops exactly those of them below one threshold, and anybody who has the starting weights sees whether it did. One record
-that has the feature moves them, and the order breaks. Canary i is a record with feature i alone, at the largest value that
-inputs may have; a coin decides whether it is among the records. Masks and starting weights are all that the attack looks at.
+drops exactly those of them below one threshold, which anybody who has the starting weights sees. One record that has the
+feature moves them, and the order breaks. Canary i is a record with feature i alone, at the largest value that inputs may
+have; a coin decides whether it is among the records. The attack sees masks and starting weights alone.
 
 **Messages of local privacy**: the likelihood ratio of two records that differ as much as any, one of them sent.
-
 No attack tells them apart better than the ratio of the chances of the message, which follow from the public scheme. So a
 claim that is far too small falls at once; of one that holds, the bound comes as near as the number of messages permits.
 
 **Draws**: every neighbour of few candidates, exactly; or draws from the worst two of them, counted.
-
 One record more or less changes the count of right answers of any candidates by one, all in one direction. So a count vector
 of k candidates has at most 2^(k+1) neighbours, and the chances of every winner follow from the scores in closed form.
 """
@@ -35,13 +32,7 @@ from dpltm.randomness.noise import RandomSource
 
 @dataclass(frozen=True)
 class MaskFindings:
-    """What the attack came to.
-
-    Attributes:
-        canaries: that were in or out.
-        correct: guesses of their coins.
-        lower_bound: on epsilon at delta 0 of making tickets.
-    """
+    """Result of the attack on masks; the lower bound is on epsilon at delta 0 of making tickets."""
 
     canaries: int
     correct: int
@@ -50,35 +41,22 @@ class MaskFindings:
 
 
 def unset_features(x: np.ndarray, zero: float = 0.0) -> np.ndarray:
-    """Places of features that no record has, ascending.
-
-    Args:
-        x: records as stored, ``(n, ...)``.
-        zero: the value that scaling takes to 0.
-    """
+    """Places of features that are ``zero``, the value that scaling takes to 0, in all records ``(n, ...)``; ascending."""
     return np.flatnonzero((x.reshape(len(x), -1) == zero).all(0))
 
 
 def with_canaries(x: np.ndarray, places: np.ndarray, largest: float) -> np.ndarray:
-    """The records, and behind them one canary a place, of the same dtype.
-
-    Args:
-        x: records as stored, ``(n, ...)``.
-    """
+    """The records, and after them one canary a place, of the same dtype."""
     made = np.zeros((len(places), int(np.prod(x.shape[1:]))), x.dtype)
     made[np.arange(len(places)), places] = largest
     return np.concatenate([x, made.reshape(len(places), *x.shape[1:])])
 
 
 def out_of_order(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """How many weights of each feature were kept below the threshold, or dropped above; 0 where nothing moved them.
+    """Number of weights of each feature that were kept below the threshold, or dropped above, ``(features,)``.
 
-    Args:
-        weights: absolute starting weights, ``(units, features)``.
-        mask: which of them live after one round, of the same shape.
-
-    Returns:
-        Counts, ``(features,)``; the threshold is one that has fewest of them in all.
+    0 where nothing moved them; the threshold is one that has fewest of them in all. ``weights`` are absolute starting
+    weights, ``(units, features)``, and ``mask`` says which of them live after one round.
     """
     order = np.argsort(weights, axis=None)
     kept = mask.flatten()[order]
@@ -89,12 +67,8 @@ def out_of_order(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def mask_findings(moved: np.ndarray, included: np.ndarray, confidence: float) -> MaskFindings:
-    """The bound from guessing that a canary is in where its weights are out of order.
-
-    Args:
-        moved: what :func:`out_of_order` gave for each canary.
-        included: their coins, fair and independent, ``(m,)`` bool.
-        confidence: of the bound, in [0.5, 1).
+    """Bound from guessing that a canary is in where its weights are out of order; ``included`` are its fair coins,
+    ``(m,)``.
 
     Raises:
         InputError: too few canaries for the confidence.
@@ -120,9 +94,6 @@ AT_ONCE = 2**24
 
 def local_bound(answer: BitStrings | Codebook, messages: int, confidence: float, coins: RandomSource) -> float:
     """A lower bound on the local epsilon of a record, label included unless it is public.
-
-    Args:
-        confidence: of the bound, in [0.5, 1).
 
     Raises:
         InputError: too few messages, or a confidence out of range.
@@ -182,20 +153,14 @@ def _of_codebook(answer: Codebook, record: int, messages: int, coins: RandomSour
 
 
 FEW = 12
-"""Candidates whose neighbours are enumerated."""
+"""Most candidates whose neighbours are enumerated."""
 
 
 def worst_neighbour(plan: SelectionPlan, correct: np.ndarray) -> tuple[float, np.ndarray]:
-    """The largest log ratio of the chances of a winner over all neighbours, either way round, and where it is met.
-
-    Args:
-        correct: counts of right answers of the candidates, ``(k,)``, k at most ``FEW``.
-
-    Returns:
-        The exact epsilon at these counts, and the counts of that neighbour.
+    """Exact epsilon of a draw at these counts, and the counts of the neighbour with the largest log ratio, either way round.
 
     Raises:
-        InputError: too many candidates to enumerate.
+        InputError: more than ``FEW`` candidates in ``plan`` and ``correct``, ``(k,)``.
     """
     correct = np.asarray(correct)
     if len(correct) > FEW:
@@ -215,14 +180,7 @@ def worst_neighbour(plan: SelectionPlan, correct: np.ndarray) -> tuple[float, np
 def drawn_bound(
     plan: SelectionPlan, first: np.ndarray, second: np.ndarray, draws: int, confidence: float, source: RandomSource
 ) -> float:
-    """A lower bound on epsilon of the code that draws, by winners of two neighbouring count vectors.
-
-    Args:
-        plan: of the draw.
-        first, second: counts, ``(k,)``.
-        draws: of either.
-        confidence: of the bound, in [0.5, 1).
-        source: coins of the draws.
+    """A lower bound on epsilon of the code that draws, by winners of two neighbouring count vectors ``(k,)``.
 
     Guarantees:
         If a draw is epsilon-DP, the bound exceeds epsilon with probability at most 1 - ``confidence``.
@@ -236,7 +194,7 @@ def drawn_bound(
 
 
 def chances(plan: SelectionPlan, correct: np.ndarray) -> np.ndarray:
-    """That each candidate wins, ``(k,)``, by the formula of the mechanism."""
+    """Chances that each candidate wins, ``(k,)``, by the formula of the mechanism."""
     scores = plan.scores(correct)
     if plan.mechanism == "exponential":
         return exponential_probabilities(scores, plan.exponent)

@@ -1,4 +1,4 @@
-"""Was this record trained on? An attack that sees nothing but models, on anybody's training.
+"""Membership attack that sees nothing but models, on anybody's training.
 
 A training is repeated with one record, the *target*, and without it. Each model is asked about the target alone. Any test on
 the answers is a test between two neighbouring datasets, so its errors bound epsilon from below, whatever the framework, the
@@ -99,11 +99,11 @@ class Membership:
 
     @property
     def violates(self) -> bool:
-        """Whether the claim is refuted."""
+        """True if the claim is refuted."""
         return self.lower_bound > self.epsilon
 
     def to_json(self) -> dict[str, Any]:
-        """As audits are printed."""
+        """Return the JSON object that audits print."""
         return {
             "lower_bound": self.lower_bound,
             "claimed": json_figure(self.epsilon),
@@ -188,7 +188,7 @@ def repeat(
 def examine_membership(
     trials: Trials, epsilon: float, delta: float, confidence: float = 0.95, mechanism: NoisySgd | None = None
 ) -> Membership:
-    """What the trials say of a claim.
+    """Return what the trials say of a claim.
 
     Args:
         trials: of :func:`repeat`.
@@ -244,7 +244,7 @@ def _answer(
 
 
 def _check_repeated(once: np.ndarray, again: np.ndarray) -> None:
-    """Refuses a training that is no function of arrays and seed: its trials could depend on each other."""
+    """Refuse a training that is no function of arrays and seed: its trials could depend on each other."""
     if (once != again).any():
         raise InputError(
             "`train`: gave two answers for the same arrays and seed, so it keeps something between calls or draws from"
@@ -267,7 +267,7 @@ def _sureness(logits: np.ndarray, label: int) -> float:
 
 
 def _scores(trials: Trials) -> tuple[np.ndarray, np.ndarray]:
-    """Of both kinds of scores, the one by which the deciding half is told apart best."""
+    """Of both kinds of scores, the one that tells the deciding half apart best."""
     shapes = [(half.mean(), max(half.std(), 1e-9)) for half in (trials.inside[::2], trials.outside[::2])]
 
     def ratio(values: np.ndarray) -> np.ndarray:

@@ -48,18 +48,11 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.pld import Profile
 
 MAX_EPSILON = 50.0
-"""No number of canaries in reach says more."""
+"""Largest epsilon of a bound: no number of canaries in reach says more."""
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """The chance (1), or a bound on it, that a release which is (epsilon, delta)-DP lets so many guesses be right.
-
-    Args:
-        canaries: m, each in or out by a fair coin of its own.
-        guesses: r, a number that depends on no coin, from 0 to m.
-        correct: v, from 0 to r.
-        epsilon: of the claim that is tested, at least 0.
-        delta: of the claim, from 0 to 1.
+    """The chance (1), or a bound on it, that an (epsilon, delta)-DP release lets ``correct`` of ``guesses`` be right.
 
     Returns:
         At most 1.
@@ -75,10 +68,6 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
 
 def epsilon_bound(canaries: int, guesses: int, correct: int, delta: float, confidence: float) -> float:
     """The largest epsilon that so many right guesses refute; 0 where they refute none.
-
-    Args:
-        canaries, guesses, correct: as in :func:`p_value`.
-        confidence: in (0, 1).
 
     Guarantees:
         For a release that is (epsilon, delta)-DP, the bound exceeds epsilon with probability at most 1 - ``confidence``,
@@ -97,22 +86,18 @@ def epsilon_bound(canaries: int, guesses: int, correct: int, delta: float, confi
 
 
 def least_canaries(confidence: float) -> int:
-    """How many guesses, all of them right, are the fewest that refute anything: 2^-r < 1 - ``confidence``."""
+    """Fewest guesses, all of them right, that refute anything: 2^-r < 1 - ``confidence``."""
     return math.floor(-math.log2(1 - confidence)) + 1
 
 
 def check_counts(canaries: int, guesses: int, correct: int) -> None:
-    """Refuses numbers that no audit has.
-
-    Args:
-        canaries, guesses, correct: as in :func:`p_value`.
-    """
+    """Refuse numbers that no audit has."""
     if not 0 <= correct <= guesses <= canaries:
         raise InputError(f"Expected 0 <= correct={correct} <= guesses={guesses} <= canaries={canaries}")
 
 
 def check_confidence(confidence: float) -> None:
-    """Raises InputError for a confidence that is not in [0.5, 1)."""
+    """Raise InputError for a confidence that is not in [0.5, 1)."""
     if not 0.5 <= confidence < 1:
         raise InputError(f"`confidence`: {confidence:g} is not at least 0.5 and below 1, such as 0.95")
 
@@ -128,11 +113,8 @@ LOOSE, TIGHT, HALVINGS = 60.0, 1e-3, 12
 class TradeOff:
     """A trade-off function from beneath, by a certified profile (Dong, Roth, Su 2022, Proposition 2.12).
 
-    f(alpha) is at least the largest of 1 - delta - e^epsilon alpha, e^-epsilon (1 - delta - alpha), and 0.
-
-    Attributes:
-        epsilons: at least 0, ``(lines,)``.
-        deltas: upper bounds at these, ``(lines,)``.
+    f(alpha) is at least the largest of 1 - delta - e^epsilon alpha, e^-epsilon (1 - delta - alpha), and 0, over ``epsilons``
+    and upper bounds ``deltas`` at these, ``(lines,)`` each.
     """
 
     epsilons: np.ndarray
@@ -140,12 +122,7 @@ class TradeOff:
 
     @classmethod
     def of(cls, epsilon: Callable[[float], float], delta: Callable[[np.ndarray], np.ndarray]) -> TradeOff:
-        """That of a profile.
-
-        Args:
-            epsilon: as a function of delta.
-            delta: at ascending epsilons.
-        """
+        """Trade-off function of a profile: epsilon as a function of delta, and delta at ascending epsilons."""
         ends = (epsilon(least) for least in (1e-9, 1e-6, 1e-3))
         epsilons = np.linspace(0.0, min(next((end for end in ends if math.isfinite(end)), LOOSE), 700.0), LINES)
         return cls(epsilons, delta(epsilons))
@@ -163,13 +140,7 @@ class TradeOff:
 
 
 def refutes(curve: TradeOff, canaries: int, guesses: int, correct: int, confidence: float) -> bool:
-    """Whether so many right guesses refute a trade-off function.
-
-    Args:
-        canaries: m, each in or out by a fair coin of its own.
-        guesses: r, a number that depends on no coin, from 0 to m.
-        correct: v, from 0 to r.
-        confidence: in (0, 1).
+    """Return whether so many right guesses refute a trade-off function.
 
     Guarantees:
         A release whose trade-off function for one canary more or less is at least ``curve`` is refuted with probability at
@@ -197,7 +168,6 @@ def family_bound(refuted: Callable[[float], bool], epsilon: Callable[[float], fl
     Args:
         refuted: whether the release with this noise multiplier is; with more noise it stays so.
         epsilon: of that release; it falls with the noise.
-        start: noise multiplier to begin at.
 
     Guarantees:
         A release that is at least as private as that of the family with epsilon E gets a bound above E only where
@@ -220,17 +190,13 @@ def family_bound(refuted: Callable[[float], bool], epsilon: Callable[[float], fl
 
 
 class NoiseFamily:
-    """All trainings like one, with more noise or less: what a bound by trade-off functions is taken over."""
+    """All trainings like one, with more noise or less: the family of a bound by trade-off functions."""
 
     def __init__(self, mechanism: NoisySgd, delta: float) -> None:
         self._mechanism, self._delta = replace(mechanism, sensitivity=1.0, nominal_sensitivity=None), delta
 
     def bound(self, refuted: Callable[[TradeOff], bool]) -> float:
-        """The largest epsilon of a member that is refuted; 0 where none is.
-
-        Args:
-            refuted: whether the release with this trade-off function is; with more noise it stays so.
-        """
+        """The largest epsilon of a member that is refuted; 0 where none is. With more noise, ``refuted`` stays true."""
 
         def at(noise: float) -> bool:
             known = self._member(noise)
@@ -248,7 +214,7 @@ class NoiseFamily:
 
 @lru_cache(maxsize=200)
 def _claims(mechanism: NoisySgd) -> tuple[Profile, TradeOff] | None:
-    """What a training claims; None where hardly any noise claims nothing."""
+    """Profile and trade-off function of a training; None where hardly any noise claims nothing."""
     try:
         one = profile((mechanism,))
     except InputError:
@@ -257,15 +223,13 @@ def _claims(mechanism: NoisySgd) -> tuple[Profile, TradeOff] | None:
 
 
 THRESHOLDS = 40
-"""That are tried on the half that decides."""
+"""Thresholds that are tried on the half that decides."""
 
 
 def pair_bound(first: np.ndarray, second: np.ndarray, delta: float, confidence: float) -> float:
-    """The bound; 0 where nothing is refuted.
+    """The bound from scores of independent releases of either input, ``(n,)`` each; 0 where nothing is refuted.
 
-    Args:
-        first, second: scores of independent releases of either input, each ``(n,)``; larger ones speak for the first.
-        confidence: in (0, 1).
+    Larger scores speak for the first input.
 
     Guarantees:
         For an (epsilon, delta)-DP mechanism the bound exceeds epsilon with probability at most 1 - ``confidence``.
@@ -278,7 +242,7 @@ def pair_bound(first: np.ndarray, second: np.ndarray, delta: float, confidence: 
 
 
 def _bound(first: np.ndarray, second: np.ndarray, level: float, side: bool, delta: float, confidence: float) -> float:
-    """Of one test: that the score is above ``level`` speaks for the first input, or its opposite for the second."""
+    """Bound of one test: a score above ``level`` speaks for the first input, or its opposite for the second."""
     likely, unlikely = (first > level, second > level) if side else (second <= level, first <= level)
     each = 1 - (1 - confidence) / 2
     low = 1 - clopper_pearson(int((~likely).sum()), len(likely), each)
@@ -287,11 +251,5 @@ def _bound(first: np.ndarray, second: np.ndarray, level: float, side: bool, delt
 
 
 def clopper_pearson(count: int, trials: int, confidence: float) -> float:
-    """An upper bound on a probability (Clopper, Pearson 1934), exact for independent trials.
-
-    Args:
-        count: of trials that it was met in.
-        trials: at least ``count``.
-        confidence: one-sided, in (0, 1).
-    """
+    """An upper bound on a probability, one-sided (Clopper, Pearson 1934), exact for independent trials."""
     return 1.0 if count >= trials else float(beta.ppf(confidence, count + 1, trials - count))

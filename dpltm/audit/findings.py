@@ -1,4 +1,4 @@
-"""What an audit of a training found: lower bounds, beside what is claimed.
+"""Findings of an audit of a training: lower bounds, beside what is claimed.
 
 A bound holds for a number of guesses that depends on no coin, so how many coins are guessed, and which, is settled before a
 score is looked at. Two numbers are tried: one that suits the attack as it would be if nothing were wrong, from public
@@ -36,7 +36,7 @@ METHOD = "white-box canaries in one run"
 
 
 SHARES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
-"""Of the canaries, that may be guessed."""
+"""Shares of the canaries that may be guessed."""
 
 PLANNED = 0.8
 """Part of the allowed error that the planned number of guesses gets; all canaries get the rest."""
@@ -44,11 +44,9 @@ PLANNED = 0.8
 
 @dataclass(frozen=True)
 class Guesses:
-    """A number of guesses, and how many were right.
+    """A number of guesses, half for the largest scores and half for the smallest, and how many were right.
 
-    Attributes:
-        guesses: half of them for the largest scores, half for the smallest.
-        error: that is allowed a bound from them: 1 minus its confidence.
+    ``error`` is allowed a bound from them: 1 minus its confidence.
     """
 
     guesses: int
@@ -58,12 +56,9 @@ class Guesses:
 
 @lru_cache(maxsize=64)
 def planned(canaries: int, mu: float, error: float) -> int:
-    """The number of guesses with the best expected bound at delta 0.
+    """The number of guesses with the best expected bound at delta 0, by an attack of ``mu`` from public numbers.
 
     Scores are taken as N(0, 1), and N(mu, 1) where a canary is in.
-
-    Args:
-        mu: of the attack, from public numbers.
     """
     numbers = [2 * max(1, int(share * canaries / 2)) for share in SHARES]
     accuracy = [_accuracy(number / canaries, min(mu, 30.0)) for number in numbers]
@@ -75,7 +70,7 @@ def planned(canaries: int, mu: float, error: float) -> int:
 
 
 def _accuracy(share: float, mu: float) -> float:
-    """Of guesses on the ``share`` of canaries at both ends; by symmetry, of those with the largest scores."""
+    """Accuracy on the ``share`` of canaries at both ends; by symmetry, on those with the largest scores."""
     if share >= 1:
         return float(ndtr(mu / 2))
     threshold = brentq(lambda at: ndtr(mu - at) + ndtr(-at) - share, -40.0, 80.0)
@@ -83,11 +78,9 @@ def _accuracy(share: float, mu: float) -> float:
 
 
 def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float) -> tuple[Guesses, ...]:
-    """Guesses at both numbers.
+    """Guesses at both numbers; the larger the score of a canary, the likelier it is in.
 
     Args:
-        scores: of canaries, the larger the likelier in, ``(m,)``.
-        included: their coins, ``(m,)`` bool.
         mu: of the attack, from public numbers.
         confidence: that bounds from all guesses hold together.
     """
@@ -104,11 +97,7 @@ def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float
 
 
 def violated(lower_bound: float, certified: float, nominal: float | None) -> list[str]:
-    """Return which claims a lower bound refutes, by their names.
-
-    Args:
-        certified, nominal: what is claimed; None where there is no nominal claim.
-    """
+    """Return the names of the claims that a lower bound refutes."""
     claims = {"certified": certified, "nominal": nominal}
     return [name for name, epsilon in claims.items() if epsilon is not None and lower_bound > epsilon]
 
@@ -118,11 +107,9 @@ class Findings:
     """Bounds at one confidence, which both hold at together.
 
     Attributes:
-        certified, nominal: what is claimed of the training.
         one_run: the bound by Steinke, Nasr, Jagielski 2023.
         f_dp: that by trade-off functions (Mahloujifar, Melis, Chaudhuri 2024).
         estimate: of a Gaussian-DP release with such scores; no bound.
-        canaries: their number.
         guesses: that the bounds rest on.
     """
 
@@ -142,12 +129,11 @@ class Findings:
 
     @property
     def violates(self) -> list[str]:
-        """Claims that the bound refutes."""
         nominal = None if self.nominal is None else self.nominal.epsilon
         return violated(self.lower_bound, self.certified.epsilon, nominal)
 
     def to_json(self) -> dict[str, Any]:
-        """As ``dpltm audit`` prints it."""
+        """Return the JSON object that ``dpltm audit`` prints."""
         nominal = None if self.nominal is None else json_figure(self.nominal.epsilon)
         return {
             "lower_bound": self.lower_bound,
@@ -167,11 +153,7 @@ class Findings:
 def examine(
     observations: Observations, mechanism: NoisySgd, delta: float, confidence: float = 0.95, accountant: str = "pld"
 ) -> Findings:
-    """The findings of an audit.
-
-    Args:
-        mechanism: the training, as it is on record.
-        confidence: that the bounds hold with, both together, in (0, 1).
+    """Return the findings of an audit of the training ``mechanism``, as it is on record.
 
     Raises:
         InputError: too few canaries for the confidence, or a confidence out of range.
@@ -212,7 +194,7 @@ def attack_strength(observations: Observations, mechanism: NoisySgd) -> float:
 
 
 def _by_trade_off(canaries: int, found: tuple[Guesses, ...], mechanism: NoisySgd, delta: float) -> float:
-    """The bound over trainings that differ from this one by their noise."""
+    """Bound over trainings that differ from this one by their noise."""
 
     def refuted(curve: TradeOff) -> bool:
         return any(refutes(curve, canaries, one.guesses, one.correct, 1 - one.error / 2) for one in found)
@@ -227,12 +209,6 @@ def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, con
     Differentially Private Machine Learning", section 4). Upper Clopper-Pearson bounds on a and b make mu a lower bound *if*
     canaries of one run are independent trials and the trade-off function is Gaussian. Neither is certain, so the figure
     refutes nothing. The half with the larger scores is taken to be in.
-
-    Args:
-        scores: of canaries, ``(m,)``.
-        included: their coins, ``(m,)`` bool.
-        delta: in (0, 1).
-        confidence: of both errors together, in (0, 1).
     """
     taken = np.zeros(len(scores), dtype=bool)
     taken[np.argsort(-scores, kind="stable")[: len(scores) // 2]] = True

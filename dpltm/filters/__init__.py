@@ -39,11 +39,11 @@ FILTERS = Registry[FilterDescriptor](
 )
 
 PARAMETERS = (CLIP_NORM, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP)
-"""Those that options of a training hold."""
+"""Parameters of filters that options of a training hold."""
 
 
 def make_filter(name: str, **parameters: float | bool) -> Filter:
-    """The filter of that name.
+    """Make the filter of that name.
 
     Args:
         name: one of ``FILTERS``.
@@ -59,7 +59,7 @@ def make_filter(name: str, **parameters: float | bool) -> Filter:
 
 
 def check_compiles(filter: Filter, name: str = "") -> None:
-    """Raises InputError unless there is something to compile in a filter, which the message calls ``name``."""
+    """Raise InputError unless there is something to compile in a filter, which the message calls ``name``."""
     if filter.kind != "element-wise":
         known = ", ".join(FILTERS.names(lambda entry: entry.compiles))
         raise InputError(
@@ -68,7 +68,8 @@ def check_compiles(filter: Filter, name: str = "") -> None:
 
 
 def check_claims(filter: Filter, name: str = "") -> None:
-    """Raises InputError unless noise can be calibrated as the source of a filter does, which the message calls ``name``."""
+    """Raise InputError unless noise can be calibrated as the source of a filter does, which the message calls
+    ``name``."""
     if filter.nominal_bound is None:
         known = listed(FILTERS.names(lambda entry: entry.claims))
         raise InputError(

@@ -35,7 +35,6 @@ class Automatic(NormBounded):
     kind: ClassVar[Literal["radial"]] = "radial"
 
     def factor(self, norm: Tensor) -> Tensor:
-        """What a gradient of each norm is multiplied by, ``(batch,)`` to ``(batch,)``."""
         divisor = norm + self.gamma
         factor = norm.new_full(norm.shape, self.clip_norm) / divisor.clamp_min(NO_DIRECTION)
         return factor.masked_fill(divisor < NO_DIRECTION, 0.0)

@@ -16,11 +16,8 @@ TINY = 2.0**-126
 
 @dataclass(frozen=True)
 class NormBounded:
-    """What filters have in common whose output has norm C at most, whatever the number of live coordinates.
-
-    Attributes:
-        clip_norm: C, from 1e-6 to its inverse.
-    """
+    """Base of filters whose output has norm C at most, ``clip_norm`` from 1e-6 to its inverse, for any number of
+    coordinates."""
 
     clip_norm: float
     nominal_bound: ClassVar[None] = None
@@ -29,7 +26,6 @@ class NormBounded:
         CLIP_NORM.check(self.clip_norm)
 
     def certified_bound(self, live: int) -> float:
-        """C."""
         del live
         return self.clip_norm
 
@@ -46,7 +42,6 @@ class Clip(NormBounded):
     kind: ClassVar[Literal["radial"]] = "radial"
 
     def factor(self, norm: Tensor) -> Tensor:
-        """What a gradient of each norm is multiplied by, ``(batch,)`` to ``(batch,)``; 1 at norm 0."""
         return clip_factor(self.clip_norm, norm)
 
     def __str__(self) -> str:

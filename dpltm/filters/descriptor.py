@@ -1,4 +1,4 @@
-"""What is known of a filter before one is made: its name, its parameters, and what goes with it."""
+"""Descriptor of a filter before one is made: its name, its parameters, and what goes with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MIN_PARAMETER = 1e-6
-"""Below it float32 rounding of the products could not be covered by outward rounding; above its inverse neither."""
+"""Least parameter: below it float32 rounding of products escapes outward rounding; above its inverse as well."""
 
 CLIP_NORM = Parameter(
     "clip_norm",
@@ -32,11 +32,11 @@ NO_PRE_CLIP = Parameter("no_pre_clip", False, "tanh as printed in its paper, wit
 
 
 class _Bounded(Protocol):
-    """What all filters have: the engine follows ``kind``."""
+    """Base of all filters: the engine follows ``kind``."""
 
     @property
     def nominal_bound(self) -> float | None:
-        """What its source claims as its bound, where that is something else."""
+        """Bound that its source claims, where that is something else."""
 
     def certified_bound(self, live: int) -> float:
         """Largest L2 norm of the filtered gradient of one record with ``live`` coordinates, as computed in float32."""
@@ -48,7 +48,7 @@ class RadialFilter(_Bounded, Protocol):
     kind: ClassVar[Literal["radial"]]
 
     def factor(self, norm: Tensor) -> Tensor:
-        """What a gradient of each norm is multiplied by, ``(batch,)`` to ``(batch,)``."""
+        """Factor of a gradient of each norm, ``(batch,)`` to ``(batch,)``."""
 
 
 class LayerWiseFilter(_Bounded, Protocol):
@@ -57,7 +57,7 @@ class LayerWiseFilter(_Bounded, Protocol):
     kind: ClassVar[Literal["layer-wise"]]
 
     def factor(self, norms: Tensor) -> Tensor:
-        """What each layer's part is multiplied by, ``(layers, batch)`` to ``(layers, batch)``."""
+        """Factor of each layer's part, ``(layers, batch)`` to ``(layers, batch)``."""
 
 
 class ElementWiseFilter(_Bounded, Protocol):
@@ -82,10 +82,9 @@ Filter = RadialFilter | LayerWiseFilter | ElementWiseFilter
 
 @dataclass(frozen=True)
 class FilterDescriptor:
-    """A filter that can be chosen by name.
+    """A filter that can be chosen by ``name``, such as ``clip``.
 
     Attributes:
-        name: such as ``clip``.
         parameters: those that it takes, with their ranges and defaults.
         make: the filter from its parameters, by name.
     """
@@ -103,10 +102,10 @@ class FilterDescriptor:
 
     @property
     def compiles(self) -> bool:
-        """Whether there is something to compile: an element-wise map."""
+        """True if there is something to compile: an element-wise map."""
         return self.default.kind == "element-wise"
 
     @property
     def claims(self) -> bool:
-        """Whether its source accounts with another bound, which noise can be scaled by (``noise`` nominal)."""
+        """True if its source accounts with another bound, which noise can be scaled by (``noise`` nominal)."""
         return self.default.nominal_bound is not None

@@ -26,11 +26,7 @@ LONG = 8.0
 
 @dataclass(frozen=True)
 class DpsrCg:
-    """Radial filter g -> g C / 8 for norms up to 8, else 8 g / norm(g).
-
-    Attributes:
-        clip_norm: C, from 1e-6 to its inverse; what is claimed.
-    """
+    """Radial filter g -> g C / 8 for norms up to 8, else 8 g / norm(g); C, from 1e-6 to its inverse, is what is claimed."""
 
     clip_norm: float
     kind: ClassVar[Literal["radial"]] = "radial"
@@ -49,7 +45,6 @@ class DpsrCg:
         return max(self.clip_norm, LONG)
 
     def factor(self, norm: Tensor) -> Tensor:
-        """What a gradient of each norm is multiplied by, ``(batch,)`` to ``(batch,)``."""
         return (LONG / norm.clamp_min(LONG)).where(norm > LONG, norm.new_full((), self.clip_norm / LONG))
 
     def __str__(self) -> str:

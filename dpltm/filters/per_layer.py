@@ -18,16 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PerLayerClip(NormBounded):
-    """Layer-wise radial filter: the part of the gradient in layer l is clipped to C / sqrt(L).
-
-    Attributes:
-        clip_norm: C, from 1e-6 to its inverse.
-    """
+    """Layer-wise radial filter: the part of the gradient in layer l is clipped to C / sqrt(L); C from 1e-6 to its
+    inverse."""
 
     kind: ClassVar[Literal["layer-wise"]] = "layer-wise"
 
     def factor(self, norms: Tensor) -> Tensor:
-        """What each layer's part is multiplied by, ``(layers, batch)`` to ``(layers, batch)``; 1 at norm 0."""
         return clip_factor(self.clip_norm / math.sqrt(len(norms)), norms)
 
     def __str__(self) -> str:

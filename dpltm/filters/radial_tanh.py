@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RadialTanh(NormBounded):
-    """Radial filter g -> C tanh(norm(g) / k) g / norm(g).
+    """Radial filter g -> C tanh(norm(g) / k) g / norm(g) with C, k > 0.
 
-    Attributes:
-        clip_norm: C > 0.
-        range: k > 0, the norm at which the filter begins to bend; small gradients are multiplied by C / k.
+    k is the norm at which the filter begins to bend; small gradients are multiplied by C / k.
     """
 
     range: float
@@ -29,7 +27,7 @@ class RadialTanh(NormBounded):
         TANH_RANGE.check(self.range)
 
     def factor(self, norm: Tensor) -> Tensor:
-        """What a gradient of each norm is multiplied by; tanh(x) / x is 1 - x^2/3 near 0, to 1e-13 below 1e-3."""
+        """Factor of a gradient of each norm; tanh(x) / x is 1 - x^2/3 near 0, to 1e-13 below 1e-3."""
         x = norm / self.range
         near = 1 - x.clamp_max(1e-3) ** 2 / 3
         return self.clip_norm / self.range * near.where(x < 1e-3, x.tanh() / x.clamp_min(1e-3))

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sigmoid:
-    """Element-wise filter g_j -> c sigmoid(g_j / k).
-
-    Attributes:
-        scale: vertical range c > 0.
-        range: horizontal range k > 0.
-    """
+    """Element-wise filter g_j -> c sigmoid(g_j / k): vertical range c > 0, horizontal range k > 0."""
 
     scale: float
     range: float
@@ -32,14 +27,13 @@ class Sigmoid:
     after: ClassVar[Clip | None] = None
     kind: ClassVar[Literal["element-wise"]] = "element-wise"
     nominal_bound: ClassVar[float] = 1.0
-    """What the thesis accounts with, whatever c and n."""
+    """Bound that the thesis accounts with, whatever c and n."""
 
     def __post_init__(self) -> None:
         TANH_SCALE.check(self.scale)
         TANH_RANGE.check(self.range)
 
     def map(self, values: Tensor) -> Tensor:
-        """c sigmoid(values / k), any shape; ``values`` may be overwritten."""
         return values.mul_(1 / self.range).sigmoid_().mul_(self.scale)
 
     def certified_bound(self, live: int) -> float:

@@ -59,11 +59,9 @@ def fraction(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Tanh:
-    """Element-wise filter g_j -> c tanh(g_j / k).
+    """Element-wise filter g_j -> c tanh(g_j / k): vertical range c > 0, horizontal range k > 0.
 
     Attributes:
-        scale: vertical range c > 0.
-        range: horizontal range k > 0.
         before: clips the norm first; None for the paper's own filter.
         after: clips the norm of what comes out (thesis 6.4).
     """
@@ -80,11 +78,10 @@ class Tanh:
 
     @property
     def nominal_bound(self) -> float | None:
-        """What the tanh paper and thesis account with, whatever c and n; clipped after, they claim what is true."""
+        """Bound that the tanh paper and thesis account with, whatever c and n; clipped after, they claim what is true."""
         return None if self.after else 1.0
 
     def map(self, values: Tensor) -> Tensor:
-        """c tanh(values / k), any shape; ``values`` may be overwritten."""
         import torch
 
         if torch.compiler.is_compiling():

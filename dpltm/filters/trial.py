@@ -1,7 +1,7 @@
-"""Whether a filter keeps what it states: a trial on made-up gradients, before anything is spent on it.
+"""Trial of a filter's bound on made-up gradients, before anything is spent on it.
 
-No trial proves a bound. It finds the slips that a registered filter of one's own is likeliest to have: a bound that is too
-small, a factor of the wrong shape, and one that looks at other records.
+No trial proves a bound. It finds the slips that a user's own filter is likeliest to have: a bound that is too small, a
+factor of the wrong shape, and one that looks at other records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SLACK = 1e-5
 
 
 def check_filter_bound(filter: Filter) -> None:
-    """Refuses a filter that made-up gradients show to be wrong.
+    """Refuse a filter that made-up gradients show to be wrong.
 
     Raises:
         InputError: its bound is no positive number, or a gradient comes out longer; what comes out of a record has
@@ -80,9 +80,6 @@ def filtered(filter: Filter, gradients: Tensor, layers: Tensor, count: int) -> T
     Args:
         gradients: of records, on some live coordinates; zero on all others, ``(records, coordinates)``.
         layers: which layer each of these is in, of the same shape, int64.
-
-    Returns:
-        What comes out on these coordinates.
     """
     if filter.kind == "radial":
         return gradients * _factor(filter, gradients.norm(dim=1))[:, None]

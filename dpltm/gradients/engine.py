@@ -25,10 +25,10 @@ from dpltm.networks.masks import Mask
 from dpltm.randomness.sampling import ROUNDING, check_chunks, scale_of
 
 REACH = 2.0**60
-"""A record with an input or output gradient of some layer beyond this counts as not finite."""
+"""Largest input or output gradient of a layer: a record beyond it counts as not finite."""
 
 BATCH_BYTES = 2**27
-"""Memory that a physical batch takes up, about, in bytes."""
+"""Memory of a physical batch, in bytes, approximate."""
 
 WIDE, NARROW = 2.0**20, 2.0**-30
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
@@ -61,10 +61,8 @@ class RecordGradients:
         model: takes a batch, dimension 0 the records, and keeps them apart. Linear, Conv1d, Conv2d, Embedding, LayerNorm,
             RMSNorm, GroupNorm and recurrent modules have rules of their own; anything else goes through ``torch.func``.
         mask: live coordinates. Weights that are not must be zero: some kernels take them for zero.
-        loss: maps the model's outputs and labels to one loss per record, ``(batch,)``.
         compile: have ``torch.compile`` fuse element-wise filters; takes a while for every new shape.
             Where no C++ compiler is at hand, nothing is compiled.
-        kernels: how linear layers compute (``linear_layer``); ``auto`` follows the share of live weights.
         grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
 
     Raises:
@@ -105,7 +103,7 @@ class RecordGradients:
 
     @property
     def rounding(self) -> float:
-        """What radial factors are multiplied by, so that the bound holds despite float32 norms.
+        """Factor on radial factors by which the bound holds despite float32 norms.
 
         A sum of m non-negative products has relative error at most about (m + 2) 2^-24 in any order of summation, and the
         product of two such sums, which is the squared norm where everything is live, twice that; the norm has half of
@@ -115,9 +113,9 @@ class RecordGradients:
         return self._rounding
 
     def check(self, x: Tensor, y: Tensor) -> None:
-        """Decides how gradients are had, for batches like these; of ``x`` and ``y`` only shape, dtype and device matter.
+        """Decide how gradients are computed for batches like these; of ``x`` and ``y`` only shape, dtype and device matter.
 
-        The first batch does it where nobody did; a caller who does it before spends nothing on a network that is refused.
+        The first batch decides it otherwise; a caller who does it before spends nothing on a network that is refused.
         It is done anew where a module was exchanged, hooked, patched or set to another mode since.
 
         Raises:
@@ -145,7 +143,7 @@ class RecordGradients:
 
     @property
     def layer_of(self) -> Tensor:
-        """The number of the layer that each live coordinate is in, ``(live,)`` int64; all 0 before the first ``check``."""
+        """Number of the layer that each live coordinate is in, ``(live,)`` int64; all 0 before the first ``check``."""
         if self._plan is None:
             return torch.zeros(self.live, dtype=torch.int64)
         sizes = torch.tensor([sum(layer.sizes) for layer, _ in self._plan.layers])
@@ -154,14 +152,14 @@ class RecordGradients:
 
     @property
     def comfortable_batch(self) -> int:
-        """Records that go through at once in comfort (``BATCH_BYTES``); as many as one likes before the first ``check``."""
+        """Number of records that fit ``BATCH_BYTES``; unlimited before the first ``check``."""
         if self._plan is None or not self._plan.floats:
             return 2**31
         return max(1, BATCH_BYTES // (4 * self._plan.floats))
 
     @property
     def kernels(self) -> dict[str, str]:
-        """How each linear layer computes, by the name of its weight; none before the first ``check``."""
+        """Kernel of each linear layer, by the name of its weight; none before the first ``check``."""
         layers = [] if self._plan is None else [layer for layer, _ in self._plan.layers]
         return {layer.names[0]: layer.kernel for layer in layers if isinstance(layer, LinearLayer)}
 
@@ -175,11 +173,9 @@ class RecordGradients:
         out: Tensor | None = None,
         groups: Sequence[int] | None = None,
     ) -> FilteredSum:
-        """The sum over the batch of ``filter`` applied to each record's gradient on live coordinates.
+        """Sum over the batch of ``filter`` applied to each record's gradient on live coordinates.
 
         Args:
-            x: ``(batch, ...)``; the batch may be empty.
-            y: ``(batch, ...)``.
             present: ``(batch,)`` bool; rows that only fill the batch up to a fixed shape are False, and count for nothing.
             chunks: consecutive rows, at most ``sampling.LIMIT`` each, that may be summed in float32 by radial and layer-wise
                 filters. Which record is in which must be decided by coins of their own (``sampling.in_chunks``). None for
@@ -228,7 +224,7 @@ class RecordGradients:
         return FilteredSum(total, skipped)
 
     def _passes(self, plan: Plan, x: Tensor, y: Tensor) -> None:
-        """One forward and one backward pass that leave every layer its gradients."""
+        """Run one forward and one backward pass that leave every layer its gradients."""
         with torch.enable_grad(), Recorder(plan.modules, plan.copy, plan.instead) as recorder:
             if not plan.whole:
                 recorder.backward(losses_of(self._model, self._loss, x, y).sum())
@@ -267,7 +263,7 @@ class RecordGradients:
     def _element_wise_sum(
         self, layers: list[Layer], norm: Tensor, filter: ElementWiseFilter, weight: Tensor | None
     ) -> Tensor:
-        """The sum of mapped coordinates; those that are clipped after are mapped twice, for the norm and for the sum."""
+        """Sum of mapped coordinates; those that are clipped after are mapped twice, for the norm and for the sum."""
         before = torch.ones_like(norm) if filter.before is None else filter.before.factor(norm) * self._rounding
         if filter.after is not None:
             squares = torch.stack([layer.mapped_squares(before, filter.map) for layer in layers]).sum(0)
@@ -277,7 +273,7 @@ class RecordGradients:
 
 
 def _average(layers: list[Layer], groups: Sequence[int], device: torch.device) -> None:
-    """Puts the mean gradient of each group in place of those of its records."""
+    """Put the mean gradient of each group in place of those of its records."""
     sizes = torch.tensor(groups, device=device)
     for layer in layers:
         assert isinstance(layer, ExplicitLayer)  # as plans of ``grouped`` have them
@@ -285,7 +281,7 @@ def _average(layers: list[Layer], groups: Sequence[int], device: torch.device) -
 
 
 def _unusable(layers: list[Layer], records: int, device: torch.device) -> tuple[Tensor | None, Tensor]:
-    """Which records are beyond ``REACH``, None for none of them; and which of the others reach beyond ``WIDE``."""
+    """Masks of the records beyond ``REACH``, None for none of them; and of the others that reach beyond ``WIDE``."""
     extremes = torch.stack([value for layer in layers for value in layer.extremes()])
     if float(extremes.abs().max()) <= WIDE:  # as nearly always; false for NaN
         return None, torch.zeros(records, dtype=torch.bool, device=device)
@@ -295,14 +291,9 @@ def _unusable(layers: list[Layer], records: int, device: torch.device) -> tuple[
 
 
 def _norms(layers: list[Layer], wide: Tensor, each: bool) -> Tensor:
-    """Norm of each record's gradient in each layer, ``(layers, batch)`` float64.
+    """Norm of each record's gradient in each layer, ``(layers, batch)`` float64, exact for records in ``wide``.
 
     The precision of one record must not depend on another record.
-
-    Args:
-        layers: after a pass.
-        wide: records whose squares float32 may not hold, ``(batch,)`` bool.
-        each: whether the norm of a layer counts by itself, and not only what all of them come to.
     """
     squares = torch.stack([layer.squared_norms().double() for layer in layers])
     small = squares[[place for place, layer in enumerate(layers) if sum(layer.sizes)]] < NARROW**2

@@ -19,20 +19,15 @@ from dpltm.gradients.layer import CHUNK, Call, ExplicitGradients, Map, Workspace
 from dpltm.randomness.sampling import held_in_float32, others
 
 BLOCK = 64
-"""Coordinates whose squares are added up in the gradients' own precision, blocks then in float64. Float32 is off by a factor
-of 1 + (64 + 2) 2^-24 at most, half of it in the norm: far less than the engine's ``rounding`` allows for."""
+"""Coordinates whose squares are added in the gradients' own precision; blocks are added in float64. Float32 is off by
+a factor of 1 + (64 + 2) 2^-24 at most, half of it in the norm: far less than the engine's ``rounding`` allows for."""
 
 _Part = tuple[str, Tensor | None, int, Tensor]
 """A parameter, where its live coordinates stand in what follows (None: all, in order), the first record, and gradients."""
 
 
 class ExplicitLayer(ExplicitGradients):
-    """Modules that share parameters with nobody else, called any number of times. See ``Layer``.
-
-    Args:
-        modules: name and module; several where they share parameters.
-        live_mask: live coordinates of every parameter of the model, none of frozen ones.
-    """
+    """Modules that share parameters with no others, called any number of times. See ``Layer``."""
 
     def __init__(
         self, modules: Mapping[str, nn.Module], live_mask: Mapping[str, Tensor], names: Mapping[int, str]
@@ -72,11 +67,11 @@ class ExplicitLayer(ExplicitGradients):
         self._squares = torch.empty(0)
 
     def take(self, calls: Sequence[Call], records: int) -> None:
-        """Adds up each record's gradients over the calls; zero where the loss depends on none."""
+        """Add up each record's gradients over the calls; zero where the loss depends on none."""
         self._add_up(records, self._parts_of(calls, records))
 
     def hold(self, records: int, gradients: Iterator[tuple[str, Tensor]]) -> None:
-        """Takes per-record gradients ``(batch, *shape)`` of parameters by name."""
+        """Take per-record gradients ``(batch, *shape)`` of parameters by name."""
         self._add_up(records, ((name, self._index[name], 0, gradient) for name, gradient in gradients))
 
     def _parts_of(self, calls: Sequence[Call], records: int) -> Iterator[_Part]:
@@ -104,12 +99,9 @@ class ExplicitLayer(ExplicitGradients):
         self._squares = _squared_norms(self._values)
 
     def average(self, sizes: Tensor) -> None:
-        """Puts the mean gradient of each group of consecutive records in place of theirs.
+        """Put the mean gradient of each group of consecutive records in place of theirs; ``sizes`` ``(groups,)`` may hold 0.
 
         Norm and sum see the same numbers afterwards as well. What is not finite in one record is not in its group.
-
-        Args:
-            sizes: records of each group, none without any, ``(groups,)`` int64.
         """
         owner = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
         means = self._space.rows("means", len(sizes), self._values.shape[1], self._dtype, self._kind.device)
@@ -125,7 +117,6 @@ class ExplicitLayer(ExplicitGradients):
         self._squares = self._squares.masked_fill(bad, 0.0)
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
-        """See :meth:`Layer.add_weighted_sum`."""
         values, found = self._values, torch.zeros_like(total)
         if chunks is not None:
             factor = held_in_float32(factor)  # in a chunk or not: what a record contributes may not depend on that
@@ -142,7 +133,6 @@ class ExplicitLayer(ExplicitGradients):
         return torch.cat(parts)
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
-        """See :meth:`Layer.mapped_sum`."""
         total = torch.zeros(sum(self.sizes), dtype=torch.float64, device=factor.device)
         for rows, part in self._mapped(factor, map):
             weighted = part if weight is None else part.mul_(weight[rows, None].to(part.dtype))
@@ -154,7 +144,7 @@ class ExplicitLayer(ExplicitGradients):
             yield rows, map((self._values[rows] * factor[rows, None]).to(self._values.dtype))
 
     def _pieces(self, rows: slice) -> Iterator[slice]:
-        """Some records at a time, so that what is made from them fits a cache."""
+        """Slices of a few records, so that what is made from them fits a cache."""
         count = max(1, CHUNK // max(1, sum(self.sizes)))
         return (slice(start, min(start + count, rows.stop)) for start in range(rows.start, rows.stop, count))
 
@@ -168,15 +158,12 @@ def _squared_norms(values: Tensor) -> Tensor:
 
 
 def _whole(index: Tensor, parameter: Tensor) -> bool:
-    """Whether these are all coordinates of a parameter, in order."""
+    """True if these are all coordinates of a parameter, in order."""
     return torch.equal(index, torch.arange(parameter.numel(), device=index.device))
 
 
 class EmbeddingLayer(ExplicitGradients):
     """One ``nn.Embedding`` called once a pass, and what the last pass left. See ``Layer``.
-
-    Args:
-        live_mask: live coordinates of every parameter of the model, none of frozen ones.
 
     Attributes:
         values: gradients by record and token, ``(pairs, dimension)``: one row for each token that a record holds, however
@@ -198,7 +185,7 @@ class EmbeddingLayer(ExplicitGradients):
         self.record = self.token = torch.empty(0, dtype=torch.long)
 
     def take(self, calls: Sequence[Call], records: int) -> None:
-        """Adds up, for each record, the gradients of each token it holds; those of the padding token are none.
+        """Add up, for each record, the gradients of each token it holds; the padding token has none.
 
         Raises:
             InputError: it was not called once.
@@ -227,7 +214,6 @@ class EmbeddingLayer(ExplicitGradients):
         self._squares = self._squares.masked_fill(bad, 0.0)
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
-        """See :meth:`Layer.add_weighted_sum`."""
         del chunks  # all in float64
         total += self._by_token(self.values * factor[self.record][:, None])
 
@@ -248,7 +234,6 @@ class EmbeddingLayer(ExplicitGradients):
         return (changed + len(self._index) * at_zero**2).clamp_min_(0.0)
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
-        """See :meth:`Layer.mapped_sum`."""
         values, at_zero = self._mapped(factor, map)
         if weight is not None:
             values = values.mul_(weight[self.record][:, None])

@@ -1,7 +1,7 @@
 """What the engine asks of a part of a network after a pass, and what modules see and give during one.
 
-A layer gives norms and sums of its per-record gradients. It makes them from calls, which are kept from the forward pass
-until the backward pass has been through them, in memory that outlives a step.
+A layer makes norms and sums of per-record gradients from calls, which are kept from the forward pass until the backward
+pass has been through them, in memory that outlives a step.
 """
 
 from __future__ import annotations
@@ -21,13 +21,10 @@ from dpltm.errors import InputError
 
 @dataclass
 class Call:
-    """One call of one module.
+    """One call of one module, its tensors detached.
 
     Attributes:
-        module: what was called.
-        inputs: its positional arguments, tensors detached.
-        keywords: its keyword arguments, tensors detached.
-        outputs: the tensors it gave that a loss can depend on, in the order of flattening.
+        outputs: the tensors that a loss can depend on, in the order of flattening.
         places: where in the flattened output they stand.
         gradients: the loss's gradient at each of them, once known; None where the loss does not depend on one.
     """
@@ -41,18 +38,14 @@ class Call:
     _versions: list[tuple[Tensor, int]] = field(default_factory=list)
 
     def overwritten(self) -> bool:
-        """Whether an in-place operation has changed an input or an output since."""
+        """True if an in-place operation has changed an input or an output since."""
         return any(tensor._version != version for tensor, version in self._versions)
 
 
 def only_call(
     calls: Sequence[Call], name: str, records: int, dimensions: int | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """What a module saw that is called once a pass, and the loss's gradient at what it gave.
-
-    Args:
-        records: rows that it must have seen.
-        dimensions: that these must have, if it matters.
+    """Input of a module that is called once a pass, and the loss's gradient at its output.
 
     Raises:
         InputError: it was used otherwise.
@@ -64,11 +57,8 @@ def only_call(
 
 
 class Recorder:
-    """Keeps the calls of some modules while it is entered.
-
-    Args:
-        copy: those among them whose output is handed on as a copy, since in-place operations overwrite it.
-    """
+    """Keep the calls of some modules while entered; outputs of ``copy`` are handed on as copies, since they are
+    overwritten."""
 
     def __init__(
         self,
@@ -123,7 +113,7 @@ class Recorder:
         return tree_map(_copied, output) if id(module) in self._copy else output
 
     def backward(self, total: Tensor) -> None:
-        """Fills in the gradients of ``total``, a scalar, at every output.
+        """Fill in the gradients of ``total``, a scalar, at every output.
 
         Raises:
             InputError: an in-place operation would make them wrong.
@@ -165,53 +155,41 @@ class Layer(Protocol):
     sizes: tuple[int, ...]
 
     def take(self, calls: Sequence[Call], records: int) -> None:
-        """Takes what the last pass left with this layer."""
+        """Take what the last pass left with this layer."""
 
     def release(self) -> None:
-        """Frees it."""
+        """Free it."""
 
     def extremes(self) -> list[Tensor]:
-        """Some scalars, NaN or no smaller in magnitude than whatever the records bring."""
+        """Scalars, NaN or no smaller in magnitude than any value of the records."""
 
     def peak(self) -> Tensor:
         """Largest magnitude that a record brings, ``(batch,)``; NaN if anything is."""
 
     def zero_records(self, bad: Tensor) -> None:
-        """Makes the gradients of these records, ``(batch,)`` bool, exactly zero, whatever they hold."""
+        """Set the gradients of these records, ``(batch,)`` bool, to exactly zero, whatever they hold."""
 
     def squared_norms(self) -> Tensor:
         """Squared norm of each record's gradient, ``(batch,)``, in the layer's precision or better."""
 
     def wide_squared_norms(self, rows: Tensor) -> Tensor:
-        """The same in float64, for the records in ``rows``, a mask over the batch, alone."""
+        """Squared norms in float64, of the records in ``rows`` alone, a mask over the batch."""
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
-        """Adds the sum over records of factor times gradient.
+        """Add the sum over records of factor ``(batch,)`` times gradient to ``total``, ``(live,)`` float64.
 
-        Args:
-            total: to which it is added, ``(live,)`` float64.
-            factor: of each record, ``(batch,)`` float64.
-            chunks: rows that may be summed in float32 together (see ``sampling``); None for a sum in float64.
+        ``chunks`` are rows that may be summed in float32 together (see ``sampling``); None for a sum in float64.
         """
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
         """Squared norm of each record's mapped factor times gradient, ``(batch,)`` float64."""
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
-        """Sum over records of ``weight (batch,)``, or 1, times mapped factor times gradient, ``(live,)`` float64.
-
-        Args:
-            factor: of each record's gradient, before the map, ``(batch,)``.
-            weight: of each record's mapped gradient, ``(batch,)``; None for 1.
-        """
+        """Sum over records of ``weight (batch,)``, or 1, times mapped factor times gradient, ``(live,)`` float64."""
 
 
 class ExplicitGradients:
-    """What layers have in common whose gradients are written out: the squared norms of those very numbers are at hand.
-
-    Attributes:
-        _squares: squared norm of each record's gradient, ``(batch,)`` float64.
-    """
+    """Base of layers whose gradients are written out: the squared norms ``(batch,)`` of those very numbers are at hand."""
 
     _squares: Tensor
     _dtype: torch.dtype
@@ -241,11 +219,7 @@ class Workspace:
         self._taken: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}  # to look at a buffer anew takes time
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A contiguous tensor of this shape, holding whatever it holds, until ``name`` is taken again.
-
-        Args:
-            dtype: of the tensor; each has memory of its own.
-        """
+        """A contiguous tensor with whatever values it holds, until ``name`` and ``dtype`` are taken again."""
         key = (name, dtype, device)
         taken = self._taken.get(key)
         if taken is None or taken.shape != shape:
@@ -261,40 +235,23 @@ class Workspace:
         """The same for ``(rows, width)``, where every row begins at a multiple of 64 bytes.
 
         How a linear algebra library rounds may depend on where its operands begin; so these all begin alike.
-
-        Args:
-            name: see :meth:`take`.
         """
         step = 64 // dtype.itemsize
         return self.take(name, (rows, -(-width // step) * step), dtype, device)[:, :width]
 
     def aligned(self, name: str, values: Tensor) -> Tensor:
-        """``values`` if its rows begin as those of :meth:`rows` do, else a copy.
-
-        Args:
-            name: see :meth:`take`.
-            values: ``(rows, width)``.
-        """
+        """``values`` ``(rows, width)`` if its rows begin as those of :meth:`rows` do, else a copy."""
         size = values.element_size()
         if values.stride(1) == 1 and values.stride(0) * size % 64 == values.data_ptr() % 64 == 0:
             return values
         return self.rows(name, len(values), values.shape[1], values.dtype, values.device).copy_(values)
 
     def turn(self, name: str, values: Tensor) -> Tensor:
-        """A contiguous copy of the transpose of ``values``, a matrix; written so that torch takes all its threads.
-
-        Args:
-            name: see :meth:`take`.
-        """
+        """A contiguous copy of the transpose of ``values``, a matrix; written so that torch takes all its threads."""
         turned = self.take(name, (values.shape[1], values.shape[0]), values.dtype, values.device)
         turned.T.copy_(values)
         return turned
 
     def fill(self, name: str, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """A contiguous copy of ``values``.
-
-        Args:
-            name: see :meth:`take`.
-            dtype: of the copy; None for that of ``values``.
-        """
+        """A contiguous copy of ``values``."""
         return self.take(name, tuple(values.shape), dtype or values.dtype, values.device).copy_(values)

@@ -37,15 +37,11 @@ WORTH_COMPILING = 1000
 
 
 class Operands:
-    """One weight under a mask, with the inputs and output gradients of a batch.
+    """One weight under a mask, with the inputs ``(batch, in)`` and output gradients ``(batch, out)`` of a batch.
 
     Attributes:
         mask: ``live`` in the layer's dtype, ``(out, in)``.
         index: of live coordinates in the flattened weight; ``rows`` and ``columns`` say the same.
-        full: whether every coordinate is live.
-        input: what the layer saw, ``(batch, in)``.
-        gradient: of the loss at what it gave, ``(batch, out)``.
-        space: memory that outlives a step.
     """
 
     def __init__(self, module: nn.Linear, live: Tensor) -> None:
@@ -59,12 +55,12 @@ class Operands:
         self.release()
 
     def release(self) -> None:
-        """Frees what the last pass left; buffers keep their memory for the next batch to overwrite."""
+        """Free what the last pass left; buffers keep their memory for the next batch."""
         self.input = self.gradient = torch.empty(0)
         self._forget()
 
     def zero_records(self, bad: Tensor) -> None:
-        """Makes what these records left, ``(batch,)`` bool, exactly zero."""
+        """Set what these records left, ``(batch,)`` bool, to exactly zero."""
         self.input = self.input.masked_fill(bad[:, None], 0.0)
         self.gradient = self.gradient.masked_fill(bad[:, None], 0.0)
         self._forget()
@@ -81,7 +77,7 @@ class Operands:
         return self.turned(self.input) if self._inputs is None else self._inputs
 
     def turned(self, input: Tensor) -> Tensor:
-        """The same of an input that is about to become that of the pass."""
+        """Transpose of an input that is about to become that of the pass."""
         self._inputs = self.space.turn("inputs", input)
         return self._inputs
 
@@ -100,11 +96,9 @@ class Operands:
         return self._aligned
 
     def scaled(self, factor: Tensor, turned: bool) -> Tensor:
-        """Factor times output gradient, ``(batch, out)``, to be overwritten.
+        """Factor ``(batch,)`` times output gradient, ``(batch, out)``, to be overwritten.
 
-        Args:
-            factor: ``(batch,)``, in the precision of the product.
-            turned: whether the records of an output coordinate come one after the other in memory.
+        With ``turned`` the records of an output coordinate are contiguous in memory.
         """
         if turned:
             return self.space.fill("turned", self.gradients, factor.dtype).mul_(factor).T
@@ -114,7 +108,7 @@ class Operands:
 
     @property
     def norms(self) -> tuple[Tensor, Tensor]:
-        """Of each record's input and output gradient, ``(batch,)`` each, in the layer's precision."""
+        """Norms of each record's input and output gradient, ``(batch,)`` each, in the layer's precision."""
         if self._norms is None:
             self._norms = (torch.linalg.vector_norm(self.input, dim=1), torch.linalg.vector_norm(self.gradient, dim=1))
         return self._norms
@@ -170,12 +164,9 @@ def dense_squared_norms(operands: Operands) -> Tensor:
 
 
 def dense_add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
-    """Adds one product, gathered at the live coordinates; its rows begin as any others (``Workspace``).
+    """Add one product, gathered at the live coordinates, to ``total``; its rows begin as any others (``Workspace``).
 
-    Args:
-        operands: with what a pass left.
-        scaled: output gradients times factors, ``(rows, out)``, one row or more, in the precision of the sum.
-        total: ``(live,)`` float64, to which the sum is added.
+    ``scaled`` holds output gradients times factors, ``(rows, out)``, one row or more, in the precision of the sum.
     """
     space = operands.space
     product = space.take("product", tuple(operands.mask.shape), scaled.dtype, scaled.device)
@@ -190,7 +181,7 @@ def dense_add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) ->
 
 
 def _blocks(rows: slice, width: int) -> Iterator[slice]:
-    """These rows, some at a time, of so many numbers each; never fewer than a chunk."""
+    """Slices of these rows with about ``BLOCK`` numbers each; never fewer rows than a chunk."""
     count = max(LIMIT, BLOCK // width if width else rows.stop - rows.start)
     return (slice(start, min(start + count, rows.stop)) for start in range(rows.start, rows.stop, count))
 
@@ -201,7 +192,7 @@ def _blocks(rows: slice, width: int) -> Iterator[slice]:
 
 
 def sparse_forward(operands: Operands, input: Tensor) -> Tensor:
-    """The module's output, ``(batch, out)``; pruned weights count as zero."""
+    """Output of the module, ``(batch, out)``; pruned weights count as zero."""
     module = operands.module
     values = module.weight.detach().view(-1).index_select(0, operands.index)
     output = _times(operands.bags, operands.turned(input), values)
@@ -224,7 +215,7 @@ def sparse_squared_norms(operands: Operands) -> Tensor:
 
 
 def sparse_add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
-    """The same over live coordinates alone. Arguments as :func:`dense_add`."""
+    """The same as :func:`dense_add` over live coordinates alone."""
     left = operands.space.fill("left", scaled.T)
     right = operands.space.fill("chunk", operands.inputs[:, rows], scaled.dtype)
     pattern = operands.pattern(scaled.dtype)
@@ -254,7 +245,7 @@ def kernel_for(operands: Operands, asked: str = "auto") -> str:
 
 
 def compiler_at_hand() -> bool:
-    """Whether there is a C++ compiler for torch to call."""
+    """True if there is a C++ compiler for torch to call."""
     named = os.environ.get("CXX")
     return any(shutil.which(name) for name in ((named,) if named else ("g++", "clang++", "c++")))
 
@@ -281,11 +272,7 @@ def _fused_squares(map: Map) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tenso
 
 
 class LinearLayer:
-    """One ``nn.Linear`` called once a pass on one row per record, and what the last pass left. See ``Layer``.
-
-    Args:
-        live_mask: live coordinates of every parameter of the model, none of frozen ones.
-    """
+    """One ``nn.Linear`` called once a pass on one row per record, and what the last pass left. See ``Layer``."""
 
     def __init__(
         self,
@@ -311,7 +298,7 @@ class LinearLayer:
         self.operands.release()
 
     def forward(self, input: Tensor) -> Tensor:
-        """What the module gives for ``input``, by a sparse product if the layer is the first to see the records.
+        """Output of the module, by a sparse product if the layer is the first to see the records.
 
         Behind other layers the product would have to be differentiated, and gains nothing. Pruned weights count as zero.
         """
@@ -326,11 +313,8 @@ class LinearLayer:
         return output.requires_grad_()
 
     def take(self, calls: Sequence[Call], records: int) -> None:
-        """Takes what the layer saw and the loss's gradient at what it gave.
-
-        Raises:
-            InputError: it was not called once, on one row per record.
-        """
+        """Take the layer's input and the gradient at its output. Raises InputError unless called once, on one row per
+        record."""
         seen, gradient = only_call(calls, self.names[0], records, dimensions=2)
         dtype, operands = self.module.weight.dtype, self.operands
         operands.input = seen.to(dtype)
@@ -371,7 +355,6 @@ class LinearLayer:
         return (squares if whole else squares.index_select(1, self.bias_index)).sum(1)
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
-        """See :meth:`Layer.add_weighted_sum`."""
         operands, gradient = self.operands, self.operands.gradient
         add, turned = (sparse_add, True) if self.kernel == "sparse" else (dense_add, False)
         of_weight, of_bias = total[: len(operands.index)], total[len(operands.index) :]
@@ -403,7 +386,6 @@ class LinearLayer:
         return total
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
-        """See :meth:`Layer.mapped_sum`."""
         narrow = None if weight is None else weight.to(self.operands.gradient.dtype)
         gradient, operands, parts = self._scaled(factor), self.operands, []
         if self._compile:
@@ -421,8 +403,8 @@ class LinearLayer:
         return space.fill("gradient", scaled, gradient.dtype)
 
     def _mapped(self, gradient: Tensor, map: Map) -> Iterator[Tensor]:
-        """``map`` of gradient times input, ``(coordinates, batch)``, some live coordinates at a time; those of the weight
-        only where nothing is compiled."""
+        """``map`` of gradient times input, ``(coordinates, batch)``, some live coordinates at a time; those of the
+        weight only where nothing is compiled."""
         operands, count = self.operands, max(1, CHUNK // max(1, gradient.shape[1]))
         inputs = operands.inputs
         pairs = () if self._compile else zip(operands.rows.split(count), operands.columns.split(count), strict=True)

@@ -1,7 +1,7 @@
-"""Which rule takes which part of a network, decided once, on a batch of made-up records, and checked there.
+"""Choice of a rule for each part of a network, made once on a batch of made-up records, and checked there.
 
-A network is anything that PyTorch can express, so what its source says about itself is not relied upon: whether records stay
-apart, whether the rules account for every use of every parameter, is tried out.
+A network is anything that PyTorch can express, so its source is not relied upon: whether records stay apart, and whether
+the rules account for every use of every parameter, is tried out.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ of the network's largest, since a gradient that is zero by nature comes out as r
 
 @dataclass(frozen=True)
 class Plan:
-    """How per-record gradients of one network are had.
+    """How per-record gradients of one network are computed.
 
     Attributes:
         modules: those whose calls are kept; none if the whole model goes through ``torch.func``.
         copy: those among them whose outputs are overwritten in place.
         layers: what they leave behind, with the modules of each.
-        floats: numbers that a record takes up in passing, about.
+        floats: numbers that a record takes up in passing, approximate.
     """
 
     modules: tuple[nn.Module, ...]
@@ -47,18 +47,18 @@ class Plan:
 
     @property
     def instead(self) -> list[tuple[nn.Linear, Callable[[Tensor], Tensor]]]:
-        """What computes the forward pass of some modules: those whose products are sparse."""
+        """Modules whose forward pass is a sparse product, with that product."""
         linear = [layer for layer, _ in self.layers if isinstance(layer, LinearLayer)]
         return [(layer.module, layer.forward) for layer in linear if layer.kernel == "sparse"]
 
     @property
     def whole(self) -> bool:
-        """Whether ``torch.func`` takes the whole model."""
+        """True if ``torch.func`` takes the whole model."""
         return not self.modules
 
 
 def check_model(model: nn.Module) -> None:
-    """Raises InputError for modules that mix records, however they are used."""
+    """Raise InputError for modules that mix records, however they are used."""
     if isinstance(model, torch.jit.ScriptModule):
         raise InputError("model: is compiled by torch.jit, which hides its layers; give the model itself")
     if any(isinstance(value, UninitializedParameter) for value in model.parameters()):
@@ -119,14 +119,10 @@ def make_plan(
     kernels: str,
     written: bool = False,
 ) -> Plan:
-    """The plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at.
+    """Plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at.
 
     Args:
         model: its state is as before afterwards.
-        live_mask: live coordinates of every parameter that is not frozen, bool.
-        loss: one value a record.
-        x: records, ``(batch, ...)``.
-        y: labels, ``(batch, ...)``.
         written: whether every gradient is to be written out, also where norms and sums could be had without.
 
     Raises:
@@ -157,7 +153,7 @@ def make_plan(
 
 
 def _units(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules whose calls are kept: those with a rule, and whole subtrees under any other that owns a parameter."""
+    """Modules whose calls are kept: those with a rule, and whole subtrees under any other that owns a parameter."""
     units: dict[str, nn.Module] = {}
 
     def walk(name: str, module: nn.Module) -> None:
@@ -182,10 +178,8 @@ def _assign(
     kernels: str,
     written: bool,
 ) -> Plan | None:
-    """A layer for each group of modules that share parameters; None if ``torch.func`` should take the whole model.
-
-    It should where a parameter belongs to no unit.
-    """
+    """Plan with a layer for each group of modules that share parameters; None if a parameter belongs to no unit, so
+    that ``torch.func`` should take the whole model."""
     model, (x, y) = probe.model, probe.made_up.batch()
     with Recorder(probe.units, probe.copy) as recorder:
         losses_of(model, probe.loss, x, y)
@@ -239,7 +233,7 @@ def _whole(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLayer:
 
 
 def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
-    """Whether per-record gradients add up to the gradient of the batch at every live coordinate."""
+    """True if per-record gradients add up to the gradient of the batch at every live coordinate."""
     model, (x, y) = probe.model, probe.made_up.batch()
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
@@ -267,13 +261,7 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
 
 
 def record_batch(plan: Plan, recorder: Recorder, model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
-    """Gives every layer of the plan what the pass left with its modules.
-
-    Args:
-        recorder: has the calls of the pass; not looked at where the plan is for the whole model.
-        loss: one value a record.
-        x: records of the pass, ``(batch, ...)``.
-        y: their labels, ``(batch, ...)``.
+    """Give every layer of the plan what the pass left with its modules; ``recorder`` has the calls of the pass.
 
     Raises:
         InputError: a module that is taken one record at a time cannot be.

@@ -1,4 +1,4 @@
-"""A network tried out on made-up records: whether it keeps records apart, and keeps nothing of them.
+"""Trial of a network on made-up records: it must keep records apart, and keep nothing of them.
 
 A bound on one record's gradient bounds what the record changes only if no other record's gradient depends on it. No rule can
 see that from a module's kind, and autograd does not see it through detached or discrete operations, so it is tried: one
@@ -7,8 +7,6 @@ by a bit. What mixes only records of a certain kind, or only in large batches, c
 
 Nor may it depend on a record's place in the batch, since one record more moves all that come after it. So a network that
 draws random numbers is refused: PyTorch draws by place.
-
-What a trial must put back, and what would tell that modules keep records, is what they hold beside their parameters.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @contextmanager
 def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
-    """Leaves parameters, buffers, attributes and random state as they were, of the model and of a loss that is a module.
+    """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they were.
 
     Meanwhile parameters are moved a little, and far into range: weights of zero or of 1e30 would hide a mistake.
     """
@@ -78,8 +76,7 @@ def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
 
 
 def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
-    """What decides how records go through a model, beside its tensors: its modules, their hooks and own ``forward``, and
-    attributes that are numbers or text, as a mode, a share to drop and a size are.
+    """Modules, hooks, own ``forward`` and attributes that are numbers or text: what decides how records go through a model.
 
     It differs where one of these was changed since; what other attributes do to a forward pass is not seen.
     """
@@ -105,12 +102,12 @@ _OWN = {*vars(nn.Module()), "_flat_weights", "_flat_weight_refs"}
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """What a module holds beside parameters, buffers and other modules, and PyTorch's own."""
+    """Attributes of a module beside parameters, buffers and other modules, and PyTorch's own."""
     return {name: value for name, value in vars(module).items() if name not in _OWN}
 
 
 def state_of(module: nn.Module) -> dict[str, object]:
-    """What would tell that a module keeps something of the records: tensors, numbers, and lengths of lists."""
+    """State in which a module could keep something of the records: tensors, numbers, and lengths of lists."""
     state: dict[str, object] = {}
     for name, value in (*_attributes(module).items(), *module._buffers.items()):
         if isinstance(value, Tensor):
@@ -126,7 +123,7 @@ def state_of(module: nn.Module) -> dict[str, object]:
 
 @contextmanager
 def in_float64(model: nn.Module, loss: Loss) -> Iterator[None]:
-    """Copies in float64 in place of parameters and buffers of floating point, which themselves are left alone."""
+    """Put float64 copies in place of parameters and buffers of floating point, which themselves are left alone."""
     modules = modules_of(model, loss)
     held = [(module, {**module._parameters}, {**module._buffers}) for module in modules]
     wide: dict[int, nn.Parameter] = {}  # what is shared stays so
@@ -157,7 +154,7 @@ def in_float64(model: nn.Module, loss: Loss) -> Iterator[None]:
 
 @contextmanager
 def watching_draws(model: nn.Module, like: Tensor) -> Iterator[list[tuple[str, nn.Module]]]:
-    """Notes the modules that draw from torch's generators, by name, those inside another before it."""
+    """Names of the modules that draw from torch's generators, those inside another before it."""
     drew: list[tuple[str, nn.Module]] = []
     begun: list[list[bytes]] = []
 
@@ -180,7 +177,7 @@ def watching_draws(model: nn.Module, like: Tensor) -> Iterator[list[tuple[str, n
 
 
 def generators(like: Tensor) -> list[bytes]:
-    """The states of torch's generators that a pass over such records may draw from."""
+    """States of torch's generators that a pass over such records may draw from."""
     states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(like.device)] if like.is_cuda else [])]
     return [state.numpy().tobytes() for state in states]
 
@@ -214,9 +211,8 @@ class MadeUp:
     Attributes:
         x, y: what they are like; only shape, dtype and device are looked at.
         dtype: of floating-point batches, where those of the records are narrower.
-        largest: of whole numbers (tokens, classes) in records and in labels: as large as the model and the loss take them,
-            among a few.
-        records: how many, where nobody says.
+        largest: whole number (token, class) in records and in labels: as large as the model and the loss take, among a few.
+        records: default size of a batch.
     """
 
     x: Tensor
@@ -244,12 +240,7 @@ class MadeUp:
         return values.to(like.dtype if like.dtype.itemsize >= 4 else self.dtype).to(like.device)
 
     def replaced(self, x: Tensor, y: Tensor, record: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """A batch with one record, or its label, replaced in every way.
-
-        Args:
-            x, y: made-up records and labels, ``(batch, ...)``.
-            record: place of the one that is replaced.
-        """
+        """Batches with one record, or its label, replaced in every way."""
         for which, values in enumerate((x, y)):
             old = values[record]
             if values.is_floating_point():
@@ -264,11 +255,7 @@ class MadeUp:
 
 
 def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
-    """One loss a record.
-
-    Args:
-        x: records, ``(batch, ...)``.
-        y: labels, ``(batch, ...)``.
+    """Losses of the records, ``(batch,)``, with a graph.
 
     Returns:
         ``(batch,)``, with a graph.
@@ -288,11 +275,9 @@ def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Probe:
-    """A network, the modules of it that are watched, and a loss, tried out.
+    """A network and a loss, tried out, with ``units``, the modules that are watched.
 
-    Attributes:
-        units: the modules that are watched.
-        copy: those among them whose outputs an in-place operation overwrites.
+    ``copy`` are those among them whose outputs an in-place operation overwrites.
     """
 
     model: nn.Module
@@ -303,11 +288,7 @@ class Probe:
 
     @classmethod
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, x: Tensor, y: Tensor) -> Probe:
-        """Tries the network for the first time.
-
-        Args:
-            loss: of outputs and labels, one value a record.
-            x: records, of which only shape, dtype and device are looked at.
+        """Try the network for the first time; of ``x`` and ``y`` only shape, dtype and device are looked at.
 
         Raises:
             InputError: the model or the loss fails, is not one value a record, or the model changes its own buffers.
@@ -328,7 +309,7 @@ class Probe:
         ) from failure
 
     def _of_largest_numbers(self) -> Probe:
-        """The same with whole numbers as large as the model and the loss take them."""
+        """The same probe with whole numbers as large as the model and the loss take them."""
         probe = self
         for which, like in enumerate((self.made_up.x, self.made_up.y)):
             largest = probe.made_up.largest
@@ -352,7 +333,8 @@ class Probe:
         return probe
 
     def _of_unique_size(self) -> Probe:
-        """The same with a number of records that no other dimension has, so that rows of a record are known by it."""
+        """The same probe with a number of records that no other dimension has, so that rows of a record are known by
+        it."""
         for size in SIZES:
             probe = replace(self, made_up=replace(self.made_up, records=size))
             if all(value.shape.count(size) < 2 for _, value in probe.seen(*probe.made_up.batch())):
@@ -378,11 +360,7 @@ class Probe:
         return tuple({id(call.module): call.module for call in recorder.calls if call.overwritten()}.values())
 
     def seen(self, x: Tensor, y: Tensor) -> list[tuple[str, Tensor]]:
-        """Everything that rules are given: losses, what every unit saw, and the gradients at what it gave.
-
-        Args:
-            x: records, ``(batch, ...)``.
-            y: labels, ``(batch, ...)``.
+        """Everything that rules are given, by name: losses, inputs of every unit, and the gradients at its outputs.
 
         Returns:
             What each is, for a message, and its value.
@@ -407,7 +385,7 @@ class Probe:
         return seen
 
     def check_apart(self) -> None:
-        """Refuses a network in which anything about a record depends on the others, or on how many there are."""
+        """Refuse a network in which anything about a record depends on the others, or on how many there are."""
         x, y = self.made_up.batch()
         base = self.seen(x, y)
         if _difference(base, self.seen(x, y), None, {}):
@@ -419,7 +397,7 @@ class Probe:
         self._compare_parts("its place in the batch", [slice(1, LENGTHS[-1] + 1)])
 
     def _check_draws(self, x: Tensor, y: Tensor) -> None:
-        """Refuses a network that draws, by the name of the innermost module that did."""
+        """Refuse a network that draws, by the name of the innermost module that did."""
         before = generators(x)
         with watching_draws(self.model, x) as drew:
             self._pass(x, y)
@@ -451,7 +429,7 @@ class Probe:
                     )
 
     def _along(self, base: list[tuple[str, Tensor]]) -> dict[int, int]:
-        """By place in ``base``, the dimension of records: the one that is as long as the batch, whatever its length."""
+        """Dimension of records by place in ``base``: the one that is as long as the batch, whatever its length."""
         records, more = self.made_up.records, self.made_up.records + 1
         longer = self.seen(*self.made_up.batch(more))
         if len(longer) != len(base):
@@ -466,7 +444,7 @@ class Probe:
         }
 
     def _compare_parts(self, what: str, parts: Sequence[slice]) -> None:
-        """Refuses a network in which parts of a batch, alone, give something else than in the whole of it.
+        """Refuse a network in which parts of a batch, alone, give something else than in the whole of it.
 
         A difference in float32 is looked at again in float64, if it is as small as that of a unit near zero: in a wide
         layer there is always one that a sum in another order switches on or off.
@@ -485,7 +463,8 @@ class Probe:
             raise InputError(f"model or loss: what one record gives depends on {what} (seen at {place}{why}): {MIXED}")
 
     def _told_by_part(self, x: Tensor, y: Tensor, parts: Sequence[slice], alike: float) -> tuple[str | None, float]:
-        """Where records give something else in a part of the batch, None if nowhere; and the largest share that is."""
+        """Where records give something else in a part of the batch, None if nowhere; and the largest share that
+        differs."""
         whole, found, largest = self.seen(x, y), None, 0.0
         for rows in parts:
             start, stop = rows.start, rows.stop
@@ -509,7 +488,7 @@ class Probe:
 def _difference(
     first: list[tuple[str, Tensor]], second: list[tuple[str, Tensor]], rows: Tensor | None, along: dict[int, int]
 ) -> str | None:
-    """Where two passes differ in a bit: at these records, along a dimension by place; or anywhere. None if nowhere.
+    """Name of what differs by a bit between two passes, at these records or anywhere; None if nothing does.
 
     What has no dimension for records is passed over, since whoever takes that call refuses it.
     """
@@ -528,7 +507,7 @@ def _difference(
 
 
 def _apart(part: Tensor, whole: Tensor, rows: slice, records: int, alike: float) -> float:
-    """By what share, in L2 norm, ``part`` differs from those rows of ``whole`` along the dimension of records.
+    """Share, in L2 norm, by which ``part`` differs from those rows of ``whole`` along the dimension of records.
 
     0 where there is none, or where no number differs by more than ``alike`` of the largest.
     """

@@ -1,14 +1,13 @@
-"""Per-record gradients of a module's parameters from what it saw and the loss's gradient at what it gave.
+"""Rules for per-record gradients of a module's parameters, from its inputs and the loss's gradient at its outputs.
 
-One rule a kind of module; whatever has none goes through ``torch.func``, and is called again, one
-record at a time, vectorised. A rule yields a parameter, the number of a record,
-and the gradients of that record and those that follow, ``(records, *shape)``, or flat in another order (``layout``); it goes
-through all records in turn. What it was given for a record decides that record's rows, and nothing else does.
+Each kind of module has one rule; whatever has none goes through ``torch.func``, and is called again, one record at a time,
+vectorised. A rule yields a parameter, the number of a record, and the gradients of that record and those that follow,
+``(records, *shape)``, or flat in another order (``layout``); it goes through all records in turn. A record's inputs decide
+that record's rows, and nothing else does.
 
-Recurrent modules are unrolled once more, so that the gradients at their gates can be had (torch keeps them to itself).
-Everything that such a module multiplies by a weight is an input or a state, and what comes out goes into a gate. With the
-loss's gradient at every gate, a record's gradient is the sum over time of outer products, as for a Linear layer on a
-sequence.
+Recurrent modules are unrolled once more, since torch keeps the gradients at their gates to itself. All that such a module
+multiplies by a weight is an input or a state, and the products go into a gate. With the loss's gradient at every gate, a
+record's gradient is the sum over time of outer products, as for a Linear layer on a sequence.
 """
 
 from __future__ import annotations
@@ -71,11 +70,8 @@ def by_torch_func(call: Call, records: int) -> Gradients:
 def whole_model(
     model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
 ) -> Iterator[tuple[str, Tensor]]:
-    """Per-record gradients of every parameter of ``model`` that is not frozen, by name.
-
-    Args:
-        x: records, ``(batch, ...)``.
-        y: labels, ``(batch, ...)``.
+    """Per-record gradients ``(batch, *shape)`` of every parameter of ``model`` that is not frozen, one after the
+    other, by name.
 
     Returns:
         Name and gradients ``(batch, *shape of the parameter)`` of one parameter after the other.
@@ -313,7 +309,7 @@ def convolution(call: Call, records: int) -> Gradients:
 
 
 def layout(module: nn.Module, parameter: Tensor) -> Tensor | None:
-    """Where a rule puts each coordinate of a parameter's gradient, in the order of the parameter; None if in that order."""
+    """Place of each coordinate of a parameter's gradient as a rule orders them; None if in the parameter's order."""
     if type(module) not in (nn.Conv1d, nn.Conv2d) or parameter.ndim < 3:
         return None
     order = torch.arange(parameter.numel(), device=parameter.device).view(parameter.shape).movedim(1, -1).flatten()
@@ -321,10 +317,10 @@ def layout(module: nn.Module, parameter: Tensor) -> Tensor | None:
 
 
 def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
-    """What the kernel sees at each position, ``(once, positions, patch)``, channels last within a patch, of some images.
+    """Patches of some images at each position, ``(once, positions, patch)``, channels last within a patch.
 
-    One dimension is unfolded after the other, the last one first: what is copied then are few long runs of memory. That is
-    the same for all images; what is yielded is overwritten by those of the next.
+    One dimension is unfolded after the other, the last one first: that copies few long runs of memory. What is yielded is
+    overwritten by the patches of the next images.
     """
     padding = module._reversed_padding_repeated_twice
     if module.padding_mode != "zeros":
@@ -394,7 +390,7 @@ def rule_of(module: nn.Module) -> Rule:
 
 
 def has_rule(module: nn.Module) -> bool:
-    """Whether there is a rule that sees no need to call the module again."""
+    """True if a rule exists that need not call the module again."""
     return type(module) in _RULES and "forward" not in vars(module)
 
 

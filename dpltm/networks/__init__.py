@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 MAX_WEIGHTS = 500_000_000
-"""Of a network; a guard for memory."""
+"""Largest number of weights in a network; a guard for memory."""
 
 MAX_NAME_LENGTH = 1000
-"""Characters of a name; the same guard, for names out of files."""
+"""Largest number of characters in a name, also of names out of files."""
 
 KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM, GRU, NCF))
 
@@ -72,7 +72,6 @@ class ModelSpec:
 
     @property
     def kind(self) -> NetworkKind:
-        """What is known of networks like this one."""
         return _kind(self.text)
 
     @property
@@ -82,7 +81,8 @@ class ModelSpec:
 
     @property
     def tables(self) -> tuple[int, ...]:
-        """Sizes of the tables that inputs are positions in, one for all or one each; empty where they are quantities."""
+        """Sizes of the tables that inputs are positions in, one for all or one each; empty where they are
+        quantities."""
         return self.kind.tables(_plain(self.text))
 
     @property
@@ -99,7 +99,7 @@ def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec
     """The network of the same layers as ``spec`` that has parameters of these names and shapes.
 
     Raises:
-        InputError: there is none, since more than the widths of layers differs.
+        InputError: more than the widths of layers differs.
     """
     try:
         name = spec.kind.renamed(_plain(spec.text), shapes)
@@ -121,13 +121,13 @@ def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def network_metavar(inputs: Inputs | None = None) -> str:
-    """How help shows the names of networks, of those whose records may be of that kind."""
+    """Names of the networks for such records, as help shows them."""
     shown = (kind.metavar for kind in KINDS.values() if inputs is None or inputs in kind.inputs)
     return "|".join(name for name in shown if name)
 
 
 def for_inputs(inputs: Inputs) -> tuple[str, ...]:
-    """Kinds of networks whose records may be of that kind."""
+    """Kinds of networks for such records."""
     return tuple(name for name, kind in KINDS.items() if inputs in kind.inputs)
 
 
@@ -135,7 +135,6 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> 
     """The network's name with all that it leaves to the data: ``cnn`` on images of 28 x 28 is ``cnn:28x28x1``.
 
     Args:
-        text: as the user gives it.
         shape: of one record as stored.
         tables: that its values are positions in, see ``Dataset``.
 
@@ -147,13 +146,12 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> 
 
 
 def _plain(text: str) -> str:
-    """The name of the same network with ReLU."""
     name, colon, rest = text.partition(":")
     return f"{name.removesuffix(TANH)}{colon}{rest}"
 
 
 def kind_name(text: str) -> str:
-    """The name of the kind, ``mlp`` of ``mlp-tanh:300,100``, whether there is one or not."""
+    """Name of the kind, known or not: ``mlp`` of ``mlp-tanh:300,100``."""
     return text.partition(":")[0].removesuffix(TANH)
 
 
@@ -169,7 +167,7 @@ def _kind(text: str) -> NetworkKind:
 
 
 def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
-    """The network of ``spec``: Glorot normal weights and zero biases drawn from ``seed`` alone, or whatever weights.
+    """Build the network of ``spec``: Glorot normal weights drawn from ``seed`` alone, or any weights; zero biases.
 
     Glorot normal is the initialisation of the lottery-ticket experiments that DPLTM builds on (Frankle and Carbin
     2019). A network of a single layer starts at zero: its loss is convex, so random weights would be noise and no more.
@@ -183,7 +181,7 @@ def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
 
 
 class Looked(Protocol):
-    """What a network is made for: of records, what is public."""
+    """Public facts about records that a network is made for."""
 
     @property
     def name(self) -> str: ...
@@ -206,29 +204,14 @@ def model_spec(text: str, dataset: Looked) -> ModelSpec:
 
 
 def check_tables(spec: ModelSpec, dataset: Looked, network: str, remedy: str = "use records like its own") -> None:
-    """Raises InputError unless the network looks up what these records hold.
-
-    Args:
-        spec: the network.
-        dataset: the records.
-        network: what the message calls it.
-        remedy: what to do about it.
-    """
+    """Raise InputError unless the network looks up what these records hold."""
     if spec.tables != dataset.input_tables:
         takes, hold = _contents(spec.tables), _contents(dataset.input_tables)
         raise InputError(f"{network} takes {takes}, but records of {dataset.name} hold {hold}; {remedy}")
 
 
 def check_takes(spec: ModelSpec, dataset: Looked, whose: str, fix: str = "", like: str = "its own") -> None:
-    """Raises InputError unless a network takes these records.
-
-    Args:
-        spec: the network.
-        dataset: the records, behind their map.
-        whose: what the message calls the run or set that it is of.
-        fix: what else may be done about it.
-        like: the records that it takes.
-    """
+    """Raise InputError unless a network takes these records, which are behind their map."""
     for verb, what, mine, theirs, same in (
         ("takes", "features", spec.features, dataset.features, "of the same shape"),
         ("has", "classes", spec.classes, dataset.classes, "with the same classes"),

@@ -2,7 +2,7 @@
 
 A unit (a neuron, or a channel of a convolution) all of whose outgoing weights are pruned changes no output, gets no
 gradient, and yet costs noise on its live incoming weights. One without live inputs is a constant, trainable while its bias
-lives: it stays, unless the network is to be trained no more, when the constant can be folded into biases behind it.
+lives: it stays, unless training is over, when the constant can be folded into biases behind it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ class Compact:
     """A smaller network that computes what a masked one does.
 
     Attributes:
-        model: the network, of the same modules with fewer units.
-        mask: what is live in it.
         places: for every parameter, the flat positions in the original one that its values came from.
     """
 
@@ -36,20 +34,19 @@ class Compact:
 
 
 def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -> Compact:
-    """Removes every unit that the mask leaves without use; ``model`` itself stays as it is.
+    """Remove every unit that the mask leaves without use; ``model`` itself stays as it is.
 
     Args:
         model: its pruned weights count as zero, whatever they hold. The compact one is on its device, the mask on the CPU.
         example: one batch of any records of the right shape; only shape and dtype matter.
-        fold: also removes units without live inputs: what they give, whatever the record, is added to the biases of the
-            layers that use them. For a network that is to be trained no more: what was folded can no longer be. Such a
-            unit stays where a layer that uses it has no bias or pads with zeros, and where what lies between does not
-            leave it a constant, by a try-out in evaluation mode.
+        fold: also remove units without live inputs: their constants are added to the biases of the layers that use them,
+            and can be trained no more. Such a unit stays where a layer that uses it has no bias or pads with zeros, and
+            where what lies between does not leave it a constant, by a try-out in evaluation mode.
 
-    Returns:
-        The compact network. Its outputs equal the masked one's up to the rounding of shorter sums. So do its gradients at
-        the coordinates that remain, unless units were folded; those that were removed had gradient zero. Biases that
-        took a constant in are live, and no longer what they were at their places.
+    Guarantees:
+        Outputs equal the masked network's up to the rounding of shorter sums. So do gradients at the coordinates that
+        remain, unless units were folded; those that were removed had gradient zero. Biases that took a constant in are
+        live, and no longer what they were at their places.
 
     Raises:
         InputError: a normalisation layer, whose statistics would change, a network that cannot be traced, or one in which
@@ -80,11 +77,7 @@ def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -
 
 
 def compact_spec(spec: ModelSpec, compacted: Compact) -> ModelSpec:
-    """The network by name whose ``shapes()`` are those of what ``compact`` made of the network of ``spec``.
-
-    Raises:
-        InputError: it was made of another network.
-    """
+    """The network by name whose ``shapes()`` are those that ``compact`` made of the network of ``spec``."""
     return renamed(spec, {name: tuple(value.shape) for name, value in compacted.model.named_parameters()})
 
 
@@ -115,7 +108,7 @@ def _without_use(places: nn.Module, mask: Mask, example: Tensor) -> Iterator[tup
 
 
 def _live(side: Mapping[str, Coordinates], mask: Mask, count: int) -> Tensor:
-    """How many live weights each unit has on one side, ``(count,)``; biases do not count."""
+    """Number of live weights of each unit on one side, ``(count,)``; biases do not count."""
     live_counts = torch.zeros(count, dtype=torch.long)
     for name, coordinates in side.items():
         if mask[name].ndim > 1:
@@ -125,7 +118,7 @@ def _live(side: Mapping[str, Coordinates], mask: Mask, count: int) -> Tensor:
 
 @torch.no_grad()
 def _same(masked: nn.Module, mask: Mask, smaller: Compact, example: Tensor) -> bool:
-    """Whether both give the same for made-up records, with made-up weights at what is live, in float64."""
+    """True if both give the same for made-up records, with made-up weights at live coordinates, in float64."""
     generator = torch.Generator().manual_seed(0)
     first, second = copy.deepcopy(masked).double().eval(), copy.deepcopy(smaller.model).double().eval()
     values = dict(second.named_parameters())
@@ -214,7 +207,7 @@ def _tries(network: nn.Module, mask: Mask, example: Tensor) -> list[tuple[nn.Mod
 
 
 def _seen_range(tries: list[tuple[nn.Module, Tensor]], use: Use) -> tuple[Tensor, Tensor]:
-    """The least and the largest value that comes in at each input of a use, over records, places and networks."""
+    """Least and largest value at each input of a use, over records, places and networks."""
     seen: list[Tensor] = []
     for tried, x in tries:
         layer = tried.get_submodule(use.layer)
@@ -229,7 +222,7 @@ def _seen_range(tries: list[tuple[nn.Module, Tensor]], use: Use) -> tuple[Tensor
 
 
 def _with_constants(network: nn.Module, group: UnitGroup, units: Tensor, constants: list[Tensor]) -> nn.Module:
-    """A copy with what comes from ``units`` added to the biases behind them, and pruned."""
+    """A copy with the constants of ``units`` added to the biases behind them, and the units pruned."""
     folded = copy.deepcopy(network)
     for use, values in zip(group.uses, constants, strict=True):
         layer = folded.get_submodule(use.layer)

@@ -13,7 +13,7 @@ from dpltm.networks.full_precision import full_precision
 
 
 class Rows(Protocol):
-    """Inputs that are made ready as they are read."""
+    """Inputs that are prepared as they are read."""
 
     def __len__(self) -> int: ...
 
@@ -32,7 +32,7 @@ DIVERGED = "training diverged: the network gives no finite numbers, so it tells 
 
 @torch.no_grad()
 def has_diverged(model: nn.Module, spec: ModelSpec) -> bool:
-    """Whether a network gives no finite numbers for a record of zeros, which is nobody's; or has weights that are none."""
+    """True if a network has weights, or outputs for a record of zeros (nobody's), that are not finite."""
     kept = list(model.parameters())
     zeros = torch.zeros(1, spec.features, dtype=torch.long if spec.tables else torch.float32, device=kept[0].device)
     return not all(bool(value.isfinite().all()) for value in (*kept, model(zeros)))
@@ -41,11 +41,6 @@ def has_diverged(model: nn.Module, spec: ModelSpec) -> bool:
 @torch.no_grad()
 def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> int:
     """Number of records whose largest output is at their label.
-
-    Args:
-        model: returns ``(batch, classes)``.
-        x: records, ``(n, features)``.
-        y: labels, ``(n,)`` int64.
 
     Guarantees:
         Rows go through the network so many at a time, the last ones beside rows of zeros: products of another size may
@@ -66,12 +61,8 @@ def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> floa
 
 
 def root_mean_squared_error(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:
-    """Root mean squared error of the expected rating, sum_k p_k k, against the rating.
-
-    Args:
-        model: gives a row of values a record, ``(batch, classes)``; p is their softmax.
-        x: ``(n, features)``, n from 1 up.
-        y: ratings as classes, ``(n,)``, whole numbers from 0; adding one to all of them changes nothing.
+    """Root mean squared error of the expected rating, sum_k p_k k, against the rating; infinite if outputs are not
+    finite.
 
     Returns:
         Infinity for a network that training drove out of the numbers.

@@ -46,9 +46,9 @@ def full_precision() -> Iterator[None]:
 
     Guarantees:
         TF32 and bfloat16 are off for float32 operands of matrix products, convolutions and recurrent layers of cuBLAS, cuDNN
-        and oneDNN, and so are reduced-precision reductions of narrow types. cuDNN takes algorithms that give the same bits
-        each time, and does not choose among them by timing. The settings are those of the process: what other threads
-        compute meanwhile is as exact. A model that sets them itself has its way.
+        and oneDNN, and so are reduced-precision reductions of narrow types. cuDNN takes deterministic algorithms, and does
+        not choose among them by timing. The settings are those of the process, all threads included. A model that sets
+        them itself has its way.
     """
     with _lock:
         settings = _Settings()

@@ -35,14 +35,13 @@ _IMAGE = f"{WIDTH}x{WIDTH}x{WIDTH}"
 
 
 class _OfImages(NetworkKind):
-    """What both have in common."""
+    """What both kinds have in common."""
 
     def parts(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Height, width and channels of the images; filters of each convolution, and units behind them."""
         raise NotImplementedError
 
     def usual(self, channels: int) -> tuple[int, ...]:
-        """Widths where the name does not say."""
         raise NotImplementedError
 
     def record_shape(self, text: str, features: int) -> tuple[int, ...]:
@@ -70,7 +69,7 @@ class _OfImages(NetworkKind):
 
 
 class Cnn(_OfImages):
-    """See the module."""
+    """The network ``cnn`` of the module's docstring."""
 
     def usual(self, channels: int) -> tuple[int, ...]:
         del channels
@@ -98,7 +97,6 @@ class Cnn(_OfImages):
         return tuple(map(int, image)), widths
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-        """See :meth:`NetworkKind.layers`."""
         del features
         (height, width, channels), (first, second, units) = self.parts(text)
 
@@ -122,7 +120,7 @@ class Cnn(_OfImages):
 
 
 class Latent(_OfImages):
-    """See the module."""
+    """The network ``latent`` of the module's docstring."""
 
     def usual(self, channels: int) -> tuple[int, ...]:
         return GREY if channels == 1 else COLOUR
@@ -147,7 +145,6 @@ class Latent(_OfImages):
             raise InputError(f"`model`: {text}: images must be at least {least} x {least}")
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-        """See :meth:`NetworkKind.layers`."""
         del features
         image, widths = self.parts(text)
         *filters, units = widths

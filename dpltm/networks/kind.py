@@ -51,7 +51,7 @@ class LayerSpec:
 
     @property
     def parameters(self) -> Shapes:
-        """Of a layer that a kind of this package has; none of any other."""
+        """Parameters of a layer that a kind of this package has; none of any other."""
         match self.module, self.arguments:
             case "Linear", (inputs, outputs):
                 return {"weight": (outputs, inputs), "bias": (outputs,)}
@@ -117,7 +117,7 @@ class NetworkKind:
         return frozenset(_TABLES[inputs] for inputs in self.inputs)
 
     def check(self, text: str, features: int) -> None:
-        """Raises InputError for sizes that are none, or that do not go with so many features."""
+        """Raise InputError for sizes that are none, or that do not go with so many features."""
         raise NotImplementedError
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:

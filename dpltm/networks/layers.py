@@ -80,11 +80,7 @@ class Factors(nn.Module):
 
 
 def make(layers: Iterable[LayerSpec], tanh: bool, seed: int | None) -> nn.Sequential:
-    """The network of these layers.
-
-    Args:
-        seed: of Glorot normal weights; None for whatever weights.
-    """
+    """Make the network of these layers: Glorot normal weights from ``seed``; None for any weights."""
     # torch initialises what it makes, from its global state; skip_init would not, but imports for half a second
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)

@@ -49,15 +49,15 @@ class Mask(Mapping[str, Tensor]):
         return sum(int(tensor.sum()) for tensor in weights) / sum(tensor.numel() for tensor in weights)
 
     def same_as(self, other: Mask) -> bool:
-        """Whether both masks keep exactly the same coordinates of the same parameters."""
+        """True if both masks keep exactly the same coordinates of the same parameters."""
         return self.keys() == other.keys() and all(torch.equal(self[name], other[name]) for name in self)
 
     def nested_in(self, other: Mask) -> bool:
-        """Whether every coordinate that lives here lives in ``other`` as well."""
+        """True if every coordinate that lives here lives in ``other`` as well."""
         return self.keys() == other.keys() and all(not bool((self[name] & ~other[name]).any()) for name in self)
 
     def check_fits(self, model: nn.Module) -> None:
-        """Raises InputError unless there is one tensor for each parameter, of its shape."""
+        """Raise InputError unless there is one tensor for each parameter, of its shape."""
         shapes = {name: tuple(value.shape) for name, value in model.named_parameters()}
         mine = {name: tuple(value.shape) for name, value in self._tensors.items()}
         if shapes != mine:
@@ -67,7 +67,7 @@ class Mask(Mapping[str, Tensor]):
             )
 
     def check_alive(self, where: str = "mask") -> None:
-        """Raises InputError if a layer has no live weight at all: nothing would come through it."""
+        """Raise InputError if a layer has no live weight at all: nothing would come through it."""
         for name, tensor in self._tensors.items():
             if tensor.ndim >= 2 and not bool(tensor.any()):
                 raise InputError(
@@ -75,7 +75,7 @@ class Mask(Mapping[str, Tensor]):
                 )
 
     def apply(self, model: nn.Module) -> None:
-        """Sets every pruned parameter of ``model`` to exactly zero, whatever it was (NaN included)."""
+        """Set every pruned parameter of ``model`` to exactly zero, whatever it was (NaN included)."""
         self.check_fits(model)
         with torch.no_grad():
             for name, value in model.named_parameters():

@@ -29,14 +29,13 @@ def widths(text: str) -> tuple[int | None, tuple[int, ...]]:
 
 
 class Mlp(NetworkKind):
-    """See the module."""
+    """The network ``mlp`` of the module's docstring."""
 
     def check(self, text: str, features: int) -> None:
         del features
         widths(text)
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-        """See :meth:`NetworkKind.layers`."""
         front, hidden = widths(text)
         names = tuple(f"fc{number}" for number in range(1, len(hidden) + 2))
         if front is None:

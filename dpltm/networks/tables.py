@@ -50,10 +50,9 @@ OF_USERS = ("factors.user_product.weight", "factors.user_beside.weight")
 
 
 class Embed(NetworkKind):
-    """See the module."""
+    """The network ``embed`` of the module's docstring."""
 
     def resolve(self, text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-        """See :meth:`NetworkKind.resolve`."""
         del shape
         if len(tables) != 1:
             raise InputError(
@@ -81,7 +80,6 @@ class Embed(NetworkKind):
         self.parts(text)
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-        """See :meth:`NetworkKind.layers`."""
         del features
         words, widths = self.parts(text)
         table = "Embedding" if text.startswith(PADDED) else "Vectors"
@@ -96,10 +94,9 @@ class Embed(NetworkKind):
 
 
 class Ncf(NetworkKind):
-    """See the module."""
+    """The network ``ncf`` of the module's docstring."""
 
     def resolve(self, text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-        """See :meth:`NetworkKind.resolve`."""
         del shape
         if len(tables) != 2:
             raise InputError(
@@ -128,7 +125,6 @@ class Ncf(NetworkKind):
             raise InputError(f"`model`: {text}: takes a user and an item, but the records have {features} features")
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-        """See :meth:`NetworkKind.layers`."""
         del features
         tables, (product, beside) = self.parts(text)
         return (
@@ -142,10 +138,9 @@ class Ncf(NetworkKind):
 
 
 class Recurrent(NetworkKind):
-    """See the module."""
+    """The networks ``lstm`` and ``gru`` of the module's docstring."""
 
     def resolve(self, text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
-        """See :meth:`NetworkKind.resolve`."""
         if len(tables) == 1:
             return f"{text}:{tables[0]}"
         if tables or len(shape) < 2:
@@ -168,7 +163,7 @@ class Recurrent(NetworkKind):
         return int(parts.group("vector") or VECTOR), int(parts.group("behind") or UNITS)
 
     def parts(self, text: str) -> re.Match[str]:
-        """What stands in a name: ``steps``, ``values`` and ``units``; or ``words``, ``vector`` and ``behind``."""
+        """Match of a name: ``steps``, ``values`` and ``units``; or ``words``, ``vector`` and ``behind``."""
         found = re.fullmatch(
             f"(?:lstm|gru):(?:(?P<steps>{SIZE})x(?P<values>{SIZE})(?::(?P<units>{WIDTH}))?"
             f"|(?P<words>{SIZE})(?::(?P<vector>{WIDTH}),(?P<behind>{WIDTH}))?)",
@@ -193,7 +188,6 @@ class Recurrent(NetworkKind):
         return (features,) if parts.group("words") else (int(parts.group("steps")), int(parts.group("values")))
 
     def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-        """See :meth:`NetworkKind.layers`."""
         parts, (vector, units) = self.parts(text), self.widths(text)
         if vector is None:
             shape = self.record_shape(text, features)

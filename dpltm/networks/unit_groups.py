@@ -27,12 +27,8 @@ _NORMS = (
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Coordinates of one parameter, each with the unit that it belongs to.
-
-    Attributes:
-        units: ``(coordinates,)``, int64.
-        positions: ``(coordinates,)``, int64; flat, in the parameter before any unit was removed.
-    """
+    """Flat coordinates of one parameter, before any unit was removed, and the unit of each; both ``(coordinates,)``
+    int64."""
 
     units: Tensor
     positions: Tensor
@@ -40,11 +36,9 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Use:
-    """Where a layer takes units in; behind a flattened convolution one unit feeds many inputs.
+    """Inputs of a layer (features or channels) and the unit that feeds each; both ``(n,)`` int64.
 
-    Attributes:
-        inputs: ``(n,)``, int64; features of a Linear layer, channels of a convolution.
-        units: ``(n,)``, int64; the unit that feeds each of these inputs.
+    Behind a flattened convolution one unit feeds many inputs.
     """
 
     layer: str
@@ -54,16 +48,13 @@ class Use:
 
 @dataclass(frozen=True)
 class UnitGroup:
-    """The units of one layer, with all that goes with them.
+    """The units of one layer, at least two, with all that goes with them.
 
     Attributes:
-        layer: name of the layer that makes them.
-        count: how many they are, at least 2.
         incoming: per parameter of that layer, weight and bias, the unit that each of its coordinates belongs to.
         outgoing: per weight of the layers that use them, its coordinates at the inputs that the units feed.
         uses: the same as layers and inputs.
-        remove: takes the units that it is given out of the network of ``positions``, for good; the dependency graph must be
-            traced again after it.
+        remove: takes units out of the network of ``positions``, for good; the dependency graph must be traced again.
     """
 
     layer: str
@@ -87,7 +78,7 @@ class UnitGroup:
 
 
 def check_no_normalisation(model: nn.Module, refused: str) -> None:
-    """Raises InputError, which says what is ``refused``, where removing units would change a layer's statistics."""
+    """Raise InputError, which says what is ``refused``, where removing units would change a layer's statistics."""
     for name, module in model.named_modules():
         if isinstance(module, _NORMS):
             raise InputError(
@@ -113,7 +104,6 @@ def unit_groups(places: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
 
     Args:
         places: what ``positions`` gives, perhaps with units removed.
-        example: one batch of any records of the right shape; only shape and dtype matter.
 
     Raises:
         InputError: the network cannot be traced.
@@ -153,7 +143,7 @@ def _trace(places: nn.Module, example: Tensor) -> Any:
 
 
 def _uses(group: Any, names: Mapping[int, str], maker: nn.Module) -> tuple[Use, ...]:
-    """Who uses the units of a group of torch-pruning's; nobody if something else goes with them."""
+    """Uses of the units of a group of torch-pruning's; none if something else goes with them."""
     import torch_pruning as tp
 
     uses = []

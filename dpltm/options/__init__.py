@@ -21,7 +21,7 @@ from dpltm.errors import InputError, did_you_mean, shown_value, whole_number
 T = TypeVar("T")
 
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "tuple[str, ...]": tuple}
-"""By annotation; a tuple of texts is several values of one positional argument."""
+"""Types by annotation; a tuple of texts is several values of one positional argument."""
 
 _PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
 """Words of a metavar that say that the value is, or may be, a path."""
@@ -43,15 +43,11 @@ def option(
     """A dataclass field that is an option of a verb, and a flag (or positional argument) of its command.
 
     Args:
-        default: value if nobody gives one.
-        help: one sentence.
-        metavar: what help shows as the value.
         section: the heading in help over this option and those that follow it in its class, a word or two; empty for none.
         flag: of the command line, if it is not the field's name.
         short: a second flag of one letter.
         choices: the texts that are allowed; those of a registry are read when they are needed.
         argument: whether it is positional.
-        required: whether the command cannot do without it.
         shown: what help shows as the default, if not the default itself.
     """
     extra = {
@@ -75,15 +71,11 @@ def arguments(cls: type[T], given: Mapping[str, Any], beside: Iterable[str] = ()
     """Options from Python's keyword arguments; None stands for the default.
 
     A sequence of numbers stands for a text with commas, a number for a text, and a number of numpy's for one of Python's.
-
-    Args:
-        cls: dataclass of the options.
-        given: values by name.
-        beside: names that the caller takes itself, for whoever mistypes one.
+    ``beside`` are names that the caller takes itself, for suggestions.
 
     Raises:
-        InputError: a name that there is none of, with the nearest that there is; a value of the wrong type, or a text that
-            is not among the choices.
+        InputError: an unknown name, with the nearest that there is; a value of the wrong type, or a text that is not among
+            the choices.
     """
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
     values = {}
@@ -109,13 +101,9 @@ def arguments(cls: type[T], given: Mapping[str, Any], beside: Iterable[str] = ()
 
 
 def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], source: str | None = None) -> T:
-    """The options from what was given on the command line (None: not given), a configuration section, and defaults.
+    """Options from the command line (None: not given), then a configuration section, then defaults.
 
-    Args:
-        cls: dataclass of the options.
-        given: values by field name; they come before the section.
-        section: values by key, as the file spells them.
-        source: the file of the section, for messages.
+    Keys of the section are as the file ``source`` spells them.
 
     Raises:
         InputError: an unknown key in the section, a value of the wrong type, a text that is not among the choices, or
@@ -137,7 +125,8 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
 
 
 def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong with a configuration section by itself: keys, types, choices; nothing where it is right."""
+    """Everything that is wrong with a configuration section by itself: keys, types, choices; nothing where it is
+    right."""
     known = {item.name: item for item in fields(cls)}
     values, problems = _read(cls, section)
     wrong = (_not_a_choice(known[name], value) for name, value in values.items())
@@ -145,7 +134,7 @@ def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:
 
 
 def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The values of a section by name of the field, and what is wrong with the others."""
+    """Values of a section by name of the field, and what is wrong with the others."""
     known = {item.name: item for item in fields(cls)}
     values: dict[str, Any] = {}
     problems = []
@@ -169,12 +158,7 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
 
 
 def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The table ``[name]`` of a TOML document; empty if it has none.
-
-    Args:
-        path: of the document, for the message.
-        body: its tables.
-        name: of the table.
+    """The table ``[name]`` of a TOML document; empty if it has none, InputError if that name is no table.
 
     Raises:
         InputError: something of that name that is no table.
@@ -212,21 +196,21 @@ def _converted(item: Field[Any], value: Any) -> Any:
 
 
 def check_required(options: object) -> None:
-    """Raises InputError where an option that a verb cannot do without was not given."""
+    """Raise InputError where an option that a verb cannot do without was not given."""
     for item in fields(options):  # type: ignore[arg-type]
         if item.metadata["required"] and getattr(options, item.name) is None:
             raise InputError(f"{name_of(item)} is missing: {item.metadata['help']}")
 
 
 def check_choices(options: object) -> None:
-    """Raises InputError for a text that is not among the choices of its option; one that was not given may be None."""
+    """Raise InputError for a text that is not among the choices of its option; one that was not given may be None."""
     for item in fields(options):  # type: ignore[arg-type]
         if getattr(options, item.name) is not None:
             check_choice(item, getattr(options, item.name))
 
 
 def check_choice(item: Field[Any], value: Any) -> None:
-    """Raises InputError for a text that is not among the choices of a field."""
+    """Raise InputError for a text that is not among the choices of a field."""
     if (problem := _not_a_choice(item, value)) is not None:
         raise InputError(problem)
 
@@ -258,12 +242,12 @@ def parse_pair(name: str, text: str) -> tuple[float, float]:
 
 
 def name_of(item: Field[Any]) -> str:
-    """What messages call a field: its name, in backticks; the placeholder of a positional argument."""
+    """Name of a field in messages: in backticks; the placeholder of a positional argument."""
     return str(item.metadata["metavar"]) if item.metadata["argument"] else f"`{item.name}`"
 
 
 def section_of(cls: type, name: str) -> str | None:
-    """The heading over a field in help: that of the most general class with such a field; None for options of no section."""
+    """Heading over a field in help: that of the most general class with such a field; None for options of no section."""
     owner: Any = next(base for base in reversed(cls.__mro__) if name in inspect.get_annotations(base))
     title = None
     for each in inspect.get_annotations(owner):
@@ -275,7 +259,7 @@ def section_of(cls: type, name: str) -> str | None:
 
 
 def last_part(path: str) -> str:
-    """The last part of a path, which says which file it was and not where; the text itself where that is nothing."""
+    """Last part of a path, which says which file it was and not where; the text itself where that is nothing."""
     return PurePath(path).name or path
 
 

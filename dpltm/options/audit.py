@@ -1,4 +1,4 @@
-"""What is attacked, and how sure the answer is to be."""
+"""Options of audits: what is attacked, and how sure the answer is to be."""
 
 from __future__ import annotations
 

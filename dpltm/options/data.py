@@ -1,4 +1,4 @@
-"""What many verbs take: which records, whose they are, which ledger pays, and what stands in front of the network."""
+"""Options that many verbs take: which records, whose they are, which ledger pays, and the feature map."""
 
 from __future__ import annotations
 

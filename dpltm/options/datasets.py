@@ -1,4 +1,4 @@
-"""What is asked of the data at hand."""
+"""Options of commands about datasets."""
 
 from __future__ import annotations
 

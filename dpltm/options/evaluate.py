@@ -1,4 +1,4 @@
-"""What is asked of a run that is there: accuracy, predictions, an attack."""
+"""Options of commands about a finished run: accuracy, predictions."""
 
 from __future__ import annotations
 

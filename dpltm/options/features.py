@@ -1,4 +1,4 @@
-"""What is made of the features that come with dpltm."""
+"""Options of making the features that come with dpltm."""
 
 from __future__ import annotations
 

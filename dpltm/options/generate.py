@@ -12,7 +12,7 @@ from dpltm.pruning import CRITERIA, SCOPES, Criterion
 
 
 def _default(of: Callable[[Criterion], str], other: str = "{name}: {value}") -> str:
-    """What help shows as a default that depends on the criterion: the usual one, then those that differ."""
+    """Default that depends on the criterion, as help shows it: the usual one, then those that differ."""
     usual = of(CRITERIA["magnitude"])
     others = ((entry.name, of(entry)) for entry in CRITERIA.values() if of(entry) != usual)
     return "; ".join([usual, *(other.format(name=name, value=value) for name, value in others)])

@@ -1,4 +1,4 @@
-"""What ledgers and cards are asked for."""
+"""Options of commands about ledgers and cards."""
 
 from __future__ import annotations
 

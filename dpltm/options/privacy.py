@@ -1,4 +1,4 @@
-"""What the accountant on its own is asked for."""
+"""Options of the accountant on its own."""
 
 from __future__ import annotations
 

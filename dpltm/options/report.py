@@ -1,4 +1,4 @@
-"""What a report or a comparison is of, and where it goes."""
+"""Options of reports and comparisons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dpltm.options import option
 from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP
 
 BASELINES = ("dense", "random", "non-private")
-"""What runs can be compared with: the whole network, a random mask, and the whole network without noise."""
+"""Kinds of runs to compare with: the whole network, a random mask, and the whole network without noise."""
 
 
 @dataclass(frozen=True)

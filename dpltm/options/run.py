@@ -1,4 +1,4 @@
-"""What ``dpltm run`` is asked for."""
+"""Options of ``dpltm run``."""
 
 from __future__ import annotations
 

@@ -41,22 +41,17 @@ MAX_PIECES = 256
 """Combinations of parts that are priced one by one; beyond, cuts are taken as whole, which never costs less."""
 
 QUICK_FIRST = "rdp", "pld"
-"""Accountants that budgets ask: what the one admits is admitted. Either may be the tighter one."""
+"""Accountants that budgets ask: what one of them admits is admitted. Either may be the tighter one."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """Entries that count together.
+    """Entries that count together, those of the ledger first; an entry that protects another unit raises InputError.
 
     Attributes:
-        entries: that count, those of the ledger first.
         home: id of the ledger from which they are seen; empty where there is none.
-        population: of that ledger.
-        unit: whom the figure is for.
+        population, unit: of that ledger; the unit is whom the figure is for.
         aside: entries of populations that are declared apart, by population.
-
-    Raises:
-        InputError: an entry that protects another unit.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -103,7 +98,7 @@ class Account:
         return cls(tuple(counted), home, population, unit, {name: tuple(group) for name, group in aside.items()})
 
     def __add__(self, drafts: Iterable[Entry]) -> Account:
-        """The account with drafts behind it, as they would be entered in its ledger; what counts already counts once."""
+        """The account with drafts added, as they would be entered in its ledger; what counts already counts once."""
         last = max((entry.sequence for entry in self.entries if entry.home == self.home), default=0)
         new = (
             entry if entry.id else replace(entry, id=f"draft {last + place}", home=self.home, sequence=last + place)
@@ -112,7 +107,7 @@ class Account:
         return replace(self, entries=union(self.entries, new))
 
     def without(self, one: Entry) -> Account:
-        """Return it without an entry: what counts beside that."""
+        """Return the account without an entry."""
         return replace(self, entries=tuple(entry for entry in self.entries if entry.id != one.id))
 
     @property
@@ -122,7 +117,7 @@ class Account:
 
     @property
     def adjacency(self) -> Adjacency | None:
-        """The relation that the figure is for: replace-one where any release needs it; None of no release."""
+        """Relation that the figure is for: replace-one where any release needs it; None of no release."""
         stated = {m.adjacency for entry in self.paid for m in entry.mechanisms if not isinstance(m, Unprotected)}
         return "replace-one" if "replace-one" in stated else ("add-remove" if stated else None)
 
@@ -162,7 +157,7 @@ class Account:
         return tuple(dict.fromkeys(touched))
 
     def mechanisms(self, piece: tuple[Entry, ...]) -> tuple[Mechanism, ...]:
-        """Return what the entries of a piece are to an accountant.
+        """Return the mechanisms of a piece as an accountant takes them.
 
         Args:
             piece: one of ``pieces``.
@@ -190,36 +185,26 @@ class Account:
         )
 
     def filter_epsilon(self, delta: float) -> float:
-        """Return the figure of a Renyi filter of fixed order, which is shown beside ``epsilon``.
-
-        Args:
-            delta: in (0, 1).
+        """Return the figure of a Renyi filter of fixed order (``accountant.filter_epsilon``), for ``delta`` in (0, 1).
 
         Guarantees:
-            As :meth:`epsilon`; and it holds for mechanisms and parts that were chosen after looking at answers
-            (``accountant.filter_epsilon``).
+            As :meth:`epsilon`; and it holds for mechanisms and parts that were chosen after looking at answers.
         """
         return max(float(_FILTER(self.mechanisms(piece), delta)) for piece in self.pieces)
 
     def profiles(self) -> list[Profile]:
-        """Return the certified delta at every epsilon, one profile a piece.
-
-        Raises:
-            InputError: a piece for which nothing, or no curve, can be certified.
-        """
+        """Return the certified delta at every epsilon, one profile a piece; InputError where no curve can be
+        certified."""
         return [_PROFILE(self.mechanisms(piece)) for piece in self.pieces]
 
     @property
     def budget(self) -> Guarantee | None:
-        """The budget in force: the last one that its own ledger holds."""
+        """Budget in force: the last one that its own ledger holds."""
         set_here = [entry for entry in self.entries if entry.kind == "budget" and entry.home == self.home]
         return set_here[-1].mechanisms[0] if set_here else None  # type: ignore[return-value]
 
     def check_budget(self, drafts: Iterable[Entry]) -> None:
-        """Refuse drafts that exceed the budget in force.
-
-        Args:
-            drafts: what would be entered, in order.
+        """Raise BudgetError if ``drafts``, in order, would exceed the budget in force.
 
         Raises:
             BudgetError: with the budget and what everything would come to.
@@ -248,7 +233,7 @@ def as_replace_one(mechanism: Mechanism) -> Mechanism:
 
 
 def _in_order(entry: Entry, piece: tuple[Entry, ...]) -> Iterator[Mechanism]:
-    """The mechanisms of an entry; a draw that came before everything else in its piece composes better."""
+    """Mechanisms of an entry; a draw that came before everything else in its piece composes better."""
     if not entry.of(Selection):
         yield from entry.mechanisms
         return
@@ -259,7 +244,7 @@ def _in_order(entry: Entry, piece: tuple[Entry, ...]) -> Iterator[Mechanism]:
 
 
 def _cells(entries: list[Entry]) -> list[frozenset[Id]]:
-    """Which of these entries, of ranges of one cut, can touch one person together; none is part of another."""
+    """Sets of these entries, of ranges of one cut, that can touch one person together; none is part of another."""
     edges = sorted({edge for entry in entries for edge in (entry.part.start, entry.part.stop)})
     cells = {
         frozenset(entry.id for entry in entries if entry.part.start <= start and stop <= entry.part.stop)
@@ -269,36 +254,20 @@ def _cells(entries: list[Entry]) -> list[frozenset[Id]]:
 
 
 def overlapping(entries: Iterable[Entry], part: Part, unit: str, adjacency: Adjacency) -> tuple[Entry, ...]:
-    """Return those entries that may have touched the same people as a release on ``part`` would.
-
-    Args:
-        entries: of an account.
-        part: of the release.
-        unit, adjacency: that it is for.
-    """
+    """Return those entries that may have touched the same people as a release on ``part`` would."""
     return tuple(entry for entry in entries if not entry.part.apart(part, unit, adjacency))
 
 
 @dataclass(frozen=True)
 class Planned:
-    """An account, and where in it a mechanism is to go.
-
-    Attributes:
-        account: what counts already.
-        part: of the records that the mechanism will run on.
-        others: mechanisms of the same release.
-    """
+    """An account, and where in it a mechanism is to go: the ``part`` of the records, and ``others`` of the same release."""
 
     account: Account
     part: Part = UNKNOWN_RECORDS
     others: tuple[Mechanism, ...] = ()
 
     def with_mechanism(self, mechanism: Mechanism | None) -> Account:
-        """Return the account with the release in it; None for its other mechanisms, and what can touch the same people.
-
-        Args:
-            mechanism: that is to go there.
-        """
+        """Return the account with the release in it; for None, with ``others`` and what can touch the same people."""
         if mechanism is None:
             return replace(self, account=self._touching).with_mechanisms(self.others)
         return self.with_mechanisms((*self.others, mechanism))
@@ -317,7 +286,7 @@ class Planned:
 
 
 Before = Iterable[Mechanism] | Planned
-"""What comes before a mechanism: others that ran on the same records, or an account."""
+"""Earlier mechanisms on the same records, or an account."""
 
 
 def epsilon_with(
@@ -328,13 +297,7 @@ def epsilon_with(
     *,
     resolution: Resolution = FINE,
 ) -> float:
-    """Return the certified epsilon of ``before`` and of ``plan``, if there is one, after it.
-
-    Args:
-        before: what counts already.
-        plan: what is to run after it; None for nothing.
-        delta, accountant, resolution: as :meth:`Account.epsilon`.
-    """
+    """Return the certified epsilon of ``before`` and then ``plan``, None for nothing. See :meth:`Account.epsilon`."""
     if isinstance(before, Planned):
         return before.with_mechanism(plan).epsilon(delta, accountant, resolution=resolution)
     mechanisms = (*before, *(() if plan is None else (plan,)))
@@ -346,11 +309,7 @@ _SAID = {"public": "public", "excluded": "apart from the people that are protect
 
 
 def check_private(account: Account, part: Part) -> None:
-    """Refuse a release from records that were declared public, or not to be the population's.
-
-    Args:
-        account: of the ledger, and of all that the release is made of.
-        part: that it is from.
+    """Raise InputError for a release on ``part`` if it was declared public, or not to be the population's.
 
     Raises:
         InputError: the declaration that stands against it.
@@ -373,12 +332,6 @@ def check_moves(account: Account) -> None:
     """Refuse releases under replace-one from a part by hash, beside a declaration of another by hash of the same records.
 
     A record that is replaced by one of another hash would leave what is protected for what is not.
-
-    Args:
-        account: with the release, or the declaration, in it.
-
-    Raises:
-        InputError: there is such a pair.
     """
     if account.adjacency != "replace-one":
         return
@@ -395,12 +348,7 @@ def check_moves(account: Account) -> None:
 
 
 def check_declared(account: Account, part: Part, kind: str) -> None:
-    """Refuse to declare public, or excluded, records from which a release was made.
-
-    Args:
-        account: of the ledger, and of all that the value is made of.
-        part: that is to be declared.
-        kind: ``public`` or ``excluded``.
+    """Raise InputError if ``part``, from which a release was made, is to be declared public or excluded.
 
     Raises:
         InputError: the release that stands against it.
@@ -416,12 +364,7 @@ def check_declared(account: Account, part: Part, kind: str) -> None:
 
 
 def check_unprotected(account: Account, drafts: Iterable[Entry], allowed: bool) -> None:
-    """Refuse to end the guarantees of an account that has some, unless that is meant.
-
-    Args:
-        account: of the ledger.
-        drafts: what would be entered.
-        allowed: whether the user said so.
+    """Refuse drafts that would join releases without protection to an account that has guarantees, unless ``allowed``.
 
     Raises:
         InputError: a release without protection would join releases with it.
@@ -435,17 +378,17 @@ def check_unprotected(account: Account, drafts: Iterable[Entry], allowed: bool) 
 
 
 def _by_rows(one: Part, other: Part) -> str:
-    """What to do where two parts are of other files, which have rows in common."""
+    """Remedy where two parts are of different files that have rows in common."""
     if one.snapshot == other.snapshot or not share(one, other):
         return ""
     return "; where rows of different people may well be equal, say `rows_coincide`"
 
 
 def _meets(one: Part, other: Part, *, by_name: bool) -> bool:
-    """Whether two parts share records, as far as is known: of one snapshot; by their rows; or of a dataset that changed.
+    """True if two parts share records, as far as is known: of one snapshot; by their rows; or of a dataset that changed.
 
     A part of a dataset that changed is known by the dataset's name; with ``by_name`` so is all of it, unless that is the
-    name that arrays have where nobody named them.
+    default name of arrays.
     """
     if one.snapshot is not None and one.snapshot == other.snapshot:
         return one.overlaps(other)

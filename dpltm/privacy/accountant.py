@@ -2,11 +2,8 @@
 
 ``pld`` composes privacy loss distributions, ``rdp`` Renyi divergences with the modern conversion, ``ma`` the same with the
 classical conversion of the moments accountant: all three are upper bounds, each looser than the one before. ``clt`` is an
-approximation, and is kept apart (:func:`approximate`) so that nothing certified can come from it. ``accountants`` is the
-list of them. Mechanisms, in whatever order, are composed first: into the privacy losses that accountants add up.
-
-All functions are pure, and know of no dataset: their mechanisms ran on the same records. Of a ledger, whose entries touched
-records of several kinds, see ``account``.
+approximation, kept apart (:func:`approximate`) so that nothing certified can come from it. All functions are pure, and take
+mechanisms that ran on the same records; for a ledger, whose entries touched several kinds of records, see ``account``.
 """
 
 from __future__ import annotations
@@ -73,7 +70,7 @@ class Composition:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no loss but what is added as it is."""
+        """True if there is no loss but what is added as it is."""
         return not self.losses and not self.draw
 
     @property
@@ -83,17 +80,13 @@ class Composition:
 
 
 NOT_PRIVATE = Composition(Counter(), 0.0, 0.0, 0.0, False)
-"""Of whatever holds a release with no mechanism."""
 
 
 def compose(mechanisms: Iterable[Mechanism]) -> Composition:
-    """Return what mechanisms that all ran on the same records amount to.
-
-    Args:
-        mechanisms: in whatever order.
+    """Return what mechanisms that all ran on the same records amount to, in whatever order.
 
     Raises:
-        InputError: a mechanism that no accountant knows, or some that are stated for different relations.
+        InputError: a mechanism that no accountant knows, or mechanisms stated for different relations.
     """
     mechanisms = tuple(mechanisms)
     _check_common_relation(mechanisms)
@@ -145,7 +138,7 @@ def compose(mechanisms: Iterable[Mechanism]) -> Composition:
 
 
 def is_unprotected(mechanism: Mechanism) -> bool:
-    """Whether nothing can be certified of it: there is no mechanism, no noise, or no proof."""
+    """Return whether nothing can be certified of it: there is no mechanism, no noise, or no proof."""
     match mechanism:
         case Unprotected():
             return True
@@ -161,14 +154,14 @@ def is_unprotected(mechanism: Mechanism) -> bool:
 
 
 def _check_common_relation(mechanisms: tuple[Mechanism, ...]) -> None:
-    """Raises InputError for mechanisms that have no relation between neighbours in common; an account gives them one."""
+    """Raise InputError for mechanisms that have no relation between neighbours in common; an account gives them one."""
     relations = {mechanism.adjacency for mechanism in mechanisms if not isinstance(mechanism, Unprotected)}
     if len(relations) > 1 and not any(map(is_unprotected, mechanisms)):
         raise InputError("adjacency: mechanisms under add-remove and under replace-one have no common guarantee")
 
 
 def _losses_of_try(training: NoisySgd, score_noise: float) -> tuple[tuple[PrivacyLoss, int], ...]:
-    """What one try of a search releases: its training, and its score."""
+    """Losses of one try of a search: its training, and its score."""
     score = GaussianRelease(score_noise, adjacency=training.adjacency)
     return tuple(compose([training, score]).losses.items())
 
@@ -179,7 +172,6 @@ def _sampled(mechanism: NoisySgd) -> SampledGaussianLoss:
 
 
 def _pure_epsilon(loss: PrivacyLoss) -> float:
-    """Epsilon at delta 0, infinite for what has none."""
     return math.inf if isinstance(loss, GuaranteeLoss) and loss.delta else bounded_epsilon(loss)
 
 
@@ -224,12 +216,12 @@ def epsilon(
 
 @lru_cache(maxsize=2048)
 def _known(mechanisms: tuple[Mechanism, ...], delta: float, accountant: Accountant, resolution: Resolution) -> float:
-    """A search for the noise, the report and the ledger ask for the same, and so does the next training alike."""
     return _price(compose(mechanisms), delta, accountant, resolution)
 
 
 def approximate(mechanisms: Iterable[Mechanism], delta: float, accountant: str = "clt") -> float:
-    """What an accountant gives that certifies nothing: neither an upper nor a lower bound. Arguments as :func:`epsilon`.
+    """Figure of an accountant that certifies nothing: neither an upper nor a lower bound. Arguments as
+    :func:`epsilon`.
 
     Raises:
         InputError: delta out of range, no such accountant, or mechanisms stated for different neighbouring relations.
@@ -239,7 +231,7 @@ def approximate(mechanisms: Iterable[Mechanism], delta: float, accountant: str =
 
 
 def check_delta(delta: float) -> None:
-    """Raises InputError unless ``delta`` is in (0, 1)."""
+    """Raise InputError unless ``delta`` is in (0, 1)."""
     if not 0 < delta < 1:
         raise InputError("delta", delta, "between 0 and 1")
 
@@ -265,8 +257,9 @@ def by_privacy_loss(composition: Composition, delta: float, resolution: Resoluti
     """``pld``: privacy loss distributions; Renyi divergences where the grid shows and they do better.
 
     Args:
-        composition: what the mechanisms amount to, all of it private.
+        composition: all of it private.
         delta: in (0, 1).
+        resolution: of the grid of losses.
 
     Returns:
         Certified epsilon without the part that is added as it is; infinite where there is none.
@@ -303,7 +296,7 @@ Gaussians that come to an epsilon of 1 to 2; the next two are for less noise, th
 
 
 def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
-    """Epsilon of Renyi filters, which also holds for mechanisms that were chosen after looking at answers.
+    """Epsilon of Renyi filters at ``delta``, which also holds for mechanisms that were chosen after looking at answers.
 
     Whatever way the answers take, let the divergences of its mechanisms at some order a of a few, fixed beforehand, add up
     to at most R_a, and the chances that their guarantees fail to at most half of ``delta``. All of it together, cut off
@@ -311,14 +304,7 @@ def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
     the epsilon that all R_a are chosen by. A way is that of an order which it never passes; summed over these, delta is the
     sum of all delta_a. So the largest figure over all ways that could have been taken holds; that of the way that was taken
     is the one which filters with a limit of that size would have let through. Orders and parts are functions of delta
-    alone, since no release may move them.
-
-    Args:
-        mechanisms: what ran on the same records, in any order.
-        delta: in (0, 1).
-
-    Returns:
-        Infinite where something is unprotected, or may fail with more than half of delta.
+    alone, since no release may move them. Infinite where something is unprotected, or may fail with more than half of delta.
     """
     check_delta(delta)
     composition = compose(mechanisms)
@@ -334,7 +320,6 @@ def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
 
 
 def _divergence(composition: Composition) -> renyi.Divergence:
-    """The Renyi divergence of a composition at any order."""
     losses = composition.losses + Counter({BoundedRangeLoss(composition.draw): 1} if composition.draw else {})
     return lambda order: sum(count * loss.renyi(order) for loss, count in losses.items())
 
@@ -344,9 +329,7 @@ def by_central_limit(composition: Composition, delta: float, _: Resolution) -> f
 
     Each training is q sqrt(T (e^(1/sigma^2) - 1))-GDP in the limit; each Gaussian release, as each step that takes every
     record (q = 1), is exactly 1/sigma-GDP; these add up in squares. The theorem says nothing of the rest, whose epsilon is
-    added as it is.
-
-    Arguments as :func:`by_privacy_loss`.
+    added as it is. Arguments as :func:`by_privacy_loss`.
     """
     remaining = delta - composition.delta
     if remaining <= 0:
@@ -362,7 +345,7 @@ def _alone(loss: PrivacyLoss, delta: float) -> float:
 
 
 def central_limit_mu(mechanisms: Iterable[Mechanism]) -> float | None:
-    """mu of the central limit theorem where it speaks of all ``mechanisms``; else None."""
+    """mu of the central limit theorem where it covers all ``mechanisms``; else None."""
     composition = compose(mechanisms)
     told = composition.private and not composition.draw and not composition.plain
     return _total_mu(composition) if told and all(_mu(loss) for loss in composition.losses) else None
@@ -373,7 +356,6 @@ def _total_mu(composition: Composition) -> float:
 
 
 def _mu(loss: PrivacyLoss) -> float:
-    """mu of one release, 0 where there is none."""
     match loss:
         case SampledGaussianLoss(noise_multiplier=sigma, sampling_rate=q, replace_one=replace_one):
             return gdp.clt_mu(sigma, q, 1, replace_one=replace_one)
@@ -383,11 +365,7 @@ def _mu(loss: PrivacyLoss) -> float:
 
 
 def profile(mechanisms: Iterable[Mechanism], *, records: str = "records") -> Profile:
-    """The certified delta of all ``mechanisms`` together at every epsilon.
-
-    Raises:
-        InputError: nothing, or no curve, can be certified.
-    """
+    """Certified delta of all ``mechanisms`` together at every epsilon; InputError where no curve can be certified."""
     composition = compose(mechanisms)
     curve = (
         pld.compose(composition.losses, composition.draw) if composition.private and not composition.plain else None

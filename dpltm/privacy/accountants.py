@@ -1,6 +1,6 @@
-"""The accountants that there are: one value each, from which choices, refusals and figures are read.
+"""Registry of accountants: one value each, from which choices, refusals and figures are read.
 
-Light: their arithmetic is imported when one is first asked. Another accountant is registered in one line::
+Their arithmetic is imported when one is first asked. Another accountant is registered in one line::
 
     ACCOUNTANTS.register(Accountant("mine", certifies=True, help="certified: ...", source="...", function=my_function))
 """
@@ -35,7 +35,7 @@ FINE, QUICK = Resolution(0.03, 3e4, 2e5, 2e6), Resolution(0.1, 3e3, 6e4, 3e5)
 
 
 Function = Callable[[Any, float, Resolution], float]
-"""From a ``Composition``, a delta in (0, 1), and how finely to discretise, to epsilon; see :attr:`Accountant.function`."""
+"""Map from a ``Composition``, a delta in (0, 1), and a resolution to epsilon; see :attr:`Accountant.function`."""
 
 
 @dataclass(frozen=True)
@@ -88,21 +88,17 @@ CLT = Accountant(
 )
 
 ACCOUNTANTS = Registry[Accountant]("accountant", (PLD, RDP, MA, CLT))
-"""All of them by name, in the order in which they are shown."""
+"""All accountants by name, in the order in which they are shown."""
 
 CERTIFIED = ACCOUNTANTS.names(lambda accountant: accountant.certifies)
-"""Those whose figure may be promised, tightest first."""
+"""Names of accountants whose figure may be promised, tightest first."""
 
 DEFAULT = "pld"
 """The accountant of every certified figure, unless another is asked for."""
 
 
 def check_certifies(name: str) -> None:
-    """Refuses an accountant that may not decide over noise or a budget.
-
-    Raises:
-        InputError: it is an approximation, or there is none of that name.
-    """
+    """Raise InputError for an accountant that may not decide over noise or a budget: an approximation, or unknown."""
     if not ACCOUNTANTS.find(name).certifies:
         *most, last = CERTIFIED
         raise InputError(
@@ -112,5 +108,5 @@ def check_certifies(name: str) -> None:
 
 
 def certified_by(name: str) -> str:
-    """The accountant of the certified figure where ``name`` was asked for: the default stands in for an approximation."""
+    """Accountant of the certified figure where ``name`` was asked for: the default stands in for an approximation."""
     return name if ACCOUNTANTS.find(name).certifies else DEFAULT

@@ -1,4 +1,4 @@
-"""What keeping the best of several trainings costs, where an account holds some that may differ in settings alone."""
+"""Cost of keeping the best of several trainings, where an account holds some that may differ in settings alone."""
 
 from __future__ import annotations
 
@@ -21,12 +21,8 @@ def best_of_notes(account: Account, delta: float, accountant: str, *, priced: bo
     """Return what the best of some trainings costs: sentences for each part that several trainings are on.
 
     A ledger has no step sizes or seeds, so it cannot tell a search from one training that was begun twice: the sentences say
-    what *keeping the best* costs. Tickets that were made by a training under DP are where others start, and no try.
-
-    Args:
-        account: with the trainings.
-        delta: in (0, 1).
-        priced: whether to say what a private search would have cost, the second sentence; pricing one takes a second.
+    what *keeping the best* costs. Tickets that a training under DP made are where others start, and no try.
+    With ``priced`` they say what a private search would have cost; pricing one takes a second.
     """
     groups: dict[object, list[Entry]] = {}
     for entry in account.paid:
@@ -53,7 +49,7 @@ def _notes(account: Account, group: list[Entry], delta: float, accountant: str, 
 
 
 def _price(account: Account, group: list[Entry], every: float, delta: float, accountant: str) -> float | None:
-    """The epsilon of a search; None where no search is made (persons, replace-one), or where pricing takes long."""
+    """Epsilon of a search; None where no search is made (persons, replace-one), or where pricing takes long."""
     trainings = {
         replace(sgd, nominal_sensitivity=None, claimed_by="") for entry in group for sgd in entry.of(NoisySgd)
     }

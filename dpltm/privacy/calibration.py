@@ -1,9 +1,8 @@
-"""What a budget allows: the least noise, the most steps, or the largest sampling rate whose certified epsilon fits.
+"""Calibration: the least noise, the most steps, or the largest sampling rate whose certified epsilon fits a budget.
 
 Each search looks for its answer on a coarse grid of losses and settles it on the fine one that the accountant uses. The
 central limit theorem gives the place to start looking, and nothing else: it never decides.
-
-The odometer tells epsilon so far at every step of a training, from a schedule made once before it starts.
+The odometer gives epsilon so far at every step of a training, from a schedule made once before it starts.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from dpltm.privacy.describe import describe, figure
 from dpltm.privacy.mechanisms import Mechanism, NoisySgd, PrivateSearch
 
 TOLERANCE = 1e-3
-"""What is found never spends more than the budget, and as near to it, relatively, as this; for budgets of 1e-5 and less,
-as near as the accountant's grid allows."""
+"""Relative distance below the budget within which an answer lies, never above; for budgets of 1e-5 and less, as near
+as the accountant's grid allows."""
 
 MIN_NOISE, MAX_NOISE = 0.1, 2.0**14
 """No noise multiplier below or above these is tried; where even the least one underspends, it is taken."""
@@ -40,8 +39,9 @@ A search ends up to ``TOLERANCE`` short of its budget. So a spent budget leaves 
 crumb: 30 to 50,000 times that of the whole, for what would be certified as the whole budget once more. The noise
 alone does not tell a sliver of a large budget: 1 % of 50 may call for 6 times as much. The share alone does not tell
 3 % left by a draw, which calls for up to 25 times the noise, from 3 % left by another training, which calls for 4
-(Gaussian noise adds up by its inverse square). What somebody planned is accepted: a tenth left by a draw calls for
-about 8 times the noise at most. All of this for epsilon 0.1 to 50 at delta 1e-5."""
+(Gaussian noise adds up by its inverse square). Planned remainders are accepted: a tenth left by a draw calls for
+about 8 times the noise at most. All of this for epsilon 0.1 to 50 at delta 1e-5.
+"""
 
 MAX_STEPS = 10**8
 MIN_RATE = 1e-9
@@ -52,27 +52,22 @@ Spent = Callable[[Mechanism, Resolution], float]
 def calibrate_noise(
     budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld"
 ) -> NoisySgd:
-    """The mechanism ``plan`` with the noise multiplier that spends ``budget`` and no more.
+    """The mechanism ``plan`` with the noise multiplier that spends ``budget``, the whole certified epsilon, and no more.
 
     >>> plan = calibrate_noise(1.0, 1e-5, NoisySgd(256 / 60000, steps=14062, noise_multiplier=1))
     >>> round(plan.noise_multiplier, 2)
     2.03
 
     Args:
-        budget: the whole certified epsilon, including what ``before`` costs.
-        delta: in (0, 1).
         plan: the training that is planned; its ``noise_multiplier`` is ignored.
         before: what counts already: mechanisms on the same records, or an account (``Planned``).
-        accountant: one of ``CERTIFIED``.
-
-    Returns:
-        ``plan`` with its noise multiplier set; its certified epsilon together with ``before`` is in
-        ``[(1 - TOLERANCE) budget, budget]``.
 
     Raises:
         BudgetError: ``before`` spends the budget, or leaves too little of it (see ``MIN_SHARE`` and ``MAX_NOISE_RATIO``).
         CalibrationError: the budget is not a positive number, or no noise multiplier up to ``MAX_NOISE`` is enough.
-        InputError: an accountant that certifies nothing.
+
+    Guarantees:
+        The certified epsilon together with ``before`` is in ``[(1 - TOLERANCE) budget, budget]``.
     """
     # what the answer does not depend on is taken out, so that the same question is answered once
     asked = replace(plan, noise_multiplier=1.0, sensitivity=1.0, nominal_sensitivity=None)
@@ -86,7 +81,6 @@ def _fixed(before: Before) -> tuple[Mechanism, ...] | Planned:
 
 @lru_cache(maxsize=128)
 def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, accountant: str) -> float:
-    """The noise multiplier of :func:`calibrate_noise`."""
     spent, left = _check(budget, delta, before, accountant)
 
     def alone(training: NoisySgd) -> float:
@@ -116,13 +110,9 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, ac
 def calibrate_rate(
     budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld"
 ) -> NoisySgd:
-    """The mechanism ``plan`` with the largest sampling rate whose epsilon fits. Arguments as :func:`calibrate_noise`.
+    """The mechanism ``plan`` with the largest sampling rate whose epsilon fits; 1 where even that underspends.
 
-    The sampling rate of ``plan`` is ignored, and its noise multiplier is not. Where even a rate of 1 underspends, that is
-    what is returned.
-
-    Raises:
-        BudgetError, CalibrationError: as :func:`calibrate_noise`; not even ``MIN_RATE`` fits, or there is no noise.
+    Its own sampling rate is ignored. Raises as :func:`calibrate_noise`, also where not even ``MIN_RATE`` fits.
     """
     before = _fixed(before)
     spent, left = _check(budget, delta, before, accountant)
@@ -143,14 +133,10 @@ def calibrate_rate(
 def calibrate_steps(
     budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld", most: int | None = None
 ) -> NoisySgd:
-    """The mechanism ``plan`` with the most steps, up to ``MAX_STEPS``, whose epsilon fits.
+    """The mechanism ``plan`` with the most steps, up to ``most`` or ``MAX_STEPS``, whose epsilon fits.
 
-    Args:
-        budget, delta, plan, before, accountant: as :func:`calibrate_noise`; the steps of ``plan`` are ignored.
-        most: no more than these are wanted; where they fit, nothing is searched for.
-
-    Raises:
-        BudgetError, CalibrationError: as :func:`calibrate_noise`; not even one step fits.
+    Its own steps are ignored. Where ``most`` fits, nothing is searched for. Raises as :func:`calibrate_noise`, also where
+    not even one step fits.
     """
     before = _fixed(before)
     spent, left = _check(budget, delta, before, accountant)
@@ -179,12 +165,7 @@ def calibrate_search(
 ) -> PrivateSearch:
     """The search ``plan`` with the noise of all its trainings scaled alike, so that it spends ``budget`` and no more.
 
-    Args:
-        budget, delta, before, accountant: as :func:`calibrate_noise`.
-        plan: with the noise multipliers that are scaled. Its score and its number of tries stay as they are.
-
-    Raises:
-        BudgetError, CalibrationError: as :func:`calibrate_noise`.
+    Its score and its number of tries stay as they are. Raises as :func:`calibrate_noise`.
     """
     before = _fixed(before)
     spent, left = _check(budget, delta, before, accountant)
@@ -218,10 +199,7 @@ def slack_noise(plan: NoisySgd, delta: float) -> float:
 
 
 def check_share(budget: float, used: float, before: Before, delta: float, kind: str = "epsilon") -> None:
-    """Refuses a budget of which so much is used that what is left is worth nothing.
-
-    Args:
-        used: what ``before`` takes of it.
+    """Raise BudgetError, which names what took it, if ``used`` leaves less than ``MIN_SHARE`` of a budget.
 
     Raises:
         BudgetError: less than ``MIN_SHARE`` is left; names what took it, and what to do.
@@ -234,12 +212,8 @@ def check_share(budget: float, used: float, before: Before, delta: float, kind: 
 
 
 def taken(before: Before, amount: str, why: str, delta: float) -> str:
-    """One line on what took a budget: the costliest event with its date, how many others, and what to do.
-
-    Args:
-        before: what took it; without dates where it is no record of a ledger.
-        amount: how much, as it is printed.
-    """
+    """One line on what took a budget: the costliest event, with its date if a ledger has it, how many others, and a
+    remedy."""
     if not isinstance(before, Planned):
         return f"budget: on these records {amount} goes to what comes before, {why}; set a larger `epsilon`"
     paid = before.with_mechanism(None).paid
@@ -254,7 +228,7 @@ def taken(before: Before, amount: str, why: str, delta: float) -> str:
 
 
 def _check(budget: float, delta: float, before: Before, accountant: str) -> tuple[Spent, float]:
-    """What a plan spends together with ``before``, and what ``before`` leaves of the budget."""
+    """Epsilon of ``before``, as a function, and what that leaves of the budget."""
     check_certifies(accountant)
     if not (budget > 0 and math.isfinite(budget)):
         raise CalibrationError(f"`epsilon`: {budget:g} is not a positive number")
@@ -278,7 +252,7 @@ def _noise(plan: NoisySgd) -> float:
 
 
 def _refuse(budget: float, left: float, delta: float, before: Before, why: str, remedy: str) -> NoReturn:
-    """Raises the error that says whether the budget was too small from the start."""
+    """Raise the error that says whether the budget was too small from the start."""
     if left < budget:
         little = f"which leaves too little of {budget:g}: {why}"
         raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", little, delta))
@@ -307,7 +281,7 @@ def _least(excess: Callable[[float, Resolution], float], guess: float, low: floa
 
 
 def _root(excess: Callable[[float], float], guess: float, step: float, low: float, high: float) -> float | None:
-    """Where ``excess`` crosses 0, on the side where it is at most half the tolerance; as :func:`_least`."""
+    """Root of ``excess``, on the side where it is at most half the tolerance; as :func:`_least`."""
     below = above = min(max(guess, low), high)
     if excess(below) > 0:
         while excess(above := min(above + step, high)) > 0:
@@ -352,11 +326,7 @@ POINTS = 10
 
 
 class Odometer:
-    """What a training has spent so far, together with what counts beside it.
-
-    Args:
-        before: what was done to the same people already.
-        delta: in (0, 1).
+    """Epsilon that a training has spent so far, together with what counts ``before``.
 
     Guarantees:
         Each reading is an upper bound on the true epsilon of the steps taken, and readings never fall: between two points of

@@ -1,25 +1,25 @@
-"""Checkpoints: where interrupted work was, so that the same command goes on from there and nothing is paid for twice.
+"""Checkpoints: the state of interrupted work, so that the same command resumes it and nothing is paid for twice.
 
 What a private training promises across interruptions, and why it holds:
 
 - **One event.** All steps of a training are entered in the ledger before its first draw. Whoever goes on enters nothing, and
   must find those very events there. A checkpoint after the first step whose events are missing is refused.
-- **One noisy sum a step.** Coins and noise come from keyed generators (``randomness.noise``), first keys are on
+- **One noisy sum a step.** Coins and noise come from keyed generators (``randomness.noise``), whose first keys are on
   disk *before* the events are entered. A step that is computed again, because the process died after the last checkpoint,
-  gets the same records and the same noise: no second draw exists that could be averaged with the first. So a run that was
-  interrupted ends with the bits of one that was not (same machine, libraries and number of threads).
+  gets the same records and the same noise: no second draw exists that could be averaged with the first. So an interrupted
+  run ends with the bits of one that was not (same machine, libraries and number of threads).
 - **Nothing is told early.** No figure that depends on a step leaves the process (progress, files) before a checkpoint holds
   that step. So even where the bits differ (a GPU, another number of threads), what is computed again was seen by nobody.
 - **Keys forget.** A generator's key is replaced at every call. A checkpoint tells the noise of the steps that follow it, and
   of none before.
 
-What a checkpoint holds, and whom it may reach. Weights, optimizer, average, measurements and a released centre are
-post-processing of noisy sums: the guarantee covers them. **The keys are not covered.** Whoever has a checkpoint *and* later
-weights of the same run can subtract the noise of the steps in between, and for those steps nothing is guaranteed. Of work
-that has no guarantee (tickets of provenance ``private``) all of a checkpoint is as private as the records. So a checkpoint
-lies in a folder that its owner alone may open, beside the result and never in it; no command exports or copies it; when the
-work is done, it is overwritten and removed. (File systems and disks may keep former blocks. Encrypt the disk where that
-matters.) Two processes never go on from one checkpoint: it is locked. A copied one leads to the same bits again.
+Weights, optimizer, average, measurements and a released centre in a checkpoint are post-processing of noisy sums: the
+guarantee covers them. **The keys are not covered.** Whoever has a checkpoint *and* later weights of the same run can
+subtract the noise of the steps in between, and for those steps nothing is guaranteed. Of work that has no guarantee (tickets
+of provenance ``private``) all of a checkpoint is as private as the records. So a checkpoint lies in a folder that its owner
+alone may open, beside the result and never in it; no command exports or copies it; when the work is done, it is overwritten
+and removed. (File systems and disks may keep former blocks. Encrypt the disk where that matters.) Two processes never go on
+from one checkpoint: it is locked. A copied one leads to the same bits again.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from dpltm.privacy.entry import Entry
 from dpltm.privacy.release import Held
 
 AGAIN = "say `fresh` to begin again"
-"""What a refused checkpoint is answered with where a command has that option; see :func:`begun_again_by`."""
+"""Answer to a refused checkpoint where a command has that option; see :func:`begun_again_by`."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where some work is.
+    """State of some work, as JSON, and its ``place`` in words, such as "step 30 of 100".
 
     Attributes:
         place: the same in words, such as "step 30 of 100".
@@ -54,44 +54,35 @@ class Checkpoint:
 
 
 class Checkpoints(Protocol):
-    """Where the checkpoints of one piece of work are kept."""
+    """Storage for the checkpoints of one piece of work."""
 
     @property
     def held(self) -> Checkpoint | None:
-        """The one to go on from; None to begin."""
+        """Checkpoint to resume from; None to begin."""
 
     def keep(self, checkpoint: Checkpoint) -> None:
-        """Keeps this one in place of the last; when this returns, it is on disk.
-
-        Raises:
-            ArtifactError: it cannot be kept, and neither could the result: nothing may be spent.
-        """
+        """Replace the last checkpoint; on return it is on disk. Raises ArtifactError if it cannot be: nothing may be
+        spent."""
 
     def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
-        """Keeps one if it is time to, or if the work was told to stop, which ends it here.
+        """Keep a checkpoint if it is time to, or if the work was told to stop, which raises Interrupted.
 
-        Returns:
-            Whether what was computed so far may be told: it is on disk, or nobody will ever compute it again.
-
-        Raises:
-            Interrupted: the work was told to stop; what it says is where to go on.
+        Returns True if what was computed so far may be told: it is on disk, or nobody will ever compute it again.
         """
 
     def forget(self) -> None:
-        """Removes what is held: nothing will go on from it."""
+        """Remove what is held: nothing will go on from it."""
 
 
 class NoCheckpoints:
-    """Nothing is kept: work in memory ends with its process."""
+    """Keep nothing: work in memory ends with its process."""
 
     held: Checkpoint | None = None
 
     def keep(self, checkpoint: Checkpoint) -> None:
-        """Drops it."""
         del checkpoint
 
     def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
-        """Drops it, and anything may be told."""
         del make, figures
         return True
 
@@ -104,11 +95,9 @@ NOT_KEPT = NoCheckpoints()
 
 @dataclass(frozen=True)
 class PartOf:
-    """Checkpoints of a part of some work: those of the part, and what the whole has to say beside.
+    """Checkpoints of a part of some work: those of the part, with ``state`` and ``tensors`` of the whole.
 
     Attributes:
-        whole: where they are kept.
-        state, tensors: of the whole.
         begun: whether the checkpoint that the whole holds, if any, is one of this part.
     """
 
@@ -145,23 +134,13 @@ def begun_again_by(how: str) -> Iterator[None]:
 
 
 def standing(facts: Mapping[str, Any], entry: Entry, step: int) -> dict[str, Any]:
-    """Return what every checkpoint of a release says, once something was drawn.
-
-    Args:
-        facts: what the work is of, by name.
-        entry: as it is on record.
-        step: how many are done.
-    """
+    """Return what every checkpoint of a release says once something was drawn; ``step`` counts the steps done."""
     return {"of": dict(facts), "id": entry.id, "step": step}
 
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """A block that reads a checkpoint; whatever goes wrong in it is the checkpoint's fault.
-
-    Raises:
-        ArtifactError: it is damaged.
-    """
+    """A block that reads a checkpoint: whatever goes wrong in it is an ArtifactError, since the checkpoint is damaged."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, DpltmError):
@@ -169,11 +148,7 @@ def reading() -> Iterator[None]:
 
 
 def check_same(had: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raises InputError, with every difference named, unless work goes on as it was begun.
-
-    Args:
-        had: what the interrupted work was of: names and values.
-    """
+    """Raise InputError, with every difference named, unless work goes on as it was begun."""
     differences = [
         f"`{name}` was {_shown(had.get(name))} and is {_shown(now.get(name))}"
         for name in {**had, **now}
@@ -194,17 +169,13 @@ class Kept:
     """The checkpoints of a release, as the door asks for them (``dpltm.privacy.release.Keeper``).
 
     Before the first draw the checkpoint holds the key. Whatever is kept later must not: keys are erased as they are used.
-
-    Args:
-        checkpoints: where they lie.
-        shown: what the work is of, by name: what differs is named where it does not go on.
+    ``shown`` names what the work is of, for refusals.
     """
 
     def __init__(self, checkpoints: Checkpoints, shown: Mapping[str, Any]) -> None:
         self._checkpoints, self._shown = checkpoints, dict(shown)
 
     def held(self) -> Held | None:
-        """Return what there is of a release to go on with; None to begin."""
         held = self._checkpoints.held
         if held is None:
             return None
@@ -212,16 +183,13 @@ class Kept:
         return Held(str(held.state["id"]), None if key is None else bytes.fromhex(key), held if key is None else None)
 
     def check(self) -> None:
-        """Raise InputError if what is held is of other work."""
         if self._checkpoints.held is not None:
             check_same(self._checkpoints.held.state["of"], self._shown)
 
     def keep(self, held: Held) -> None:
-        """Keep the key of a release that is not entered yet."""
         assert held.key is not None
         state = {"of": self._shown, "id": held.id, "key": held.key.hex()}
         self._checkpoints.keep(Checkpoint("before its first draw", state))
 
     def forget(self) -> None:
-        """Remove what is held."""
         self._checkpoints.forget()

@@ -1,4 +1,4 @@
-"""What is refused of budgets, noise and steps, before anything is spent."""
+"""Refusals of budgets, noise and steps, before anything is spent."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ MIN_DELTA = 1e-15
 
 
 def default_batch(records: int) -> float:
-    """The expected batch size of a training on so many records, a public number, where nobody gave one."""
+    """Expected batch size of a training on so many records, a public number, where nobody gave one."""
     return float(min(1600, max(1, records // 4)))
 
 
 def check_epsilon(name: str, value: float | None) -> None:
-    """Raises InputError unless the argument ``name``, if given, is a positive number that may be meant."""
+    """Raise InputError unless the argument ``name``, if given, is a positive number that may be meant."""
     if value is not None and not 0 < value <= MAX_EPSILON:
         raise InputError(f"`{name}`: {value:g} is not a positive number up to {MAX_EPSILON:g}")
 
 
 def check_noise(value: float | None) -> None:
-    """Raises InputError unless the noise multiplier, if given, is a number that may be meant."""
+    """Raise InputError unless the noise multiplier, if given, is a number that may be meant."""
     if value is not None and not 0 <= value <= MAX_NOISE:
         raise InputError(f"`noise_multiplier`: {value:g} is not a number from 0 to {MAX_NOISE:g}")
 
 
 def check_count(name: str, value: int | None) -> None:
-    """Raises InputError unless the argument ``name``, if given, is a whole number from 1 that a training may come to."""
+    """Raise InputError unless the argument ``name``, if given, is a whole number from 1 that a training may come to."""
     if value is not None and value < 1:
         raise InputError(f"`{name}`: {value} is not a positive whole number")
     if value is not None and value > MAX_STEPS:
@@ -42,19 +42,15 @@ def steps_of(epochs: float, sampling_rate: float) -> int:
 
 
 def check_delta_alone(delta: float) -> None:
-    """Raises InputError unless ``delta`` may be asked for where no dataset says how many records there are."""
+    """Raise InputError unless ``delta`` may be asked for where no dataset says how many records there are."""
     if not MIN_DELTA <= delta < 1:
         raise InputError(f"`delta`: {delta:g} is not between {MIN_DELTA:g} and 1")
 
 
 def check_delta_of(delta: float, records: int, at_hand: int, unit: str = "record") -> None:
-    """Raises InputError unless 0 < delta < 1/n for the public number of records, and for those at hand.
+    """Raise InputError unless 0 < delta < 1/n for the public number of records, and for those at hand.
 
-    Args:
-        delta: of the guarantee.
-        records: public number.
-        at_hand: how many there are, which is private and never said.
-        unit: what they are.
+    The number ``at_hand`` is private and never said.
     """
     if 0 < delta < MIN_DELTA:
         raise InputError(

@@ -21,12 +21,7 @@ from dpltm.privacy.mechanisms import (
 
 
 def figure(value: float | str, digits: int = 4, *, down: bool = False) -> str:
-    """An epsilon for people, rounded up so that it is never printed too small; or inf, as a text too.
-
-    Args:
-        value: the epsilon, or any other figure that is to err on the safe side.
-        down: round down instead, as for a lower bound.
-    """
+    """An epsilon, or another figure, for people: rounded up to be on the safe side, or down for a lower bound; or inf."""
     if isinstance(value, str):
         return value
     if value == 0 or math.isinf(value):
@@ -42,7 +37,7 @@ def percent(value: float) -> str:
 
 
 def describe(entry: Entry) -> str:
-    """Return what an entry says, in one sentence without its records and day."""
+    """Return an entry in one sentence without its records and day."""
     match entry.kind:
         case "public":
             return f"declared public: {entry.words}"

@@ -70,7 +70,7 @@ Kind = Literal["release", "local", "public", "excluded", "budget", "apart"]
 
 @dataclass(frozen=True)
 class Part:
-    """Which records of a population a release touched; declared, and public.
+    """Public declaration of the records of a population that a release touched.
 
     Attributes:
         name: what the user calls the dataset; says nothing.
@@ -97,11 +97,7 @@ class Part:
             raise ArtifactError(f"part of {self.name}: {self.start}:{self.stop} is not a range of a {self.cut} cut")
 
     def can_be_apart(self, unit: str, adjacency: Adjacency) -> bool:
-        """Return whether ranges of this cut separate anybody.
-
-        Args:
-            unit: that is protected.
-            adjacency: how neighbours differ.
+        """Return whether ranges of this cut separate anybody, where ``unit`` is protected under ``adjacency``.
 
         Guarantees:
             True only where a neighbour changes at most one of several disjoint ranges. A record that is replaced by one of
@@ -126,7 +122,7 @@ class Part:
         return one_cut and not (self.start < other.stop and other.start < self.stop)
 
     def overlaps(self, other: Part) -> bool:
-        """Return whether the two surely share places or hashes of one snapshot: what may refuse, and never counts."""
+        """Return whether the two surely share places or hashes of one snapshot: this may refuse, and never counts."""
         if self.snapshot is None or self.snapshot != other.snapshot:
             return False
         crossing = self.start < other.stop and other.start < self.stop
@@ -134,12 +130,12 @@ class Part:
 
     @property
     def cut_key(self) -> tuple[object, ...]:
-        """What ranges must have in common to be compared."""
+        """Key that ranges must share to be compared."""
         return self.snapshot, self.cut, self.columns
 
     @property
     def whole(self) -> Part:
-        """The dataset that this is a part of."""
+        """Dataset that this is a part of."""
         return replace(self, cut="whole", start=0, stop=END)
 
     def __str__(self) -> str:
@@ -151,13 +147,12 @@ class Part:
 
 
 def _fraction(hashes: int) -> str:
-    """``0.5`` for half of ``HASHES``, exactly."""
     whole, rest = divmod(hashes, HASHES)
     return f"{whole}.{rest:09d}".rstrip("0") + ("0" if not rest else "")
 
 
 TICKETS = "tickets:"
-"""What facts of a release begin with that tickets are made of: a training that starts from them is no other try at it."""
+"""Prefix of the facts of a release that makes tickets: a training that starts from them is no other try at it."""
 
 UNKNOWN_RECORDS = Part()
 """Records of which nothing is known: they overlap everything."""
@@ -214,7 +209,7 @@ class Entry:
 
     @property
     def paid(self) -> bool:
-        """Whether it costs something."""
+        """True if it costs something."""
         return self.kind in ("release", "local")
 
     def of(self, kind: type[Mechanism]) -> tuple[Any, ...]:
@@ -224,12 +219,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Head:
-    """How far a ledger had come: refused later if it is shorter then.
+    """Length of a ledger at one moment: refused later if it is shorter then.
 
     Attributes:
-        ledger: id.
-        count: entries.
-        digest: of the chain up to the last.
+        digest: of the chain up to the last of ``count`` entries.
     """
 
     ledger: Id
@@ -278,7 +271,7 @@ class Lineage:
 
 
 NO_LINEAGE = Lineage()
-"""Of what depends on no records that anybody has to be told of."""
+"""Lineage of a value that depends on no records that anybody has to be told of."""
 
 
 def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
@@ -362,7 +355,7 @@ def entry_from_json(body: object) -> Entry:
     """Return the entry that :func:`to_json` wrote.
 
     Raises:
-        ArtifactError: it is none: an unknown or missing field, a wrong type, a value out of range.
+        ArtifactError: an unknown or missing field, a wrong type, a value out of range.
     """
     found = _read(Entry, body, "entry")
     assert isinstance(found, Entry)

@@ -21,11 +21,6 @@ def clt_mu(noise_multiplier: float, sampling_rate: float, steps: float, *, repla
 
     Under replace-one the pair is (1-q) N(0) + q N(-1/2) against (1-q) N(0) + q N(1/2), whose chi-square distance for small q
     is q^2 4 sinh(1/(4 sigma^2)); that stands in place of q^2 (e^(1/sigma^2) - 1). The paper has no such case.
-
-    Args:
-        noise_multiplier: sigma > 0.
-        sampling_rate: q in (0, 1].
-        steps: T.
     """
     square = noise_multiplier**-2
     if square > 700:
@@ -35,13 +30,7 @@ def clt_mu(noise_multiplier: float, sampling_rate: float, steps: float, *, repla
 
 
 def clt_noise(mu: float, sampling_rate: float, steps: float, *, replace_one: bool = False) -> float:
-    """The noise multiplier at which the central limit theorem gives ``mu``: :func:`clt_mu` solved for sigma.
-
-    Args:
-        mu: above 0.
-        sampling_rate: q in (0, 1].
-        steps: T, above 0.
-    """
+    """The noise multiplier at which the central limit theorem gives ``mu`` > 0: :func:`clt_mu` solved for sigma."""
     distance = mu**2 / (sampling_rate**2 * steps)
     return (4 * math.asinh(distance / 4) if replace_one else math.log1p(distance)) ** -0.5
 
@@ -52,12 +41,7 @@ def delta(epsilon: float, mu: float) -> float:
 
 
 def epsilon(delta: float, mu: float) -> float:
-    """The least epsilon >= 0 at ``delta`` for mu-GDP: the inverse of :func:`delta` in its first argument.
-
-    Args:
-        delta: in (0, 1).
-        mu: > 0; infinite gives infinity.
-    """
+    """The least epsilon >= 0 at ``delta`` for mu-GDP: the inverse of :func:`delta`; infinite mu gives infinity."""
     if math.isinf(mu):
         return math.inf
     target = math.log(delta)

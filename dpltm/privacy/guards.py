@@ -1,9 +1,9 @@
-"""Rows, and persons, that this process knows again: for refusals alone, and never for what counts.
+"""Rows, and persons, that this process recognises: for refusals alone, and never for what counts.
 
-Whether private records were declared public, or tested on for nothing, is told by their parts where both are of one
-snapshot. A copy, a fold or an array has another snapshot; its rows are recognised by keyed digests. Those of private rows
-lie in the memory of this process and nowhere else. Those of rows that were declared public or excluded, which nothing
-protects, are kept beside their ledger as well, under its key: so another process knows them again.
+Parts tell whether private records were declared public, or tested on for nothing, where both are of one snapshot. A copy, a
+fold or an array has another snapshot; its rows are recognised by keyed digests. Those of private rows lie in the memory of
+this process alone. Those of rows that were declared public or excluded, which nothing protects, are kept beside their ledger
+as well, under its key: so another process recognises them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from dpltm.privacy.entry import Part
 
 MOST = 2**22
-"""Rows of which digests are kept; of more, snapshots alone tell."""
+"""Most rows of which digests are kept; of more, snapshots alone tell."""
 
 _KEY = secrets.token_bytes(32)
 _met: dict[Part, Marks] = {}
@@ -27,12 +27,12 @@ _joined: set[frozenset[Part]] = set()
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """What records are known again by.
+    """Digests by which records are recognised.
 
     Attributes:
-        rows: digests of records without their labels, sorted, each once.
-        persons: digests of those whose they are; None where nothing says.
-        whose: digests of records with their persons.
+        rows: of records without their labels, sorted, each once.
+        persons: of those whose they are; None where nothing says.
+        whose: of records with their persons.
         unit: the noun of those.
     """
 
@@ -51,10 +51,8 @@ class Marks:
 def digests(values: Iterable[bytes], of: object, key: bytes | None = None) -> np.ndarray:
     """Return 64-bit digests, sorted, each once.
 
-    Args:
-        values: to digest.
-        of: what they are, such as names of columns: values of something else are not recognised.
-        key: that they are known again by; by default one that this process alone has.
+    ``of`` says what the values are, such as names of columns: values of something else are not recognised. The default key
+    is one that this process alone has.
     """
     key = hashlib.sha256((_KEY if key is None else key) + repr(of).encode()).digest()
     found = (int.from_bytes(hashlib.blake2b(value, key=key, digest_size=8).digest(), "little") for value in values)
@@ -62,7 +60,7 @@ def digests(values: Iterable[bytes], of: object, key: bytes | None = None) -> np
 
 
 def remember(part: Part, marks: Marks | None) -> None:
-    """Keep what the records of a part are known again by; None where rows of different people may well be equal."""
+    """Keep the digests of a part's records; None where rows of different people may well be equal."""
     if marks is not None and part.snapshot is not None:
         _met[part] = marks
 

@@ -1,7 +1,7 @@
 """The ledger: the account of one population, to which entries are added and from which none is ever taken.
 
-A ledger in memory, and what it asks of the place where another one lies (``dpltm.tickets`` keeps files). All that may be
-behind a figure is in ``entries``; what they come to is said by ``account``.
+It lies in memory, or where a :class:`Store` keeps it (``dpltm.tickets`` keeps files). All that may be behind a figure is in
+``entries``; ``account`` says what they come to.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class Book:
         population: whose account it is, by name; None where nobody named it.
         asked: the noun of whom it is to protect, as long as no entry says.
         key: secret, by which snapshots of datasets are known; it never leaves the owner.
-        entries: oldest first.
-        digests: of the chain: of the header, then up to each entry.
+        digests: of the chain: of the header, then up to each entry, oldest first.
     """
 
     home: Id
@@ -61,35 +60,26 @@ class Book:
 
     @property
     def settled(self) -> str | None:
-        """The noun of whom it protects, by its first release or budget; None as long as it holds declarations alone."""
+        """Noun of whom it protects, by its first release or budget; None as long as it holds declarations alone."""
         return next((entry.unit for entry in self.entries if entry.paid or entry.kind == "budget"), None)
 
     @property
     def unit(self) -> str:
-        """The noun of whom it protects."""
         return self.settled or self.asked
 
     @property
     def head(self) -> Head:
-        """How far it has come."""
         return Head(self.home, len(self.entries), self.digests[-1])
 
     def extends(self, head: Head) -> bool:
-        """Return whether it held, or holds, just what a head says of it.
-
-        Args:
-            head: of this ledger.
-        """
+        """Return whether it held, or holds, just what a head of this ledger says."""
         return 0 <= head.count <= len(self.entries) and self.digests[head.count] == head.digest
 
     def account(self, lineage: Lineage | None = None) -> Account:
         """Return what it holds, together with what a value depends on.
 
-        Args:
-            lineage: of the value.
-
         Raises:
-            ArtifactError: the value knows more of this ledger, or something else, than it holds.
+            ArtifactError: the lineage knows more of this ledger, or something else, than it holds.
             InputError: a release protects another unit.
         """
         if lineage is not None:
@@ -112,23 +102,17 @@ class Book:
                 )
 
     def own_account(self, lineage: Lineage) -> Account:
-        """Return what a value depends on, without all else that it holds: of a trial among several, which all count.
-
-        Args:
-            lineage: of the value.
-        """
+        """Return what a value depends on, without all else that it holds: of a trial among several, which all count."""
         declared = (entry for entry in self.entries if entry.kind in ("public", "excluded", "apart"))
         return Account.of(declared, lineage, home=self.home, population=self.population, unit=self.unit)
 
     def found(self, draft: Entry) -> Entry | None:
-        """Return a declaration as it is on record: of that kind, of just that part; None where there is none."""
+        """Return the declaration on record of that kind and just that part; None where there is none."""
         return next((entry for entry in self.entries if _alike(entry, draft)), None)
 
     def lacking(self, drafts: Iterable[Entry]) -> list[Entry]:
-        """Return the releases among some drafts, and those of the declarations that it does not hold, once each.
-
-        Args:
-            drafts: of declarations, and of releases.
+        """Return the releases among some drafts, and the declarations that it lacks, once each. Refuses
+        contradictions.
 
         Raises:
             InputError: a release that it holds stands against a declaration.
@@ -143,21 +127,13 @@ class Book:
         return lacking
 
     def public(self, drafts: Iterable[Entry]) -> Lineage:
-        """Return the lineage of what some declarations declare public, as far as they are on record.
-
-        Args:
-            drafts: of declarations.
-        """
+        """Return the lineage of what some drafts declare public, as far as they are on record."""
         found = [self.found(draft) for draft in drafts if draft.kind == "public"]
         known = tuple({entry.id: entry for entry in found if entry is not None}.values())
         return Lineage(known, (self.head,)) if known else Lineage()
 
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
-        """Return it with drafts behind what it holds.
-
-        Args:
-            drafts: in order.
-            ids: one for each.
+        """Return it with drafts added, under one of ``ids`` each.
 
         Raises:
             ArtifactError: an id that it holds already; or an entry that could not be read again.
@@ -176,38 +152,25 @@ class Book:
 
 
 def _alike(one: Entry, other: Entry) -> bool:
-    """Whether two declarations say the same."""
+    """True if two declarations say the same."""
     return (one.kind, one.part) == (other.kind, other.part)
 
 
 def first_digest(home: Id, population: str | None) -> str:
-    """Return the digest that the chain of a ledger begins with.
-
-    Args:
-        home, population: of the ledger.
-    """
+    """Return the digest that the chain of a ledger begins with."""
     return hashlib.sha256(canonical([home, population]).encode()).hexdigest()
 
 
 def next_digest(before: str, entry: Entry) -> str:
-    """Return the digest of a chain with one entry more.
-
-    Args:
-        before: the digest up to the entry.
-        entry: the entry.
-    """
+    """Return the digest of a chain with one entry more."""
     return hashlib.sha256((before + canonical(to_json(entry))).encode()).hexdigest()
 
 
 class Store(Protocol):
-    """Where a ledger lies."""
+    """Storage of a ledger."""
 
     def read(self) -> Book:
-        """Return what lies there now.
-
-        Raises:
-            ArtifactError: it is damaged, or shorter than it is known to have been.
-        """
+        """Return what lies there now; ArtifactError if it is damaged, or shorter than it is known to have been."""
         ...
 
     def locked(self) -> contextlib.AbstractContextManager[object]:
@@ -217,10 +180,7 @@ class Store(Protocol):
     def add(self, before: Book, after: Book, marks: Mapping[Id, Marks]) -> None:
         """Write, flush and sync what ``after`` has more than ``before``, all or nothing; called in a locked block.
 
-        Args:
-            before: what lies there.
-            after: the same, with entries behind it.
-            marks: of records that these declare public or excluded, under the key of the ledger, to be kept as well.
+        ``marks`` are of records that the new entries declare public or excluded, under the key of the ledger: kept as well.
         """
         ...
 
@@ -230,7 +190,7 @@ class Store(Protocol):
 
 
 class _Memory:
-    """A ledger that lies in no file: of this process alone."""
+    """Store of a ledger in memory, of this process alone."""
 
     def __init__(self, book: Book) -> None:
         self._book, self._process, self._lock = book, os.getpid(), threading.Lock()
@@ -283,7 +243,7 @@ class Ledger:
 
     @property
     def book(self) -> Book:
-        """What it is and holds now."""
+        """Identity and contents now."""
         return replace(self._store.read(), asked=self._unit)
 
     @property
@@ -293,12 +253,12 @@ class Ledger:
 
     @property
     def unit(self) -> str:
-        """The noun of whom it protects."""
+        """Noun of whom it protects."""
         return self.book.unit
 
     @property
     def population(self) -> str | None:
-        """Whose account it is."""
+        """Name of the people whose account it is."""
         return self.book.population
 
     def account(self, lineage: Lineage | None = None) -> Account:
@@ -310,19 +270,14 @@ class Ledger:
         return Lineage(entries, (self.book.head,))
 
     def snapshot(self, digest: bytes) -> Id:
-        """Return the id of a dataset as it is now: the same for the same content, and nothing to whoever lacks the key.
-
-        Args:
-            digest: of its content.
-        """
+        """Return the id of a dataset by the digest of its content: the same for the same content, meaningless without
+        the key."""
         return hmac.new(self.book.key, digest, hashlib.sha256).hexdigest()
 
     def part(self, dataset: Dataset, *, to_declare: bool = False) -> Part:
         """Return the part of a dataset, of its snapshot: published records have one name everywhere, others one here.
 
-        Args:
-            dataset: as it is now.
-            to_declare: whether it is to be declared public, or excluded: then another process will know its rows again.
+        With ``to_declare`` it is to be declared public, or excluded: then another process will know its rows again.
         """
         published = dataset.published_id()
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
@@ -340,23 +295,19 @@ class Ledger:
         return part
 
     def public(self, dataset: Dataset, words: str) -> tuple[Entry, ...]:
-        """Return the draft by which records are declared public; none for synthetic ones, which are nobody's.
+        """Return the draft that declares the records of ``dataset`` public; none for synthetic ones, which are nobody's.
 
-        Args:
-            dataset: the records.
-            words: what is read off them.
+        ``words`` say what is read off them.
         """
         if dataset.synthetic:
             return ()
         return (Entry("public", self.part(dataset, to_declare=True), words=words, unit=self.unit),)
 
     def apart(self, dataset: Dataset) -> tuple[Entry, ...]:
-        """Return the draft by which the test split of a dataset, measured exactly, is declared apart from the population.
-
+        """Return the draft that declares the test split of a dataset, measured exactly, apart from the population.
         None for published records, which say so themselves, or where there is no test split.
 
-        Args:
-            dataset: with its test split.
+        None for published records, which say so themselves, or where there is no test split.
         """
         if dataset.test is None or dataset.published_id() is not None:
             return ()
@@ -371,13 +322,8 @@ class Ledger:
         self.declare_once(*self.apart(dataset))
 
     def declare_once(self, *drafts: Entry) -> Lineage:
-        """Enter some drafts, all or none: of declarations those that it lacks.
-
-        Args:
-            *drafts: of :meth:`public` and :meth:`apart`, and of releases that are made elsewhere.
-
-        Returns:
-            The lineage of the releases, and of what is declared public.
+        """Enter some ``drafts``, all or none, except declarations on record; return the lineage of releases and public
+        records.
 
         Raises:
             InputError: a release on record protects some of these records.
@@ -389,11 +335,8 @@ class Ledger:
         return public | self.lineage(*made) if made else public
 
     def declare_public(self, dataset: Dataset, words: str) -> Lineage:
-        """Return the lineage of what is read off records that are declared public, once in a ledger.
-
-        Args:
-            dataset: the records.
-            words: what is read off them.
+        """Enter that the records of ``dataset`` are public, once in a ledger; return the lineage of ``words``, read
+        off them.
 
         Raises:
             InputError: a release on record protects some of them.
@@ -401,10 +344,10 @@ class Ledger:
         return dataset.lineage | self.declare_once(*self.public(dataset, words))
 
     def declare(self, *drafts: Entry) -> tuple[Entry, ...]:
-        """Enter declarations, or releases that were made elsewhere, all or none; return them as they are on record.
+        """Enter declarations, or releases that were made elsewhere, in order, all or none; return them as they are on
+        record.
 
-        Args:
-            *drafts: in order; of a release made here see ``release.pay``, which draws only what was entered.
+        Of a release made here see ``release.pay``, which draws only what was entered.
 
         Raises:
             BudgetError: a budget would be exceeded; nothing was entered.
@@ -420,7 +363,7 @@ class Ledger:
         Args:
             draft: of the release.
             id: SHA-256 of its secret key.
-            planned_on: how far the ledger had come.
+            planned_on: head of the ledger at planning.
 
         Raises:
             Moved: something was entered since; plan again.
@@ -474,11 +417,11 @@ class Ledger:
 
 
 class Moved(Exception):
-    """Something was entered since a release was planned."""
+    """Raised if something was entered since a release was planned."""
 
 
 class Dataset(Protocol):
-    """What a ledger asks of records; ``dpltm.records`` has them."""
+    """Records as a ledger sees them; ``dpltm.records`` has them."""
 
     @property
     def name(self) -> str: ...
@@ -501,10 +444,7 @@ _of_process: list[Ledger] = []
 
 
 def of_process(unit: str = RECORD) -> Ledger:
-    """Return the ledger that arrays have where none is named: one a process.
-
-    Args:
-        unit: whom it is to protect.
+    """Return the ledger of arrays where none is named: one a process.
 
     Raises:
         InputError: it protects another unit: two ledgers would let what concerns the same people stand apart.

@@ -1,11 +1,10 @@
 """Mechanisms: frozen values that hold what accounting needs to know of a release, and nothing else.
 
-Which records a mechanism ran on, when, and in what words is said by the ledger's entry that holds it (``entry``); what it
-costs is said by the accountants (``accountant``), which take mechanisms alone. Parameters never change meaning: what a
-ledger on disk costs today it must cost tomorrow.
+The ledger's entry that holds a mechanism (``entry``) says on which records it ran, and when; the accountants
+(``accountant``) say what it costs. Parameters never change meaning: what a ledger on disk costs today it must cost tomorrow.
 
-**Two steps.** What a release says of two datasets that lie two steps between its neighbours apart: so it is for a record
-that is replaced by another, where the release is stated for add/remove: the record leaves, and another one comes. A sampled
+**Two steps.** A release says this of two datasets that lie two steps between its neighbours apart, such as one with a record
+replaced, where the release is stated for add/remove: the record leaves, and another one comes. A sampled
 Gaussian step gives s + B g + noise on the one dataset and s + B g' + noise on the other, with what others contribute, s,
 the same coin B, and |g|, |g'| <= C. That is the pair of the replace-one relation (``SampledGaussianLoss``) at the
 sensitivity 2 C, which therefore dominates it. Whatever else is known to be (epsilon, delta)-DP is, by two such steps, (2
@@ -31,7 +30,7 @@ Sampling = Literal["poisson", "none"]
 """How records enter the steps: each by a coin of its own, or all of them in every step."""
 
 Bits = Literal["secure", "fast"]
-"""What noise is made of: bits of a cryptographic generator, or of one that is statistically sound only."""
+"""Bits that noise is made of: of a cryptographic generator, or of one that is statistically sound only."""
 
 MAX_STEPS, MAX_CATEGORIES, MAX_SETTINGS = 10**9, 10**9, 10**4
 """Beyond these a number is an accident, and more than accountants compose."""
@@ -42,7 +41,7 @@ MIN_GAMMA = 1e-9
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What every mechanism states: the neighbouring relation that its parameters hold for.
+    """Base of mechanisms: the neighbouring relation that their parameters hold for.
 
     Attributes:
         adjacency: the relation. Whether a neighbour has a record more or a person, its entry says.
@@ -162,7 +161,6 @@ class GaussianRelease(Mechanism):
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise."""
         return self.noise_multiplier * self.sensitivity
 
 
@@ -210,11 +208,7 @@ class RandomizedResponse(Mechanism):
 
 @dataclass(frozen=True)
 class Guarantee(Mechanism):
-    """Anything of which only its (epsilon, delta) guarantee is known; delta 0 is pure DP.
-
-    Attributes:
-        delta: of the guarantee, in [0, 1).
-    """
+    """Anything of which only its (epsilon, delta) guarantee is known; delta is in [0, 1), and 0 is pure DP."""
 
     epsilon: float
     delta: float = 0.0
@@ -279,12 +273,12 @@ def mean_tries(gamma: float) -> float:
 
 
 def check_positive(name: str, value: float, *, infinite: bool = False) -> None:
-    """Raises InputError unless ``value`` is a positive number, and finite unless said otherwise.
+    """Raise InputError unless ``value`` is a positive number, and finite unless ``infinite``.
 
     Args:
         name: of the argument, for the message.
         value: of it.
-        infinite: whether infinity will do.
+        infinite: whether infinity is accepted.
     """
     if not (value > 0 and (infinite or math.isfinite(value))):
         raise InputError(f"Expected {name}={value} > 0")
@@ -294,7 +288,7 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
     """Return a mechanism as it concerns somebody who is two steps between its neighbours away.
 
     Raises:
-        InputError: one for which there is no such rule.
+        InputError: there is no such rule for it.
     """
     match mechanism:
         case NoisySgd():
@@ -323,12 +317,12 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
 
 
 def _twice(value: float) -> float:
-    """Without leaving the finite numbers: what is that large costs the most there is either way."""
+    """Double without leaving the finite numbers: a value that large costs the most there is either way."""
     return min(2 * value, sys.float_info.max)
 
 
 def _half(value: float) -> float:
-    """Without becoming 0: what is that small costs the most there is either way."""
+    """Halve without becoming 0: a value that small costs the most there is either way."""
     return value / 2 or value
 
 

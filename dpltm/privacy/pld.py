@@ -1,7 +1,7 @@
 """Composition by privacy loss distributions: the privacy profile delta(epsilon) of many releases together.
 
-All discretisation is pessimistic, so a profile is an upper bound. Decided here is how wide the grid of losses is, and how
-far the rounding of a fast Fourier transform may be trusted.
+All discretisation is pessimistic, so a profile is an upper bound. This module decides how wide the grid of losses is, and
+how far the rounding of a fast Fourier transform may be trusted.
 """
 
 from __future__ import annotations
@@ -119,10 +119,6 @@ class _Draw:
     Beside the pair with losses t and t - e, chances p and 1 - p under P, the rest of the composition, of profile D, gives
     p D(x - t) + (1 - p) D(x - t + e). D falls in x and p = (1 - e^(t - e)) / (1 - e^-e) falls in t, so for every t in
     [a, b] that is at most p(a) D(x - b) + (1 - p(a)) D(x - b + e): losses rounded up, chances of the larger too.
-
-    Args:
-        profile: with a draw of e > 0.
-        low, high: epsilons that are asked for.
     """
 
     def __init__(self, profile: Profile, low: float, high: float) -> None:
@@ -145,19 +141,15 @@ class _Draw:
 
 
 def compose(losses: Mapping[PrivacyLoss, int], draw: float = 0.0, resolution: Resolution = FINE) -> Profile | None:
-    """The profile of all ``losses`` together, in any order, adaptively, and of ``draw`` before them.
+    """The profile of all ``losses`` together, in any order, adaptively, and of ``draw`` (0: none) before them.
 
     None where they spread so far (an epsilon of many thousands) that no grid of bearable size resolves them.
-
-    Args:
-        draw: epsilon of one bounded-range mechanism, chosen before anything else was released; 0 for none.
     """
     return _compose(tuple(sorted(losses.items(), key=repr)), draw, resolution)
 
 
 @functools.lru_cache(maxsize=4)
 def _compose(counts: tuple[tuple[PrivacyLoss, int], ...], draw: float, resolution: Resolution) -> Profile | None:
-    """As :func:`compose`; a plan, its odometer and its report ask for the same composition one after the other."""
     losses = dict(counts)
     width, coarse = _width(losses, resolution)
     if width > MAX_WIDTH:

@@ -4,19 +4,16 @@ A mechanism (``mechanisms``) says what was done; a loss here says what one relea
 Several mechanisms share one: a training step that takes every record and a Gaussian release, a draw by permute-and-flip and
 whatever else is pure epsilon-DP. ``accountant`` turns the one into the other.
 
-A privacy loss distribution (PLD) here always dominates the mechanism: for every epsilon its delta is at least the true
-one, whichever neighbours are compared. Those of Laplace noise, of randomised response and of (epsilon, delta) itself are
-dp-accounting's.
-
 **Profiles.** In every direction the loss ln(P / Q) of a Poisson-subsampled Gaussian step falls with x, so that
-delta(epsilon) = P(X <= x) - e^epsilon Q(X <= x) at the last x
-whose loss reaches epsilon. Each is largest at its x, so what rounding moves x by hardly shows: these are off by at most
-4e-16 (1 + |epsilon|) from 60 digits (docs/privacy-model.md section 5.6).
+delta(epsilon) = P(X <= x) - e^epsilon Q(X <= x) at the last x whose loss reaches epsilon. Each is largest at its x, so what
+rounding moves x by hardly shows: these are off by at most 4e-16 (1 + |epsilon|) from 60 digits (docs/privacy-model.md
+section 5.6).
 
 **Distributions.** For neighbours with distributions P and Q of what is released, the loss is ln(P / Q), distributed as
 under P (Sommer, Meiser, Mohammadi 2019). A distribution here *dominates*: its delta at every epsilon is at least the true
-one. So is that of a sum of independent ones at least that of an adaptive composition (Zhu, Dong, Wang 2022, Theorem 10).
-dp-accounting, which does the same a loss at a time, is the oracle of the tests.
+one, whichever neighbours are compared. So is that of a sum of independent ones at least that of an adaptive composition
+(Zhu, Dong, Wang 2022, Theorem 10). Those of Laplace noise, of randomised response and of (epsilon, delta) itself are
+dp-accounting's, which does the same a loss at a time, and is the oracle of the tests.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ _OUTSIDE = -float(ndtri(0.5 * math.exp(-50)))
 
 @dataclass(frozen=True)
 class GaussianProfile:
-    """Of one direction.
+    """Privacy profile of one direction of a Poisson-subsampled Gaussian step.
 
     Attributes:
         noise_multiplier: s, noise over the sensitivity of the relation.
@@ -61,13 +58,13 @@ class GaussianProfile:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Losses that all but e^-50 of P are between."""
+        """Range of losses that holds all but e^-50 of P."""
         shift, far = self._shift, self.noise_multiplier * _OUTSIDE
         least, most = (-far, far + shift) if self.way == "added" else (-far - shift, far)
         return self._loss(most), self._loss(least)
 
     def deltas(self, epsilons: np.ndarray) -> np.ndarray:
-        """In [0, 1], one for each of ``epsilons``, which may be of either sign."""
+        """Deltas in [0, 1], one for each of ``epsilons``, which may be of either sign."""
         rate, variance = self.sampling_rate, self.noise_multiplier**2
         if self.way == "replaced":
             return self._at(-variance * _apart(epsilons, rate, variance), epsilons)
@@ -147,7 +144,7 @@ LARGEST_ORDER = 64.0
 
 @dataclass(frozen=True, eq=False)
 class LossDistribution:
-    """Of one direction.
+    """Distribution of the loss in one direction.
 
     Attributes:
         first: the first loss, in widths.
@@ -161,7 +158,7 @@ class LossDistribution:
     infinite: float
 
     def plus(self, other: LossDistribution) -> LossDistribution:
-        """Of the sum with an independent loss on the same grid."""
+        """Distribution of the sum with an independent loss on the same grid."""
         count = len(self.chances) + len(other.chances) - 1
         size = fft.next_fast_len(count, real=True)
         chances = fft.irfft(fft.rfft(self.chances, size) * fft.rfft(other.chances, size), size)[:count]
@@ -169,7 +166,7 @@ class LossDistribution:
         return LossDistribution(self.width, self.first + other.first, chances, infinite)
 
     def times(self, count: int) -> LossDistribution:
-        """Of the sum of ``count`` independent losses like this one.
+        """Distribution of the sum of ``count`` independent losses like this one.
 
         Its chances are a power in Fourier space, which wraps around: so it takes as many points as hold all but ``TAILS`` of
         the sum (Koskela et al. 2020).
@@ -188,7 +185,7 @@ Pair = tuple[LossDistribution, ...]
 
 
 def both_plus(left: Pair, right: Pair) -> Pair:
-    """:meth:`LossDistribution.plus` in each direction."""
+    """Sum in each direction (:meth:`LossDistribution.plus`)."""
     return tuple(
         left[min(i, len(left) - 1)].plus(right[min(i, len(right) - 1)]) for i in range(max(len(left), len(right)))
     )
@@ -199,11 +196,7 @@ def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: i
 
     Between losses of the grid, delta as a function of e^epsilon is the chord, which is above whatever is convex. Where
     rounding lets deltas rise, or bends them the wrong way, those below are raised, and chances below 0 left out: both only
-    add.
-
-    Args:
-        deltas: the profile, asked for at ascending losses.
-        width, first, last: of the grid, whose losses are ``first`` to ``last`` times ``width``.
+    add. The losses of the grid are ``first`` to ``last`` times ``width``, ascending.
     """
     known = np.maximum.accumulate(deltas(np.arange(first, last + 1) * width)[::-1])[::-1]
     falls = -np.diff(known)  # d_i - d_i+1
@@ -214,7 +207,7 @@ def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: i
 
 
 def _bulk(chances: np.ndarray, count: int) -> tuple[int, int]:
-    """The first and the last of the values that the sum of ``count`` draws of 0, 1, ... takes, but for ``TAILS`` of them.
+    """The first and the last value of the sum of ``count`` draws of 0, 1, ..., but for a chance of ``TAILS``.
 
     For every t > 0, P(S >= s) <= E[e^(t S)] e^(-t s), and likewise below. The s where that is half of ``TAILS`` is taken for
     the best of some t: for a normal sum it is about t = sqrt(2 ln(2 / TAILS) / Var S), for one of rare large losses more.
@@ -236,15 +229,15 @@ def _bulk(chances: np.ndarray, count: int) -> tuple[int, int]:
 
 
 class PrivacyLoss(Hashable, Protocol):
-    """Of one release. Losses are values: equal ones cost the same, and are composed together."""
+    """Privacy loss of one release. Losses are values: equal ones cost the same, and are composed together."""
 
     @property
     def span(self) -> float:
-        """How far the losses spread: span over grid width is the number of grid points it takes."""
+        """Spread of the losses: span over grid width is the number of grid points it takes."""
 
     @property
     def scale(self) -> float:
-        """The deviation of one loss, about: discretisation does not show on a grid that is finer."""
+        """Deviation of one loss, approximate: discretisation does not show on a grid that is finer."""
 
     def pld(self, width: float) -> Pair:
         """A dominating privacy loss distribution on multiples of ``width``."""
@@ -326,7 +319,7 @@ def _gaussian_pld(noise_multiplier: float, sampling_rate: float, replace_one: bo
 
 @dataclass(frozen=True)
 class BoundedLoss:
-    """What mechanisms have in common whose losses lie between -epsilon and epsilon, but for a chance of failure."""
+    """Base of mechanisms whose losses lie between -epsilon and epsilon, but for a chance of failure."""
 
     epsilon: float
 
@@ -407,7 +400,7 @@ class GuaranteeLoss(BoundedLoss):
         return _pair(known(guarantee, value_discretization_interval=width))
 
     def renyi(self, order: float) -> float:
-        """Of what happens outside a chance of ``delta``, which the accountant subtracts from the asked delta."""
+        """Divergence outside a chance of ``delta``, which the accountant subtracts from the asked delta."""
         return renyi.pure(self.epsilon, order)
 
 

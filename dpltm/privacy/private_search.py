@@ -54,23 +54,15 @@ _LEVELS = 3000
 
 
 def gamma_for(mean: float) -> float:
-    """The parameter in (0, 1) at which ``mean`` tries are expected.
-
-    Raises:
-        InputError: ``mean`` is not above 1, or beyond ``MIN_GAMMA``.
-    """
+    """The parameter in (0, 1) at which ``mean`` tries are expected; InputError unless above 1 and within
+    ``MIN_GAMMA``."""
     if not 1.001 <= mean <= mean_tries(MIN_GAMMA):
         raise InputError("mean", mean, f"from 1.001 to {mean_tries(MIN_GAMMA):.3g}")
     return float(math.exp(brentq(lambda log: mean_tries(math.exp(log)) - mean, math.log(MIN_GAMMA), -1e-4)))
 
 
 def tries(gamma: float, first: float, second: float) -> int:
-    """How many tries, from two uniform numbers in (0, 1) (Kemp 1981, algorithm LS).
-
-    Args:
-        gamma: in (0, 1).
-        first, second: secret, and of nothing else.
-    """
+    """Number of tries, from two secret uniform numbers in (0, 1), used for nothing else (Kemp 1981, algorithm LS)."""
     return 1 + math.floor(math.log(second) / math.log1p(-(gamma**first)))
 
 
@@ -80,14 +72,11 @@ def derivative(gamma: float, x: np.ndarray) -> np.ndarray:
 
 
 def search_curve(one: Curve, other: Curve, gamma: float) -> Curve:
-    """delta of a search at every epsilon, from that of one try: the bound at the top of this module.
+    """An upper bound on delta of a search, in [0, 1] and falling, from that of one try: see the top of this module.
 
     Args:
         one: of a try, on D against D'; valid at every real epsilon.
         other: on D' against D.
-
-    Returns:
-        An upper bound on D against D', in [0, 1]; it falls.
     """
     levels = np.clip(-np.expm1(np.linspace(0.0, math.log(gamma), _LEVELS)) / (1 - gamma), 0.0, 1.0)
     levels[-1] = 1.0
@@ -128,12 +117,11 @@ def _envelope(slopes: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _turn(left: tuple[float, float], right: tuple[float, float]) -> float:
-    """Where the second line takes over from the first."""
     return (right[1] - left[1]) / (right[0] - left[0])
 
 
 Try = tuple[tuple[PrivacyLoss, int], ...]
-"""What one try releases: losses, and how often each occurs."""
+"""Losses of one try, and how often each occurs."""
 
 _NEGLIGIBLE = 1e-15
 """How much more than at ``_WIDEST`` delta may be at the last loss on the grid; all of it counts as an infinite loss."""
@@ -147,7 +135,7 @@ _ORDERS = 1 + np.geomspace(1e-2, 1e5, 60)
 
 @dataclass(frozen=True)
 class SearchLoss:
-    """Of the winner of a search.
+    """Privacy loss of the winner of a search.
 
     Attributes:
         tries: what a try releases, and at how many of the settings, which are all equally likely.
@@ -163,7 +151,7 @@ class SearchLoss:
 
     @property
     def scale(self) -> float:
-        """Of one try: a search spreads no less."""
+        """Scale of one try: a search spreads no less."""
         return max(math.sqrt(sum(count * loss.scale**2 for loss, count in one)) for one, _ in self.tries)
 
     def pld(self, width: float) -> Pair:
@@ -239,5 +227,5 @@ def _convex(curve: Curve, losses: np.ndarray) -> np.ndarray:
 
 
 def _above(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> bool:
-    """Whether the middle point is on or above the chord of the others."""
+    """True if the middle point is on or above the chord of the others."""
     return bool((middle[1] - left[1]) * (right[0] - left[0]) >= (right[1] - left[1]) * (middle[0] - left[0]))

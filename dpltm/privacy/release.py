@@ -28,17 +28,13 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ATTEMPTS = 100
-"""How often a release is planned anew because others enter theirs meanwhile."""
+"""Number of attempts to plan a release while others enter theirs."""
 
 AGAIN = "repeat the same command to go on, choose another `out`, or say `fresh` to begin again (what was spent stays spent)"
 
 
 def release_id(key: bytes) -> Id:
-    """Return what the release of a secret key is known by: tells nothing of the key.
-
-    Args:
-        key: 256 random bits.
-    """
+    """Return the public id of a release with a secret key of 256 bits: it tells nothing of the key."""
     return hashlib.sha256(b"dpltm release" + key).hexdigest()
 
 
@@ -70,9 +66,7 @@ class Secret:
     def child(self, name: str) -> bytes:
         """Return 32 bytes for one purpose of the release, independent of those for any other.
 
-        Args:
-            name: of the purpose, such as ``noise``; each may be asked for once, since two values of one noise differ by
-                what they should hide.
+        Each ``name``, such as ``noise``, may be asked for once: two values of one noise differ by what they should hide.
         """
         if self.key is None:
             raise InputError("secret: values were drawn, and its key is gone; go on from the states in the checkpoint")
@@ -86,7 +80,7 @@ class Secret:
 
 
 class Release(Protocol[T_co]):
-    """Something that is to be computed from private records: what it costs, and how it is drawn.
+    """A computation from private records: what it costs, and how it is drawn.
 
     Attributes:
         entry: its draft, without id; complete before anything is drawn.
@@ -103,12 +97,7 @@ class Release(Protocol[T_co]):
         ...
 
     def draw(self, secret: Secret, at: Any) -> Iterator[T_co]:
-        """Yield the values that the entry pays for.
-
-        Args:
-            secret: of the release.
-            at: the state of a checkpoint to go on from; None to begin.
-        """
+        """Yield the values that the entry pays for, from the state ``at`` of a checkpoint; None to begin."""
         ...
 
 
@@ -117,7 +106,6 @@ class Once(Generic[T]):
     """A :class:`Release` of one value, drawn at once: it never goes on.
 
     Attributes:
-        entry, lineage: as of every release.
         value: drawn from the secret of the release.
         refuse: what cannot be done, before anything is spent.
     """
@@ -128,21 +116,18 @@ class Once(Generic[T]):
     refuse: Callable[[], None] = field(default=lambda: None, repr=False)
 
     def check(self) -> None:
-        """See :meth:`Release.check`."""
         self.refuse()
 
     def draw(self, secret: Secret, at: Any) -> Iterator[T]:
-        """See :meth:`Release.draw`."""
         del at
         yield self.value(secret)
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a checkpoint holds of a release.
+    """The part of a release that a checkpoint holds.
 
     Attributes:
-        id: of the release.
         key: its secret key; None once a checkpoint holds the states of its sources instead. Until then what was drawn is
             drawn again from it, and nobody was told.
         state: where it is, to be read by the release; None where nothing was drawn.
@@ -154,10 +139,10 @@ class Held:
 
 
 class Keeper(Protocol):
-    """Where the checkpoint of a release lies. One process has it to itself."""
+    """Storage for the checkpoint of a release. One process has it to itself."""
 
     def held(self) -> Held | None:
-        """Return what there is of a release to go on with; None to begin."""
+        """Return the release to resume; None to begin."""
         ...
 
     def check(self) -> None:
@@ -165,11 +150,7 @@ class Keeper(Protocol):
         ...
 
     def keep(self, held: Held) -> None:
-        """Keep this in place of what was held; when this returns, it is on disk.
-
-        Args:
-            held: the key of a release that is not entered yet.
-        """
+        """Replace what was held by the key of a release that is not entered yet; on return, it is on disk."""
         ...
 
     def forget(self) -> None:
@@ -178,10 +159,9 @@ class Keeper(Protocol):
 
 
 class InMemory:
-    """Nothing is kept: a release ends with its process."""
+    """Keep nothing: a release ends with its process."""
 
     def held(self) -> Held | None:
-        """See :class:`Keeper`."""
         return None
 
     def check(self) -> None:
@@ -196,9 +176,6 @@ class InMemory:
 
 class Values(Iterator[T]):
     """The values of a release, as they are drawn: in the process that paid, by one thread at a time.
-
-    Args:
-        drawn: by the release.
 
     Guarantees:
         A process that was forked off draws none: it would add the same noise to what may be another sum by then.
@@ -222,7 +199,6 @@ class Paid(Generic[T]):
     """A release that was paid for.
 
     Attributes:
-        release: what was planned.
         entry: as it is on record.
         lineage: of the values: what they are made of, and the release itself.
         account: everything that counts with it.
@@ -237,11 +213,7 @@ class Paid(Generic[T]):
 
 
 def price(release: Release[Any], book: Book) -> Account:
-    """Refuse a release that is not to be made, or return what it would bring its population to: nothing is spent.
-
-    Args:
-        release: that is planned.
-        book: of the ledger that would pay.
+    """Return what a release would bring its population to, by the ledger that would pay; nothing is spent.
 
     Raises:
         BudgetError: a budget does not allow it.

@@ -38,11 +38,6 @@ def sampled_gaussian(
 
     The integrand is analytic up to a distance of pi sigma^2 from the real line, so the trapezoidal rule at steps of
     sigma^2/4 and sigma/8 is exact to rounding (Trefethen, Weideman 2014).
-
-    Args:
-        noise_multiplier: sigma > 0.
-        sampling_rate: q in (0, 1].
-        order: alpha > 1.
     """
     sigma, q = noise_multiplier, sampling_rate
     plain = order / (2 * sigma**2)  # sampling never costs more (quasi-convexity of the divergence)
@@ -111,11 +106,6 @@ def randomized_response(epsilon: float, categories: int, order: float) -> float:
 
     With q = 1 / (e^epsilon + k - 1), e^((alpha-1) D) = q (e^(alpha epsilon) + e^((1-alpha) epsilon) + k - 2), which is
     1 + 4 q e^(epsilon/2) sinh(alpha epsilon / 2) sinh((alpha-1) epsilon / 2).
-
-    Args:
-        epsilon: of the mechanism, above 0.
-        categories: k, 2 or more.
-        order: alpha, above 1.
     """
     log_excess = epsilon / 2 - float(np.logaddexp(epsilon, math.log(categories - 1)))
     for x in (order * epsilon, (order - 1) * epsilon):
@@ -152,12 +142,8 @@ def _bend(x: float, order: float) -> float:
 
 
 def modern_epsilon(divergence: float, order: float, delta: float) -> float:
-    """Epsilon at delta from D_alpha (Balle et al. 2020, Theorem 21; Canonne, Kamath, Steinke 2020, Proposition 12).
-
-    Args:
-        divergence: D_alpha, at least 0.
-        order: alpha, above 1.
-        delta: in (0, 1).
+    """Epsilon, perhaps below 0, at delta from D_alpha (Balle et al. 2020, Theorem 21; Canonne et al. 2020, Proposition
+    12).
 
     Returns:
         Epsilon; below 0 where the divergence is small and delta large.
@@ -166,22 +152,14 @@ def modern_epsilon(divergence: float, order: float, delta: float) -> float:
 
 
 def classical_epsilon(divergence: float, order: float, delta: float) -> float:
-    """Epsilon at delta as the moments accountant converts (Abadi et al. 2016; Mironov 2017, Proposition 3).
-
-    Arguments as :func:`modern_epsilon`.
-    """
+    """Epsilon at delta as the moments accountant converts (Abadi et al. 2016; Mironov 2017, Proposition 3)."""
     return divergence - math.log(delta) / (order - 1)
 
 
 def best_epsilon(
     divergence: Divergence, delta: float, convert: Callable[[float, float, float], float] = modern_epsilon
 ) -> float:
-    """The least epsilon over all real orders; an upper bound at whichever order the search ends.
-
-    Args:
-        delta: in (0, 1).
-        convert: ``modern_epsilon`` or ``classical_epsilon``.
-    """
+    """The least epsilon over all real orders; an upper bound at whichever order the search ends."""
 
     def at(log_excess: float) -> float:
         order = 1 + math.exp(log_excess)

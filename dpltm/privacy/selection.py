@@ -23,22 +23,19 @@ Rule = Literal["exact", "paper"]
 
 
 MAX_EPS1 = 1e6
-"""No draw is calibrated beyond this: exponents would leave float64."""
+"""Largest eps1: exponents would leave float64 beyond."""
 
 
 @dataclass(frozen=True)
 class SelectionPlan:
-    """Everything about a draw that is fixed before the private records are looked at.
+    """Settings of a draw, fixed before the private records are looked at.
 
     Attributes:
-        eps1: the epsilon that the draw is calibrated to.
         densities: C_i of every candidate, in (0, 1]; public, fixed by the pruning schedule.
         records: public number n0 that counts are divided by.
-        score: ``product`` or ``additive``.
         nu: weight of the density in the product score; 50 in DPLTM.
         lam: weight lambda of the density in the additive score.
         rule: ``exact`` needs predictors that were fixed without the scored records; ``paper`` is DPLTM's Lemma 1.
-        mechanism: ``exponential`` or ``permute-and-flip``.
         fixed_predictors: whether the predictors were fixed without the scored records. If not, one record can move an
             accuracy from 0 to 1.
     """
@@ -122,12 +119,12 @@ class SelectionPlan:
 
     @property
     def _slope(self) -> float:
-        """How far a score moves when an accuracy moves by one."""
+        """Change of a score when an accuracy moves by one."""
         return max(abs(1 - self.nu * density) for density in self.densities) if self.score == "product" else 1.0
 
     @property
     def exponent(self) -> float:
-        """What a score is multiplied by inside exp: eps1 / (2 Delta), or eps1 / Delta for monotone scores.
+        """Factor of a score inside exp: eps1 / (2 Delta), or eps1 / Delta for monotone scores.
 
         The additive score is monotone under add/remove: an added record lowers no score (privacy-model.md 3.1).
         """
@@ -148,12 +145,7 @@ def exponential_probabilities(scores: np.ndarray, exponent: float) -> np.ndarray
 
 
 def draw_exponential(source: RandomSource, scores: np.ndarray, exponent: float) -> int:
-    """One draw of the exponential mechanism (McSherry and Talwar 2007), by the inverse of the distribution function.
-
-    Args:
-        source: randomness; secret.
-        scores: S_i, ``(k,)`` float64.
-        exponent: what a score is multiplied by inside exp, above 0 (see :attr:`SelectionPlan.exponent`).
+    """Position drawn by the exponential mechanism (McSherry and Talwar 2007), by the inverse distribution function.
 
     Returns:
         Position of the winner, below k.
@@ -164,11 +156,10 @@ def draw_exponential(source: RandomSource, scores: np.ndarray, exponent: float) 
 
 
 def draw_permute_and_flip(source: RandomSource, scores: np.ndarray, exponent: float) -> int:
-    """One draw of permute-and-flip (McKenna and Sheldon 2020): in random order, accept i with exp(exponent (S_i - max)).
+    """Position drawn by permute-and-flip (McKenna and Sheldon 2020): in random order, accept i with exp(exponent (S_i
+    - max)).
 
     A best candidate is always accepted, so one pass ends. Its expected score is never below the exponential mechanism's.
-
-    Arguments as :func:`draw_exponential`.
     """
     order = np.argsort(uniform(source, len(scores)), kind="stable")
     accept = _weights(scores, exponent)
@@ -194,7 +185,6 @@ def draw(plan: SelectionPlan, correct: np.ndarray, source: RandomSource) -> int:
     """Position of the winner among the candidates: the one private release of phase 2.
 
     Args:
-        plan: what was fixed beforehand.
         correct: private counts of right answers, one for each candidate.
         source: cryptographic, unless a test says otherwise.
 
@@ -210,13 +200,10 @@ def draw(plan: SelectionPlan, correct: np.ndarray, source: RandomSource) -> int:
 def smallest_within(
     densities: tuple[float, ...], accuracies: tuple[float, ...], dense: float, tolerance: float, max_density: float
 ) -> int | None:
-    """DPLTM's rule for public data: the sparsest ticket, at most ``max_density``, within ``tolerance`` of the dense one.
+    """DPLTM's rule for public data: position of the sparsest ticket, at most ``max_density``, within ``tolerance`` of
+    the dense one; None if there is none.
 
     Only for accuracies that are public: it looks at them with no protection.
-
-    Args:
-        densities: of the tickets, in (0, 1].
-        accuracies: of the same, from 0 to 1.
 
     Returns:
         Position of the ticket, or None if there is no such ticket.

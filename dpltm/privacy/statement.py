@@ -1,4 +1,4 @@
-"""What is said of privacy: a certified figure, the nominal one where a source claims it, and notes.
+"""Statements of privacy: a certified figure, the nominal one where a source claims it, and notes.
 
 *Certified* is what is proven. *Nominal* is what a source paper would claim for the same releases; it is only ever shown
 beside the certified figure. Both are computed from an account alone, so whoever has its entries can recompute them.
@@ -21,14 +21,14 @@ from dpltm.privacy.mechanisms import Adjacency, Mechanism, NoisySgd, Sampling, S
 SEARCH_NOTE = (
     "hyperparameter search, seed picking and early stopping on private scores are not covered unless they are paid for"
 )
-"""Of every figure that speaks of releases."""
+"""Note of every figure that covers releases."""
 
 MIXED_NOTE = (
     "some releases are for add-remove and some for replace-one; the figure is for replace-one, where one for add-remove"
     " counts as two steps"
 )
 SETTLED_NOTE = "the figure holds for releases that were settled beforehand, or by a rule that does not look at answers"
-"""Of every figure of several releases (docs/privacy-model.md 5.8)."""
+"""Note of every figure of several releases (docs/privacy-model.md 5.8)."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,10 @@ class Nominal:
 
 @dataclass(frozen=True)
 class PrivacyReport:
-    """What is printed about privacy.
+    """Figures and notes that are printed about privacy.
 
     Attributes:
-        certified: what is proven.
         nominal: what a source claims; None where none claims anything of its own.
-        notes: sentences that a reader of the figures needs.
         apart: at least this epsilon for populations that are declared to have nobody in common with this one.
     """
 
@@ -92,12 +90,9 @@ def statement(
     """Return both figures, and the notes, of everything that counts.
 
     Args:
-        account: of a ledger, and of the value that is spoken of.
-        delta: in (0, 1).
         accountant: of the certified figure; ``clt`` certifies nothing, so that its figure is the nominal one and the
             certified one is ``pld``'s.
         adjacency: the relation to state where no release fixes one.
-        notes: sentences to add to those that the entries call for.
     """
     method, certifies = certified_by(accountant), ACCOUNTANTS.find(accountant).certifies
     value = account.epsilon(delta, method)
@@ -123,12 +118,7 @@ def statement(
 
 
 def compare_central_limit(approximate: float, certified: float) -> str:
-    """Return how far the central limit figure is from the certified one, and on which side.
-
-    Args:
-        approximate: the central limit figure.
-        certified: the certified one.
-    """
+    """Return how far the central limit figure is from the certified one, and on which side."""
     if not (math.isfinite(approximate) and math.isfinite(certified) and certified > 0):
         return "the central limit figure is an approximation and promises nothing"
     side = "below" if approximate < certified else "above"
@@ -178,7 +168,7 @@ def _approximated(account: Account, delta: float, accountant: str) -> Nominal:
 
 
 def _nominal(account: Account, delta: float) -> Nominal | None:
-    """What the papers would claim, or None where they claim nothing of their own.
+    """Figure that the papers would claim, or None where they claim nothing of their own.
 
     DPLTM's Theorem 3 adds eps1 of the selection and eps2 of the training and takes the candidates as given, whatever
     they were made from. The tanh paper accounts for training with its claimed bound in place of the true one.
@@ -196,11 +186,7 @@ def _nominal(account: Account, delta: float) -> Nominal | None:
 
 
 def entry_notes(account: Account) -> list[str]:
-    """Return the notes that entries call for by themselves, whatever else is said of them.
-
-    Args:
-        account: that is spoken of.
-    """
+    """Return the notes that entries call for by themselves, whatever else is said of them."""
     paid = account.paid
     notes = []
     fast = sum(any(mechanism.bits == "fast" for mechanism in entry.mechanisms) for entry in paid)

@@ -25,7 +25,7 @@ SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 """False alarms that are always among the points of a curve."""
 
 MIN_DELTA = 1e-10
-"""The curve of epsilons goes to where delta reaches this, or the least that it reaches."""
+"""Delta at which the curve of epsilons ends, or the least that is reached."""
 
 
 @dataclass(frozen=True)
@@ -52,33 +52,20 @@ class Curves:
 
 
 def curves(mechanisms: Iterable[Mechanism]) -> Curves:
-    """The curves of ``mechanisms`` that ran on the same records, for any one of these.
-
-    Raises:
-        InputError: nothing can be certified.
-    """
+    """Curves of ``mechanisms`` that ran on the same records; InputError where nothing can be certified."""
     mechanisms = tuple(mechanisms)
     return curves_of_profiles([profile(mechanisms)], central_limit_mu(mechanisms))
 
 
 def curves_of_account(account: Account) -> Curves:
-    """The curves of everything that counts, for any one person.
-
-    Raises:
-        InputError: nothing can be certified.
-    """
+    """Curves of everything that counts, for any one person; InputError where nothing can be certified."""
     limits = [central_limit_mu(account.mechanisms(piece)) for piece in account.pieces]
     told = [mu for mu in limits if mu is not None]
     return curves_of_profiles(account.profiles(), max(told, default=0.0) if len(told) == len(limits) else None)
 
 
 def curves_of_profiles(certified: Sequence[Profile], mu: float | None = None) -> Curves:
-    """The worst of the profiles at each point: each is of other records, and a neighbour differs in one of them.
-
-    Args:
-        certified: of each part of the records; of none, nothing is learnt.
-        mu: of the central limit theorem, nominal; None where it does not apply.
-    """
+    """The worst of the profiles at each point: each is of other records, and a neighbour differs in one of them."""
     reached = (max(one.epsilon(delta) for one in certified) for delta in np.geomspace(MIN_DELTA, 1, 81)[:-1])
     last = max(next((value for value in reached if math.isfinite(value)), 1.0), 1e-3) if certified else 1e-3
     epsilons = np.linspace(0.0, last, POINTS)
@@ -91,7 +78,7 @@ def curves_of_profiles(certified: Sequence[Profile], mu: float | None = None) ->
 
 
 def _misses(alphas: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
-    """The largest of the lines that the (epsilon, delta) pairs put under the trade-off function, and 0."""
+    """Largest of 0 and the lines that the (epsilon, delta) pairs put under the trade-off function."""
     grown = np.exp(np.minimum(epsilons, 700.0))[:, None]
     steep = 1 - deltas[:, None] - grown * alphas
     flat = (1 - deltas[:, None] - alphas) / grown
@@ -101,12 +88,7 @@ def _misses(alphas: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.
 def sentence(
     misses: float, false_alarms: float = 0.05, adjacency: Adjacency = "add-remove", unit: str = "record"
 ) -> str:
-    """The curve at one point, as a person would say it; the share is rounded down.
-
-    Args:
-        misses: type II error, from 0 to 1.
-        false_alarms: type I error that it goes with, from 0 to 1.
-    """
+    """The curve at one point in a sentence, with shares from 0 to 1; that of misses is rounded down."""
     if adjacency == "replace-one":
         return (
             f"at {100 * false_alarms:g} % false alarms, an attacker who asks which of two {unit}s was used misses at least"
@@ -122,5 +104,4 @@ def sentence(
 
 
 def _floor(share: float) -> float:
-    """A share in percent, to one digit, rounded down."""
     return math.floor(share * 1000) / 10

@@ -1,4 +1,4 @@
-"""Pruning criteria: what a criterion looks at, what it takes by default, and how it makes the next mask.
+"""Pruning criteria: their inputs, defaults, and how each makes the next mask.
 
 A new criterion is one ``Criterion``, and one line in ``CRITERIA``. Functions that make masks need torch, and are deferred.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Scope = Literal["layer", "global"]
-"""Whether the number of weights to keep holds layer by layer, or in sum."""
+"""Scope of the number of weights to keep: layer by layer, or in sum."""
 
 SCOPES: tuple[Scope, ...] = ("layer", "global")
 
@@ -27,12 +27,12 @@ Groups = tuple[tuple[float, ...], ...]
 """Neighbouring inputs that are dropped together: the variance of each, as far as that is public."""
 
 Schedule = tuple[dict[str, int], ...]
-"""Per round, how many weights of each prunable parameter live."""
+"""Number of live weights of each prunable parameter, per round."""
 
 
 @dataclass(frozen=True)
 class PruningRound:
-    """What a criterion may look at when it makes the next mask.
+    """Inputs from which a criterion makes the next mask.
 
     Attributes:
         model: as trained under ``mask``.
@@ -59,12 +59,12 @@ class PruningRound:
 
 @dataclass(frozen=True)
 class TrainingDefaults:
-    """How a criterion's networks are trained if nothing is said.
+    """Training of a criterion's networks if nothing is said.
 
     Attributes:
         iterations: minibatch steps of a round.
         epochs: passes over the records, in place of ``iterations`` where they are counted in these.
-        fewest_batches: at least so many batches are made of the records, however few these are; None for no such limit.
+        fewest_batches: the records make at least so many batches, however few these are; None for no such limit.
     """
 
     iterations: int = 5000
@@ -114,7 +114,6 @@ class Criterion:
 
     @property
     def data_free(self) -> bool:
-        """Whether its masks depend on no data."""
         return self.looks_at != "trained weights"
 
 
@@ -185,10 +184,10 @@ CRITERIA = Registry[Criterion](
 )
 
 PLAIN_CRITERIA = CRITERIA.names(lambda criterion: criterion.mechanism is None)
-"""Those that spend no budget."""
+"""Criteria that spend no budget."""
 
 DP_CRITERIA = CRITERIA.names(lambda criterion: criterion.mechanism is not None)
-"""Those that read private records through a mechanism."""
+"""Criteria that read private records through a mechanism."""
 
 DATA_FREE = CRITERIA.names(lambda criterion: criterion.data_free)
-"""Those that look at no trained weights, so that their masks depend on no data."""
+"""Criteria that look at no trained weights, so that their masks depend on no data."""

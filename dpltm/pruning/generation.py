@@ -1,9 +1,9 @@
 """Phase 1: tickets by iterative pruning (DPLTM, Algorithm 1; after Frankle and Carbin 2019).
 
-Each round trains the masked network from theta0, prunes, and rewinds the survivors to theta0. The training here is
-ordinary: nothing in this module is differentially private, and a ticket made from private records is not either
-(privacy-model.md 2). The caller declares what the masks came from, and the ledger acts on it. Masks made from synthetic
-records that a DP release paid for, or by ``prune_once`` from a network that was trained under DP, are post-processing.
+Each round trains the masked network from theta0, prunes, and rewinds the survivors to theta0. Nothing in this module is
+differentially private, and a ticket made from private records is not either (privacy-model.md 2). The caller declares what
+the masks came from, and the ledger acts on it. Masks made from synthetic records that a DP release paid for, or by
+``prune_once`` from a network that was trained under DP, are post-processing.
 """
 
 from __future__ import annotations
@@ -29,26 +29,23 @@ from dpltm.pruning.plain import Batches, check_lr, dropping, threads, train_plai
 from dpltm.pruning.unstructured import layer_rates, live_schedule
 
 MAX_ROUNDS = 9_999
-"""Pruning rounds of a ticket set."""
+"""Largest number of pruning rounds of a ticket set."""
 
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """How tickets are made; the defaults are DPLTM's.
+    """Settings of tickets; the defaults are DPLTM's.
 
     Attributes:
         rounds: number of pruning rounds T; with the dense network, T + 1 networks are trained.
         prune: fraction of live weights dropped per round and layer; the last one repeats. None is DPLTM's choice for
             its three layers, carried over: 30 % of each layer and 20 % of the output layer.
         lr: step size of plain SGD.
-        seed: decides theta0, the order of batches and what ``random`` drops, and nothing else does.
+        seed: decides theta0, the order of batches and what ``random`` drops, and nothing else.
         threads: CPU threads to train with; torch's present choice if None. The last bits of sums depend on it.
-        criterion: which weights a round drops (see ``dpltm.pruning``).
-        scope: whether every layer loses its own fraction, or the network as many weights in all, wherever they are.
         rewind: theta0 is the dense network after so many steps of its training rather than before the first (Frankle et
             al. 2020); later rounds train that much less.
-        groups: inputs that each column of a table became, which ``inputs`` keeps or drops together; none where they stand
-            alone.
+        groups: inputs that each column of a table became, which ``inputs`` keeps or drops together.
     """
 
     rounds: int = 15
@@ -115,8 +112,6 @@ class Rounds:
     """Train, prune, rewind, round after round.
 
     Args:
-        x: scaled features, ``(n, features)`` float32.
-        y: labels, ``(n,)`` int64.
         schedule: live weights after each round.
         evaluation: records that accuracies are measured on; None for no accuracies.
         dropout: share of the last layer's inputs that each training step leaves out.
@@ -147,15 +142,7 @@ class Rounds:
     def run(
         self, progress: Callable[[int, int], None] | None = None, between: Callable[[], object] | None = None
     ) -> None:
-        """All rounds that are left.
-
-        Args:
-            progress: called with steps done and steps in all.
-            between: called after that; here ``checkpoint`` may be asked for.
-
-        Raises:
-            InputError: training diverged before the step to rewind to.
-        """
+        """Run all rounds that are left; ``between`` is called after ``progress``, and may ask for ``checkpoint``."""
         config = self._config
         if not self._rewound:
             self._train(config.rewind, progress, between)
@@ -169,7 +156,7 @@ class Rounds:
             self._prune()
 
     def checkpoint(self) -> Checkpoint:
-        """Where they are."""
+        """State of the rounds that are done."""
         epoch, taken = self._batches.state()
         masks = {f"masks/{ticket.round}": ticket.mask for ticket in self.tickets} | {"mask": self._mask}
         weights = {f"predictors/{ticket.round}": ticket.predictor or {} for ticket in self.tickets}
@@ -195,11 +182,7 @@ class Rounds:
         )
 
     def resume(self, held: Checkpoint) -> None:
-        """Goes on from a checkpoint of the same rounds.
-
-        Raises:
-            ArtifactError: it is damaged.
-        """
+        """Resume from a checkpoint of the same rounds."""
         try:
             state, tensors = held.state, held.tensors
             self.theta0 = self._weights(tensors, "theta0")
@@ -248,7 +231,7 @@ class Rounds:
         self.theta0, self._rewound = weights_of(self._model), True
 
     def _prune(self) -> None:
-        """The next mask, over theta0."""
+        """Make the next mask, over theta0."""
         number, config = len(self.tickets), self._config
         live, prune = self._schedule[number], CRITERIA[config.criterion].next_mask
         given = PruningRound(
@@ -288,17 +271,12 @@ def generate(
     dropout: float = 0.0,
     checkpoints: Checkpoints = NOT_KEPT,
 ) -> Tickets:
-    """Runs Algorithm 1, phase 1.
+    """Run Algorithm 1, phase 1: ``config.rounds + 1`` tickets with nested masks and the same theta0.
 
     Args:
         x: scaled features, ``(n, features)`` float32.
         y: labels, ``(n,)`` int64.
         dropout: share of the last layer's inputs that each training step leaves out.
-        progress: called as ``progress(steps done, steps in all)``, a few times a second at most is expected of it.
-        checkpoints: where it is kept on the way, and what it goes on from.
-
-    Returns:
-        ``config.rounds + 1`` tickets with nested masks and the same theta0.
 
     Raises:
         InputError: a batch larger than the data, or a schedule that empties a layer; before any training.
@@ -316,7 +294,7 @@ def generate(
 def _made(
     rounds: Rounds, progress: Callable[[int, int], None] | None, checkpoints: Checkpoints, number: int | None
 ) -> None:
-    """Runs all rounds, from where a checkpoint was taken if one is held, on so many threads."""
+    """Run all rounds, from where a checkpoint was taken if one is held, on so many threads."""
     with threads(number):
         if checkpoints.held is not None:
             rounds.resume(checkpoints.held)
@@ -332,7 +310,7 @@ def train_dense(
     dropout: float = 0.0,
     checkpoints: Checkpoints = NOT_KEPT,
 ) -> Ticket:
-    """The first round of :func:`generate` alone, the same to the last bit: the dense network.
+    """The dense network: the first round of :func:`generate` alone, the same to the last bit.
 
     Arguments as :func:`generate`.
     """
@@ -343,18 +321,14 @@ def train_dense(
 
 
 def without_data(spec: ModelSpec, config: GenerationConfig) -> Tickets:
-    """Tickets whose masks and theta0 depend on no data at all; nothing is trained, so none has a predictor.
-
-    Raises:
-        InputError: a criterion that looks at trained weights, late rewinding, or a schedule that empties a layer.
-    """
+    """Tickets whose masks and theta0 depend on no data at all; nothing is trained, so none has a predictor."""
     check_without_data(config)
     model = build(spec, config.seed)
     return _pruned_in_turn(spec, weights_of(model), model, config, predictors=False)
 
 
 def check_without_data(config: GenerationConfig) -> None:
-    """Raises InputError for settings that need a training."""
+    """Raise InputError for settings that need a training."""
     if config.criterion not in DATA_FREE:
         raise InputError(
             f"`criterion`: {config.criterion} looks at trained weights; without data take {', '.join(DATA_FREE)}"
@@ -368,12 +342,8 @@ def prune_once(
 ) -> Tickets:
     """Tickets from one trained network: every round drops the smallest of the same weights.
 
-    Args:
-        trained: weights after training; what is made here is post-processing of theirs.
-        config: the schedule; of its criteria, ``magnitude`` and ``structured`` apply.
-
-    Returns:
-        Tickets whose predictors are the trained weights under each mask.
+    They are post-processing of ``trained``; predictors are those weights under each mask. Of the criteria, ``magnitude`` and
+    ``structured`` apply.
     """
     check_trained(trained)
     model = build(spec)
@@ -384,7 +354,6 @@ def prune_once(
 def _pruned_in_turn(
     spec: ModelSpec, theta0: Mapping[str, Tensor], model: nn.Module, config: GenerationConfig, predictors: bool
 ) -> Tickets:
-    """Tickets with nothing trained in between."""
     prune, mask, tickets = CRITERIA[config.criterion].next_mask, Mask.dense(model), []
     example = torch.zeros(1, spec.features)
     for number, live in enumerate(make_schedule(spec, config)):
@@ -398,10 +367,8 @@ def _pruned_in_turn(
 def make_schedule(spec: ModelSpec, config: GenerationConfig) -> Schedule:
     """Live weights of every prunable parameter after 0, 1, ..., ``config.rounds`` rounds, whatever the data.
 
-    With global scope, and with units dropped whole, the numbers of a round count in sum.
-
-    Raises:
-        InputError: rates out of range, a round that would empty a layer, or what the criterion cannot do.
+    With global scope, and with units dropped whole, the numbers of a round count in sum. Raises InputError for rates out of
+    range, a round that would empty a layer, or what the criterion cannot do.
     """
     rates = pruning_rates(spec, config)
     sizes = tuple(math.prod(spec.shapes()[name]) for name in rates)
@@ -437,17 +404,8 @@ def scheduled_densities(spec: ModelSpec, config: GenerationConfig) -> tuple[floa
 
 
 def by_round(iterations: int, rewind: int, step: Step, cost: str = "") -> Callable[[int, int], None]:
-    """Progress of a generation, whose first round has so many iterations, that names the round.
-
-    Args:
-        iterations: steps of the first round.
-        rewind: those of them that later rounds leave out, fewer than ``iterations``.
-        step: told of the steps done, with the round.
-        cost: what all of it spends, in words.
-
-    Returns:
-        What generation calls with steps done and steps in all.
-    """
+    """Progress of a generation that names the round; later rounds leave out ``rewind`` of the ``iterations`` of the
+    first."""
 
     def report(done: int, total: int) -> None:
         del total

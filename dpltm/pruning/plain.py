@@ -22,7 +22,7 @@ MAX_LR = 1e30
 
 
 def check_lr(lr: float) -> None:
-    """Raises InputError unless ``lr`` is a step size that single precision can hold, whatever the optimizer."""
+    """Raise InputError unless ``lr`` is a step size that single precision can hold, whatever the optimizer."""
     if not (lr > 0 and math.isfinite(lr)):
         raise InputError(f"`lr`: {lr} is not a positive number")
     if lr > MAX_LR:
@@ -39,16 +39,10 @@ def train_plain(
     lr: float,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """``steps`` of plain SGD on the mean cross-entropy, over live coordinates only; changes ``model`` in place.
+    """Run ``steps`` of plain SGD on the mean cross-entropy, over live coordinates only; changes ``model`` in place.
 
-    Weights start masked, and each gradient is masked before it is used, so pruned weights stay exactly zero.
-
-    Args:
-        model: its weights must be masked already.
-        x: records, ``(n, features)``.
-        y: labels, ``(n,)`` int64.
-        batches: indices of each step's records, ``(batch,)``.
-        progress: called with the steps done, every 25 and at the end.
+    Weights must be masked at the start, and each gradient is masked before it is used, so pruned weights stay exactly zero.
+    ``progress`` is called with the steps done, every 25 and at the end.
     """
     parameters = list(model.parameters())
     # as numbers: a product with booleans converts them first, which takes longer than the product
@@ -72,10 +66,7 @@ def train_plain(
 
 @contextlib.contextmanager
 def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iterator[None]:
-    """Runs a block with that share of the last layer's inputs left out at random, and the others made up for it.
-
-    Args:
-        share: chance that an input is left out, at least 0 and below 1.
+    """A block with that share, at least 0 and below 1, of the last layer's inputs left out at random and made up for.
 
     Raises:
         InputError: a share out of range.
@@ -98,9 +89,6 @@ def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iter
 
 class Batches:
     """Index batches of exactly ``batch_size``, through one shuffled epoch after another; a short rest is left out.
-
-    Args:
-        batch_size: from 1 to n.
 
     Yields:
         Indices ``(batch_size,)`` int64, without end.
@@ -125,7 +113,7 @@ class Batches:
         return self._epoch, self._taken
 
     def resume(self, epoch: Tensor, taken: int) -> None:
-        """Goes on from such a state."""
+        """Resume from such a state."""
         self._generator.set_state(epoch)
         self._epoch, self._taken = epoch, 0
         if taken:
@@ -140,7 +128,7 @@ class Batches:
 
 @contextlib.contextmanager
 def threads(number: int | None) -> Iterator[None]:
-    """Runs a block with that many CPU threads, and puts the former number back."""
+    """A block with that many CPU threads; restores the former number."""
     before = torch.get_num_threads()
     if number is not None:
         torch.set_num_threads(number)

@@ -1,8 +1,8 @@
 """Structured pruning: whole units (neurons, channels) are dropped, the least important first.
 
-What is left is a smaller dense network rather than a sparse one of the same size: ``networks.compaction`` makes it so, and
-training then costs less. Importance is the group magnitude of Fang et al. (2023, "DepGraph"), as in torch-pruning: a unit
-is judged by its incoming and its outgoing weights together.
+``networks.compaction`` makes a smaller dense network of what is left, and training then costs less. Importance is the group
+magnitude of Fang et al. (2023, "DepGraph"), as in torch-pruning: a unit is judged by its incoming and outgoing weights
+together.
 """
 
 from __future__ import annotations
@@ -25,21 +25,19 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
 
     The importance of a unit is the L2 norm of its live weights, incoming and outgoing, over the mean of those norms in its
     layer, all as ``mask`` and ``model`` have them at the call. NaN counts as larger than everything; neither NaN nor
-    infinity is part of a mean. Equal ones go in the order of layers, then of units. Ahead of them all go weights that lead
+    infinity is part of a mean. Equal ones go in the order of layers, then of units. Before them go weights that lead
     to no output, and the unit that the round before removed in part.
 
     Args:
         model: the trained network; its pruned weights count as zero, whatever they hold.
-        live: how many weights are to stay; biases do not count. Weights of a layer ``project`` (see ``dpltm.networks.mlp``)
-            do not count either, and are never pruned.
+        live: how many weights are to stay. Neither biases nor weights of a layer ``project`` (see ``dpltm.networks.mlp``)
+            count; they are never pruned.
         example: one batch of any records of the right shape; only shape and dtype matter.
 
-    Returns:
-        A mask with the biases of ``mask``.
-
-        **Guarantees**: it is nested in ``mask``; exactly ``live`` weights are live in it; at most one unit more than in
-        ``mask`` is removed in part, by its smallest weights (equal ones in the order of their position); every layer keeps
-        a unit that is used, and no weight is left without a live coordinate.
+    Guarantees:
+        The mask is nested in ``mask``, with its biases; exactly ``live`` weights are live in it; at most one unit more
+        than in ``mask`` is removed in part, by its smallest weights (equal ones in the order of their position); every
+        layer keeps a unit that is used, and no weight is left without a live coordinate.
 
     Raises:
         InputError: ``live`` is more than live now, or fewer than stay when every layer keeps one unit; a mask in which an
@@ -73,16 +71,9 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
 
 
 def fewest_live(model: nn.Module, example: Tensor) -> int:
-    """How few weights can stay when every layer keeps one unit; those of a layer ``project`` do not count.
+    """Fewest weights that can stay when every layer keeps one unit; those of a layer ``project`` do not count.
 
-    From the dense mask, ``prune_units`` reaches every number from this one on, in one round or in many.
-
-    Args:
-        model: of any weights.
-        example: one batch of any records of the right shape; only shape and dtype matter.
-
-    Raises:
-        InputError: as ``prune_units``, for the network.
+    From the dense mask, ``prune_units`` reaches every number from this one on, in one round or in many. Raises as it does.
     """
     units = _Units(model, example)
     alive = torch.ones(units.size, dtype=torch.bool)
@@ -100,7 +91,7 @@ def by_units(step: PruningRound) -> Mask:
 
 
 def check_network(spec: ModelSpec, schedule: Schedule) -> None:
-    """Raises InputError for a network of other units, or if a round asks for fewer weights than one unit a layer has."""
+    """Raise InputError for a network of other units, or if a round asks for fewer weights than one unit a layer has."""
     model = build(spec)
     if any(isinstance(module, (nn.RNNBase, nn.Embedding)) for module in model.modules()):
         raise InputError(
@@ -168,19 +159,16 @@ class _Units:
         return torch.cat([empty, *(values[name].flatten() for name in self.shapes)])
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """The reverse of ``flat``."""
         split = vector.split([shape.numel() for shape in self.shapes.values()])
         return {name: part.view(self.shapes[name]) for name, part in zip(self.shapes, split, strict=True)}
 
 
 class _Live:
-    """What lives of the weights while units are being removed.
+    """Live weights while units are being removed.
 
     Attributes:
-        alive: ``(size,)``.
-        total: how many are alive.
-        incoming: ``(units,)``, how many incoming weights of each unit are alive.
-        outgoing: ``(units,)``, how many outgoing ones are.
+        alive: ``(size,)``, of which ``total`` are alive.
+        incoming, outgoing: ``(units,)``, how many weights of each unit are alive on that side.
     """
 
     def __init__(self, units: _Units, mask: Mask) -> None:
@@ -200,7 +188,8 @@ class _Live:
         )
 
     def without(self, weights: Tensor, sizes: Tensor, live: int) -> _Live:
-        """Without weights and then all that lead to no output any more, until ``live`` are left; each lot smallest first."""
+        """Remove weights and then all that lead to no output any more, until ``live`` are left; each lot smallest
+        first."""
         remaining = copy.copy(self)
         remaining.alive = self.alive.clone()
         while True:
@@ -218,11 +207,11 @@ class _Live:
         self.outgoing = self.outgoing - self._per_unit(self.units.feeder[gone])
 
     def works(self) -> bool:
-        """Whether every weight has a live coordinate; its unit is used, once what leads to no output is gone."""
+        """True if every weight has a live coordinate; its unit is used, once what leads to no output is gone."""
         return all(bool(value.any()) for value in self.units.named(self.alive).values())
 
     def removed_in_part(self) -> Tensor:
-        """``(units,)``: on whom all weights lie that died though none of the units that they touch is removed.
+        """Mask ``(units,)`` of the unit on which all weights lie that died though no unit that they touch is removed.
 
         At most one unit, unless the mask is not of ``prune_units``, or all of them lie between two units: then either
         could have been removed in part, and the mask is the same.

@@ -1,4 +1,4 @@
-"""Tickets for other data (DPLTM section 4.5): what a network of another input width or class count can take over.
+"""Transfer of tickets to other data (DPLTM section 4.5), where a network has another input width or class count.
 
 Layers of the same shape are kept, mask and starting weights; the others are made new. Controls take over less: the mask
 alone, the weights under a shuffled mask, or nothing but how many weights live.
@@ -26,7 +26,7 @@ Fresh = Literal["sparse", "dense"]
 
 @dataclass(frozen=True)
 class LayerReport:
-    """What became of one layer.
+    """Result of a transfer for one layer.
 
     Attributes:
         layer: its name; of one with several weights, that of the weight.
@@ -61,10 +61,9 @@ def one_round(tickets: Tickets, number: int) -> Tickets:
 def transfer(
     tickets: Tickets, target: ModelSpec, mode: Mode = "ticket", fresh: Fresh = "sparse", seed: int = 0
 ) -> Transferred:
-    """The same tickets for ``target``.
+    """The same tickets for ``target``, with as many rounds, nested.
 
     Args:
-        tickets: nested masks and one theta0.
         target: a network whose layers have the same names (``retarget`` gives one).
         mode: ``ticket`` takes over masks and weights; ``mask-only`` the masks, with weights drawn anew; ``shuffled-mask``
             the weights, under masks with as many live weights in each layer, elsewhere; ``random`` draws both anew, with as
@@ -72,8 +71,7 @@ def transfer(
         fresh: layers made new live at random with the density of the layer that they replace (``sparse``), or all of them.
 
     Returns:
-        Tickets of as many rounds, nested. Predictors stay where nothing at all was changed; otherwise there are none.
-        Accuracies, measured on other records, do not.
+        Predictors only where nothing at all was changed, and never accuracies, which were measured on other records.
 
     Raises:
         InputError: not one layer can be kept.
@@ -105,7 +103,7 @@ def transfer(
 
 
 def _relation(before: tuple[int, ...] | None, after: tuple[int, ...]) -> str:
-    """What a layer can take over: all of it, its one channel for each of several, nothing."""
+    """Relation of two layers: all can be taken over, one channel for each of several, or nothing."""
     if before == after:
         return "kept"
     if before is None or len(before) != 4 or before[1] != 1:
@@ -130,7 +128,7 @@ def _theta0(
 
 
 def _of_bias(name: str, how: Mapping[str, str]) -> str:
-    """What a bias can take over: as its layer's weight; of several weights, what the least of them can."""
+    """Relation of a bias: that of its layer's weight; of several weights, the least."""
     layer = name.rpartition(".")[0]
     relations = {relation for weight, relation in how.items() if weight.rpartition(".")[0] == layer}
     return "fresh" if "fresh" in relations else relations.pop()
@@ -182,11 +180,8 @@ def _report(
 def retarget(
     spec: ModelSpec, shape: tuple[int, ...], features: int, classes: int, tables: tuple[int, ...] = ()
 ) -> ModelSpec:
-    """The network of ``spec`` for records of another shape, or with other classes.
-
-    Args:
-        shape: of one record as stored.
-        tables: that the values of these records are positions in, see ``Dataset``.
+    """The network of ``spec`` for records of another shape or classes, or of positions in ``tables`` (see
+    ``Dataset``).
 
     Raises:
         InputError: it takes no such records.

@@ -7,9 +7,8 @@
   dropped whole costs no noise at all.
 - *Random*: the control that every other criterion is measured against.
 - *SynFlow* (Tanaka, Kunin, Yamins, Ganguli 2020): weights that little of the network's flow goes through are dropped first.
-  It looks at no data: the flow is what a network of absolute weights makes of an input of ones. A table that is looked up
-  in is a linear layer of as many inputs as it has rows; for ones at all of them it gives the sum of its rows, at every
-  position.
+  It looks at no data: the flow is what a network of absolute weights makes of an input of ones. A table is a linear layer of
+  as many inputs as it has rows; for ones at all of them it gives the sum of its rows, at every position.
 """
 
 from __future__ import annotations
@@ -34,11 +33,7 @@ def prune_count(live: int, rate: float) -> int:
 
 
 def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
-    """One rate per prunable layer; the last one given repeats (``0.3,0.3,0.2`` for three layers).
-
-    Raises:
-        InputError: a rate outside (0, 1), none at all, or more rates than layers.
-    """
+    """One rate in (0, 1) per prunable layer; the last one given repeats (``0.3,0.3,0.2`` for three layers)."""
     if not rates:
         raise InputError("`prune`: no rate given; give one per layer, such as 0.3,0.3,0.2")
     for rate in rates:
@@ -53,10 +48,6 @@ def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
 
 def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int) -> list[tuple[int, ...]]:
     """Live weights of each layer after 0, 1, ..., ``rounds`` rounds.
-
-    Args:
-        rates: fraction of live weights that a round drops, of each layer, in (0, 1).
-        rounds: how many; none gives ``sizes`` alone.
 
     Raises:
         InputError: a round would leave a layer empty, or drop nothing at all.
@@ -78,16 +69,15 @@ def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int)
 
 
 def keep_topk(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer") -> Mask:
-    """The live weights of highest score.
+    """Mask of the live weights of highest score, nested in ``mask``.
+
+    Equal scores are dropped in the order of their position; NaN counts as the highest.
 
     Args:
-        scores: one a weight, by parameter; only those named in ``live`` are looked at.
-        live: how many weights of each prunable parameter are to stay, from 1 to as many as live now.
-        scope: ``layer`` keeps these numbers in each layer; ``global`` keeps their sum, wherever in the network the scores
+        live: how many weights of each prunable parameter are to stay, from 1 to as many as live now; no others are
+        looked at. scope: ``layer`` keeps these numbers in each layer; ``global`` keeps their sum, wherever in the
+        network the scores
             are highest, but at least one weight of every layer, so that none is cut off.
-
-    Returns:
-        A mask nested in ``mask``. Equal scores are dropped in the order of their position; NaN counts as the highest.
     """
     flat = {name: scores[name].detach().flatten() for name in live}
     alive = {name: mask[name].flatten() for name in live}
@@ -120,12 +110,7 @@ def _topk_overall(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], cou
 def prune_by_magnitude(
     weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer"
 ) -> Mask:
-    """The next mask of DPLTM's Algorithm 1: of each layer, or of the network, the smallest live weights go.
-
-    Args:
-        weights: trained parameters, or those at initialisation.
-        mask, live, scope: as :func:`keep_topk` has them.
-    """
+    """The next mask of DPLTM's Algorithm 1: of each layer, or of the network, the smallest live weights go."""
     return keep_topk({name: weights[name].abs() for name in live}, mask, live, scope)
 
 
@@ -145,8 +130,6 @@ def prune_by_input(
     that the schema allows is equally likely.
 
     Args:
-        weights: trained parameters.
-        mask, live, scope: as :func:`keep_topk` has them.
         inputs: which dimension of the first parameter of ``live`` the inputs are in.
         groups: variances of neighbouring inputs that go together; none where each stands alone.
     """
@@ -164,7 +147,7 @@ def prune_by_input(
 
 
 def _by_group(columns: Tensor, groups: Groups) -> Tensor:
-    """For each input the root of what the squared norms of its group come to, each times its variance."""
+    """Root, for each input, of the squared norms of its group, each times its variance."""
     split = columns.square().split([len(variances) for variances in groups])
     sums = [(part * part.new_tensor(variances)).sum().sqrt() for part, variances in zip(split, groups, strict=True)]
     return torch.cat([total.expand(len(variances)) for total, variances in zip(sums, groups, strict=True)])
@@ -198,15 +181,8 @@ STEPS = 10
 
 
 def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, example: Tensor) -> dict[str, Tensor]:
-    """dR/dw times w for R the sum of outputs of the network of absolute live weights, no biases, for ones (its eq. 1 and
-    3).
-
-    Args:
-        model: gives the architecture.
-        weights: at initialisation.
-        mask: live coordinates.
-        example: one batch of records; only its shape matters.
-    """
+    """dR/dw times w for R the sum of outputs of the network of absolute live weights, no biases, for ones (its eq. 1
+    and 3). Of ``example`` only the shape matters."""
     flow = copy.deepcopy(model).double()
     for name, layer in flow.named_children():
         if isinstance(layer, nn.Tanh):  # everything flows, as through a ReLU; where tanh saturates nothing would
@@ -234,14 +210,7 @@ def _sum_of_rows(table: nn.Module, given: tuple[Tensor], rows: Tensor) -> Tensor
 def prune_by_synflow(
     model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope, example: Tensor
 ) -> Mask:
-    """The next mask, with ``live`` weights left, in ``STEPS`` steps of equal ratio.
-
-    Args:
-        model: gives the architecture.
-        weights: at initialisation.
-        mask, live, scope: as :func:`keep_topk` has them.
-        example: one batch of records; only its shape matters.
-    """
+    """The next mask, with ``live`` weights left, in ``STEPS`` steps of equal ratio."""
     present = {name: int(mask[name].sum()) for name in live}
     for step in range(1, STEPS + 1):
         if scope == "layer":
@@ -259,7 +228,7 @@ def by_flow(step: PruningRound) -> Mask:
 
 
 def check_network(spec: ModelSpec, schedule: Schedule) -> None:
-    """Raises InputError for a network that has no flow."""
+    """Raise InputError for a network that has no flow."""
     del schedule
     if any(isinstance(module, nn.RNNBase) for module in build(spec).modules()):
         raise InputError(
@@ -269,7 +238,6 @@ def check_network(spec: ModelSpec, schedule: Schedule) -> None:
 
 
 def _between(before: int, after: int, part: float) -> int:
-    """A number on the way from ``before`` to ``after``, in equal ratios; exactly ``after`` at the end."""
     return after if part == 1 else max(after, round(before * (after / before) ** part))
 
 
@@ -278,7 +246,7 @@ UNIFORM = 1 / 12
 
 
 def input_groups(dataset: Dataset) -> Groups:
-    """The inputs that each column became, by their variances if everything that the schema allows is equally likely.
+    """Inputs that each column became, by their variances if everything that the schema allows is equally likely.
 
     None where records have no schema, or a map stands in front, which mixes columns.
     """
@@ -289,7 +257,7 @@ def input_groups(dataset: Dataset) -> Groups:
 
 
 def _variance(column: Column) -> float:
-    """Of each of its features; of one category in m, 1/m (1 - 1/m)."""
+    """Variance of each of its features; of one category in m, 1/m (1 - 1/m)."""
     if column.kind in ("number", "date"):
         return UNIFORM
     chance = 1 / (column.features + column.other)
@@ -297,12 +265,7 @@ def _variance(column: Column) -> float:
 
 
 def columns_read(text: object, mask: Mask, feature_map: object | None) -> list[str] | None:
-    """Columns that a network has a live weight for; None where that is not known.
-
-    Args:
-        text: of the schema.
-        mask: of the network.
-        feature_map: in front of it, which reads all columns.
+    """Columns that a network has a live weight for; None where that is not known, and all behind a feature map.
 
     Guarantees:
         What the network answers depends on no other column: the weights of their features are zero.

@@ -74,19 +74,16 @@ _MORE, _PRECISION = 256, 600
 
 
 def grid_step(noise_std: float) -> float:
-    """What released values are whole multiples of: a power of two, from the public ``noise_std`` > 0 alone."""
+    """Step of the grid of released values: a power of two, from the public ``noise_std`` > 0 alone."""
     return 2.0 ** max(math.frexp(noise_std)[1] - 1 - GRID_BITS, -900)
 
 
 def gaussian_mechanism(values: np.ndarray, noise_std: float, source: RandomSource) -> np.ndarray:
-    """Values plus N(0, noise_std^2), rounded to whole multiples of ``grid_step(noise_std)``.
+    """Values plus N(0, noise_std^2), rounded to whole multiples of ``grid_step(noise_std)``; zeros have no sign.
 
     Args:
         values: ``(n,)`` float64, finite, and so is each over the grid step; private. Left as they are.
         noise_std: at least 0; public. With 0, the values are returned as they are.
-
-    Returns:
-        ``(n,)`` float64; zeros have no sign.
 
     Guarantees:
         The Gaussian mechanism with this noise for these values as they stand, to (3). How many bytes are drawn
@@ -139,13 +136,7 @@ def further_bits(seed: bytes, pair: int) -> tuple[int, int]:
 
 
 def exactly(rest: float, scale: float, pair: np.ndarray, further: tuple[int, int], sine: bool) -> float:
-    """floor(rest + scale X + 1/2), by arithmetic of ``_PRECISION`` bits.
-
-    Args:
-        pair: uniform numbers as they were drawn, ``(2,)``.
-        further: bits of theirs that come after those.
-        sine: whether X is the second of what the pair makes.
-    """
+    """floor(rest + scale X + 1/2), by arithmetic of ``_PRECISION`` bits; X is cosine or sine of the pair."""
     real = _arithmetic()
     first, second = (
         real.ldexp(2 * (int(drawn * 2.0**52) << _MORE | bits) + 1, -53 - _MORE)
@@ -169,18 +160,7 @@ TOGETHER = 64
 
 
 def gaussian_mechanism_on_device(values: Tensor, noise_std: float, source: RandomSource) -> Tensor:
-    """Values plus N(0, noise_std^2), rounded to whole multiples of ``grid_step(noise_std)``.
-
-    Args:
-        values: ``(n,)`` float64, finite; private. Left as they are.
-        noise_std: at least 0; public. With 0, the values are returned as they are.
-
-    Returns:
-        ``(n,)`` float64, on the device of ``values``.
-
-    Guarantees:
-        Those of ``gaussian_mechanism``, which gives the same for the same bytes.
-    """
+    """The same as :func:`gaussian_mechanism` on the device of ``values``, with its guarantees and the same bytes."""
     import torch
 
     if noise_std == 0:

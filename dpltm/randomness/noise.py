@@ -3,9 +3,9 @@
 Draws that privacy rests on (who is sampled, the noise, the winner) come from a cryptographic generator. Tests inject a
 seeded source; ``fast`` noise uses a statistical generator keyed by the system's.
 
-A training that was interrupted must not draw *other* noise for a step that it has paid for once: two noisy sums of one step
-would be two releases. So its coins and its noise come from a generator of which everything ahead is decided by one key of
-256 bits, and the key goes into its checkpoint (``dpltm.privacy.checkpoint`` says what that means).
+An interrupted training must not draw *other* noise for a step that it has paid for once: two noisy sums of one step would be
+two releases. So its coins and its noise come from a generator of which everything ahead is decided by one key of 256 bits,
+and the key goes into its checkpoint (``dpltm.privacy.checkpoint`` says what that means).
 """
 
 from __future__ import annotations
@@ -43,32 +43,28 @@ class OneProcess:
 
     Guarantees:
         A forked process gets no bytes: they would be those of its parent. Nothing copies or pickles it: a copy would give
-        the same bytes once more. Who goes on elsewhere, does so by the state.
+        the same bytes once more. Work goes on elsewhere by the state.
     """
 
     def __init__(self) -> None:
         self._process = os.getpid()
 
     def check_process(self) -> None:
-        """Raises InputError in another process than the one it began in."""
+        """Raise InputError in another process than the one it began in."""
         if os.getpid() != self._process:
             raise InputError(
                 "training: it was begun in another process, whose noise this one would repeat; begin anew"
             )
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Raises InputError: see above."""
         raise InputError(
             "noise: a source of random bits cannot be copied, since both would give the same; make another"
         )
 
 
 class FastSource(OneProcess):
-    """NumPy's SFC64: quick, statistically sound, but not cryptographic; an observer might predict it.
-
-    Args:
-        seed: fixed seed, for tests only; the system's generator provides one otherwise.
-    """
+    """NumPy's SFC64: quick, statistically sound, but not cryptographic; an observer might predict it. Only tests fix
+    the seed."""
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
@@ -86,12 +82,11 @@ class FastSource(OneProcess):
 
     @property
     def state(self) -> str:
-        """All that its further bytes depend on; those before can be computed from it as well."""
+        """Everything that its further bytes depend on; those before can be computed from it as well."""
         words: Any = self._generator.state["state"]
         return f"sfc64:{words['state'].astype('<u8').tobytes().hex()}"
 
     def random_bytes(self, count: int) -> bytes:
-        """``count`` bytes, in the process that it began in."""
         self.check_process()
         return self._generator.random_raw((count + 7) // 8).tobytes()[:count]
 
@@ -103,11 +98,9 @@ MIN_EPSILON = 1e-6
 def two_sided_geometric(source: RandomSource, epsilon: float) -> int:
     """One whole number k with probability proportional to e^(-epsilon |k|): the noise of a count, epsilon-DP.
 
-    The difference of two geometric draws (Ghosh, Roughgarden, Sundararajan 2009). A guarantee of real arithmetic: chances
-    below about 2^-52 are not met.
-
-    Args:
-        epsilon: at least ``MIN_EPSILON``; the count must change by at most one between neighbours.
+    The difference of two geometric draws (Ghosh, Roughgarden, Sundararajan 2009), for a count that changes by at most one
+    between neighbours, at epsilon from ``MIN_EPSILON``. A guarantee of real arithmetic: chances below about 2^-52 are
+    not met.
     """
     if not epsilon >= MIN_EPSILON:
         raise InputError(f"Expected epsilon={epsilon} >= {MIN_EPSILON:g}")
@@ -136,14 +129,10 @@ def gaussian(source: RandomSource, count: int) -> np.ndarray:
 
 
 def box_muller(pairs: np.ndarray, scale: float) -> np.ndarray:
-    """Normal values of standard deviation ``scale`` (Box and Muller 1958).
+    """Normal values of standard deviation ``scale`` (Box and Muller 1958), ``(2 half,)`` float64.
 
-    Args:
-        pairs: of uniform numbers u and v, ``(2, half)`` float64; overwritten.
-        scale: at least 0.
-
-    Returns:
-        ``(2 half,)`` float64: scale sqrt(-2 ln u) times cos(2 pi v), then times sin(2 pi v).
+    They are scale sqrt(-2 ln u) times cos(2 pi v), then times sin(2 pi v), for ``pairs`` of uniform u and v, ``(2, half)``
+    float64, which are overwritten.
     """
     import torch  # its logarithm, cosine and sine are vectorised in float64, which numpy's are not everywhere
 
@@ -163,13 +152,13 @@ KEY = 32
 """Bytes of a key."""
 
 AES, SHAKE, SFC = "aes-256-ctr", "shake-256", "sfc64"
-"""Generators by name: the first two of ``KeyedSource``, the last of ``FastSource``."""
+"""Names of generators: the first two of ``KeyedSource``, the last of ``FastSource``."""
 
 _AT_ONCE = 2**30
 """Bytes in one call of OpenSSL, which counts them with 31 bits."""
 
 _VECTOR = (bytes(range(32)), bytes(0x11 * digit for digit in range(16)), "8ea2b7ca516745bfeafc49904b496089")
-"""FIPS 197, appendix C.3: a key, a block, and what AES-256 makes of it."""
+"""FIPS 197, appendix C.3: a key, a block, and its encryption by AES-256."""
 
 
 class ResumableSource(RandomSource, Protocol):
@@ -177,7 +166,7 @@ class ResumableSource(RandomSource, Protocol):
 
     @property
     def state(self) -> str:
-        """All that its further bytes depend on. Whoever has it knows them."""
+        """Everything that its further bytes depend on. Whoever has it knows them."""
 
 
 def fresh_key() -> bytes:
@@ -186,11 +175,7 @@ def fresh_key() -> bytes:
 
 
 def source_of(state: str) -> ResumableSource:
-    """The source of which ``state`` is the state.
-
-    Raises:
-        ArtifactError: there is no such generator, or not on this machine; or the state is damaged.
-    """
+    """The source of this state; ArtifactError if it is damaged, or its generator unknown or not on this machine."""
     generator, _, digits = state.partition(":")
     try:
         key = bytes.fromhex(digits)
@@ -210,10 +195,7 @@ class KeyedSource(OneProcess):
 
     A call stretches the key to 32 bytes more than were asked for. The first 32 are the next key; the rest is returned, and
     the old key is gone. Where OpenSSL's AES cannot be reached, SHAKE-256 stretches it, at a tenth of the speed.
-
-    Args:
-        key: ``KEY`` bytes; None for a fresh one. Tests pass one.
-        generator: ``AES`` or ``SHAKE``; None for the first that is at hand.
+    The key is fresh, and the generator the first at hand, unless given.
 
     Guarantees:
         The same key gives the same bytes to the same calls. Its state tells all bytes ahead, and none of those before.
@@ -229,7 +211,6 @@ class KeyedSource(OneProcess):
         return f"{self._generator}:{self._key.hex()}"
 
     def random_bytes(self, count: int) -> memoryview:
-        """``count`` bytes that nobody without the key tells from uniform ones."""
         self.check_process()
         aes = _aes() if self._generator == AES else None
         stretched = memoryview(_shake(self._key, KEY + count) if aes is None else aes(self._key, KEY + count))

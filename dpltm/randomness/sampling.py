@@ -36,10 +36,10 @@ USUAL = 80
 """Records of a chunk on average, at most: one in a hundred comes out larger than ``LIMIT``."""
 
 _GAMMA = (LIMIT + 2) * 2.0**-24 / (1 - (LIMIT + 2) * 2.0**-24)
-"""See above, of a full chunk."""
+"""Gamma of the bound above, of a full chunk."""
 
 ROUNDING = 1 / (1 + 2 * _GAMMA * LIMIT)
-"""What contributions are scaled by."""
+"""Scale of contributions."""
 
 HIGHEST = 2.0**60
 """Factors, and linear layers' output gradients times these, are cut off here: above, products of float32 numbers could
@@ -48,23 +48,19 @@ far below 1 gets there, under a filter that normalises, and cutting off makes it
 
 
 def scale_of(bound: float) -> float:
-    """The power of two next above a bound, by which factors are divided and sums multiplied, exactly: what float32 cannot
-    hold is then negligible beside the bound, however small that is."""
+    """The power of two next above a bound, by which factors are divided and sums multiplied, exactly: what float32
+    cannot hold is then negligible beside the bound, however small that is."""
     return 2.0 ** math.ceil(math.log2(bound)) if 0 < bound < math.inf else 1.0
 
 
 def held_in_float32(factor: Tensor) -> Tensor:
-    """Factors that float32 rounds by no more than 2^-24: above ``HIGHEST`` they are cut off, below its normal numbers (of
-    records with gradients beyond 2^125) made zero. Both make contributions smaller.
-
-    Args:
-        factor: ``(batch,)`` float64.
-    """
+    """Factors that float32 rounds by no more than 2^-24: above ``HIGHEST`` they are cut off, below its normal numbers
+    (of records with gradients beyond 2^125) made zero. Both make contributions smaller."""
     return functional.hardshrink(factor.clamp(-HIGHEST, HIGHEST), torch.finfo(torch.float32).tiny)
 
 
 def check_chunks(chunks: Sequence[slice], records: int) -> None:
-    """Raises InputError for chunks that are not rows of a batch one after the other, at most ``LIMIT`` each."""
+    """Raise InputError for chunks that are not rows of a batch one after the other, at most ``LIMIT`` each."""
     stop = 0
     for rows in chunks:
         if not stop <= rows.start <= rows.stop <= records or rows.stop - rows.start > LIMIT:
@@ -76,22 +72,20 @@ def check_chunks(chunks: Sequence[slice], records: int) -> None:
 
 
 def others(chunks: Sequence[slice], records: int) -> list[slice]:
-    """The rows of a batch that are in no chunk."""
+    """Rows of a batch that are in no chunk."""
     starts = [0, *(rows.stop for rows in chunks)]
     stops = [*(rows.start for rows in chunks), records]
     return [slice(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop]
 
 
 def poisson_sample(source: RandomSource, records: int, sampling_rate: float) -> np.ndarray:
-    """Indices of the records that enter one step, in increasing order; possibly none.
+    """Indices of the records that enter one step, int64 ``(m,)``, m ~ Binomial(n, q), in increasing order; possibly
+    none.
 
     Args:
         source: where the coins come from; secret, since amplification by sampling rests on nobody knowing them.
         records: number of records n at hand; private under add/remove, so only the result may depend on it.
         sampling_rate: q in (0, 1].
-
-    Returns:
-        int64 indices, shape ``(m,)`` with m ~ Binomial(n, q).
 
     Guarantees:
         Independent coins with probability floor(q 2^32) / 2^32, at most q; accounting for q covers it.
@@ -105,13 +99,9 @@ def poisson_sample(source: RandomSource, records: int, sampling_rate: float) -> 
 
 
 def in_chunks(source: RandomSource, index: np.ndarray, chunks: int) -> tuple[np.ndarray, list[int]]:
-    """The records of a step, chunk by chunk.
+    """The records of a step chunk by chunk: the index in another order, and how many records each chunk has.
 
-    Args:
-        chunks: their number, public; one takes no coins.
-
-    Returns:
-        The index in another order, and how many records each chunk has.
+    The number of chunks is public; one takes no coins.
 
     Guarantees:
         Every record's chunk is a coin of its own: a neighbour's extra record is in one chunk, and in the same distribution

@@ -34,16 +34,12 @@ LOW = 48
 
 
 def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: float, noise: RandomSource) -> Tensor:
-    """The sum of u u^T over all rows u, with noise.
+    """The sum of u u^T over all rows u, with noise: ``(features, features)`` float64, symmetric, not positive semi-definite.
 
     Args:
         batches: rows, ``(n, features)`` floating point each, any values; private.
-        features: their number.
         noise_std: standard deviation of the noise on every coordinate of svec, at most ``MAX_NOISE``: that of the noise
             on the diagonal, and sqrt 2 times that of the noise off it.
-
-    Returns:
-        ``(features, features)`` float64, symmetric; not positive semi-definite, for the noise.
 
     Guarantees:
         A Gaussian mechanism on svec(sum of u u^T), where svec takes the upper triangle with off-diagonals times sqrt 2.
@@ -63,13 +59,9 @@ def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: 
 
 
 def whole_rows(rows: Tensor) -> Tensor:
-    """Rows divided by their norm where that is above 1, times 2^16, cut towards zero: whole numbers; zeros if unusable.
+    """Rows ``(n, features)`` divided by their norm where that is above 1, times 2^16, cut towards zero.
 
-    Args:
-        rows: ``(n, features)``, any values.
-
-    Returns:
-        float64 of the same shape, with rows of norm at most 2^16.
+    Whole numbers in float64, with rows of norm at most 2^16; zeros if unusable.
     """
     wide = rows.to(torch.float64)
     largest = wide.abs().amax(dim=1, keepdim=True).clamp(min=1.0)  # so that no square overflows
@@ -88,20 +80,14 @@ def within_norm(whole: Tensor) -> Tensor:
 
 
 def sum_of_squares(whole: Tensor) -> Tensor:
-    """The sum of w w^T over up to ``ROWS`` rows w, exact, int64; NumPy computes one triangle, in half of torch's time.
-
-    Args:
-        whole: rows of whole numbers of norm at most 2^16, ``(n, features)`` float64.
-    """
+    """The exact sum of w w^T over up to ``ROWS`` rows w of :func:`whole_rows`, int64; NumPy computes one triangle, in
+    half of torch's time."""
     rows = whole.detach().numpy()
     return torch.from_numpy((rows.T @ rows).astype(np.int64))
 
 
 def noisy_symmetric(second: Tensor, noise_std: float, noise: RandomSource) -> Tensor:
-    """Sums of products of whole rows over 2^32, with noise of ``noise_std`` on the diagonal and that over sqrt 2 off it.
-
-    Args:
-        second: ``(features, features)`` int64, symmetric.
+    """Symmetric int64 sums over 2^32, with noise of ``noise_std`` on the diagonal and that over sqrt 2 off it.
 
     Returns:
         float64 of the same shape, symmetric.
@@ -119,10 +105,6 @@ def noisy_whole(whole: Tensor, std: float, bits: int, source: RandomSource) -> T
 
     float64 does not hold a whole number of 64 bits. What is above 2^``LOW`` is put aside: a multiple of every grid step up
     to ``MAX_NOISE``, it has no part in the rounding.
-
-    Args:
-        whole: int64.
-        std: of the noise on ``whole / 2^bits``.
     """
     high = whole >> LOW << LOW
     low = (whole - high).to(torch.float64)
@@ -131,5 +113,5 @@ def noisy_whole(whole: Tensor, std: float, bits: int, source: RandomSource) -> T
 
 
 def edge(features: int, noise_std: float) -> float:
-    """Where the eigenvalues of the noise alone end: 2 sqrt(features) times its deviation off the diagonal."""
+    """Edge of the eigenvalues of the noise alone: 2 sqrt(features) times its deviation off the diagonal."""
     return 2 * math.sqrt(features) * noise_std / math.sqrt(2)
