@@ -58,7 +58,6 @@ def _without_records(request: AuditRequest, why: str) -> None:
 
 
 def _demo(request: AuditRequest, progress: Progress) -> dict[str, Any]:
-    """Claims on the digits, a row each."""
     _without_records(request, "the demo is on the embedded digits")
     found = demo(open_dataset(replace(request, dataset="digits")), services(progress), request.confidence)
     rows = [
@@ -85,7 +84,6 @@ def _scheme(request: AuditRequest, target: str) -> dict[str, Any]:
 
 
 def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
-    """Masks that tell who is among the records."""
     try:
         tickets = find_set(target)
     except ArtifactError:

@@ -50,7 +50,6 @@ class Later(TyperCommand):
     Args:
         name: of the command, and of its table in a configuration file. NAMERequest is the dataclass whose fields are its
             options, and NAME_command does something with them.
-        summary: the first paragraph of the docstring of that class.
         home: the module of ``dpltm.options`` and of ``dpltm.cli`` that they are in.
     """
 

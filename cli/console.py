@@ -27,11 +27,7 @@ Step = Callable[..., None]
 
 
 class Console:
-    """Output of a command.
-
-    Args:
-        quiet: print no messages and no tables; JSON is still printed if asked for.
-    """
+    """Output of a command."""
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self._json, self._quiet = as_json, quiet
@@ -84,12 +80,7 @@ def answering(
     show: Callable[[RichConsole, dict[str, Any]], None],
     wanting: Callable[[dict[str, Any]], bool] | None = None,
 ) -> Callable[[Any, Call], None]:
-    """Make a command that prints the answer of some work.
-
-    Args:
-        work: gives the JSON answer, None where another process does.
-        wanting: whether the command ends with 1 after that; None for never.
-    """
+    """Make a command that prints the answer of some work."""
 
     def command(request: Any, call: Call) -> None:
         answer = work(request, call.console)

@@ -66,11 +66,7 @@ def explain(options: LedgerRequest, progress: Progress) -> dict[str, Any]:
 
 
 def total(books: list[Book]) -> Account:
-    """Return the account of several ledgers together; of one, draws keep their place, and its declared parts stay apart.
-
-    Raises:
-        InputError: they protect different units, which have no common figure.
-    """
+    """Return the account of several ledgers together; of one, draws keep their place, and its declared parts stay apart."""
     if len(books) == 1:
         return books[0].account()
     units = dict.fromkeys(book.unit for book in books)

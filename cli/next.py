@@ -95,7 +95,6 @@ def _ledger(request: Any) -> str:
 
 
 def _flags(request: Any, names: Iterable[str]) -> str:
-    """Options of a request as they are typed; those that are not given, or that it has not, are left out."""
     given = ((name, getattr(request, name, None)) for name in names)
     return " ".join(f"{in_flags(f'`{name}`')} {_quoted(value)}" for name, value in given if value not in (None, False))
 

@@ -93,7 +93,6 @@ def _show_table(rich: RichConsole, head: Sequence[str], rows: Collection[Sequenc
 
 
 def _is_wanting(body: dict[str, Any]) -> bool:
-    """Tell whether a run is damaged, or a baseline failed."""
     trainings = body.get("baselines", {}).get("trainings", ())
     return any(one["state"] in ("damaged", "failed") for one in (*body["rows"], *trainings))
 

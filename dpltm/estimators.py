@@ -142,7 +142,6 @@ def noisy_sums(values: np.ndarray, each: float, secret: Secret) -> np.ndarray:
 
     Args:
         values: whole numbers from 0 to ``GRID``, ``(sums, n)``; private.
-        each: epsilon of a unit of a sum.
     """
     source = KeyedSource(secret.child("score"))
     return np.array([int(one) + two_sided_geometric(source, each) for one in values.sum(1)]) / GRID
@@ -175,7 +174,6 @@ class Columns:
         bounds: of all values; None to have it settled by their type.
         low, high: of each column, ``(features,)``, where each has its own; then values go to the unit range, and records
             are known by what they were.
-        shape: of a record; empty for the columns as they are.
     """
 
     bounds: tuple[float, float] | None

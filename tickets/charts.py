@@ -69,7 +69,6 @@ class Series:
     """Points that belong together, of one name in the legend.
 
     Attributes:
-        points: x and y of each; what is not finite is left out.
         style: of matplotlib; ``o`` for points alone, ``:`` for a line that is there for comparison only.
         spread: low and high of each point, drawn as bars of points or as a band around a line; empty for none.
     """
@@ -82,11 +81,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: its ``title`` is also for people who hear it, its ``caption`` a sentence below.
-
-    Attributes:
-        axes: more settings of matplotlib's axes, such as ``xscale`` or ``ylim``.
-    """
+    """A chart: its ``title`` is also for people who hear it, its ``caption`` a sentence below."""
 
     title: str
     x: str
@@ -360,11 +355,7 @@ def against_epsilon(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy"
 
 
 def write_audit_plot(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Draw one line a row: lower bounds rounded down, claims up. A claim beyond the axis is told by its figure alone.
-
-    Args:
-        rows: ``audited``, ``nominal``, ``certified`` and ``lower_bound`` of each; epsilons, ``inf`` as a text or None.
-    """
+    """Draw one line a row: lower bounds rounded down, claims up. A claim beyond the axis is told by its figure alone."""
     figure = _FIGURE(figsize=(8, 1.3 + 0.6 * len(rows)), layout="constrained")
     axes = figure.subplots()
     axes.set(xscale="log", xlim=EPSILONS, ylim=(len(rows) - 0.5, -0.5), xlabel="epsilon")
@@ -415,7 +406,6 @@ def first_layer(mask: np.ndarray, shape: tuple[int, ...] | None) -> Picture | No
     """Return a picture of the pixels that the first layer of a network for images looks at.
 
     Args:
-        mask: of its weight: ``(outputs, inputs)``, or of a convolution ``(outputs, channels, height, width)``.
         shape: of an image, (height, width) or (height, width, channels); None where that is not known.
 
     Returns:

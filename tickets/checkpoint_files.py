@@ -80,7 +80,6 @@ class CheckpointFolder:
     one ends it at once: what was computed since the last checkpoint is computed again.
 
     Args:
-        target: what the work is to become; nothing may be there.
         request: options of the command. Work goes on with the same only.
 
     Attributes:

@@ -39,9 +39,6 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
     """Write a set of two: the compact dense network, and the ticket of round ``number`` in it, as round 1.
 
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
-
-    Raises:
-        InputError: the mask prunes no unit entirely, or the network cannot be compacted.
     """
     spec, ticket = tickets.body.spec, tickets.ticket(number)
     smaller, after = _compacted(spec, tickets.body.theta0, ticket.mask, fold=False)
@@ -67,9 +64,6 @@ def compact_run(run: Run, path: Path) -> Shrunk:
     """Write a run whose network is compact and gives the same answers; constants are folded into biases.
 
     With it goes ``model.py``, which loads it with torch and safetensors alone.
-
-    Raises:
-        InputError: the mask prunes no unit entirely, or the network cannot be compacted.
     """
     if run.path is None:
         raise ArtifactError(f"{run.label}: lies in no folder; save it first")

@@ -29,11 +29,7 @@ HEAD = ("run", "accuracy", "95 % interval", "certified epsilon", "nominal", "den
 
 
 def compare(runs: Sequence[FoundRun]) -> dict[str, Any]:
-    """Return the table: a row for each run, in their order, what they cost together, and notes.
-
-    Raises:
-        InputError: no two of those that have ended can be compared.
-    """
+    """Return the table: a row for each run, in their order, what they cost together, and notes."""
     ended = [one for one in runs if one.part is not None and one.result]
     why = {one.label: unlike(ended[0], one) for one in ended}
     alike = [one for one in ended if why[one.label] is None]

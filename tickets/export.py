@@ -62,11 +62,7 @@ SHARING_PRIVATE = (
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin that a ticket states once it left its set.
-
-    Attributes:
-        front: the map in front of its network, but for its tensors; None for nothing.
-    """
+    """Origin that a ticket states once it left its set."""
 
     id: str
     name: str
@@ -121,8 +117,6 @@ def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: b
 
     Args:
         whole: whether all of it goes, with what stands in front; or one ticket.
-        predictor: whether the network trained in that round goes.
-        consent: whether the user said yes to what may reveal records.
     """
     front = Lineage() if tickets.feature_map is None else tickets.feature_map.lineage
     named = " and ".join(sources(front))
@@ -169,13 +163,8 @@ def sharing_notes(tickets: TicketSet, *, whole: bool) -> list[str]:
 def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> TicketSet:
     """Write a copy to hand on: no winner, and nothing made from private records with no mechanism but masks.
 
-    Predictors and accuracies of a set of provenance ``private`` stay behind.
-
-    Args:
-        predictors: whether trained networks go with it, where they may.
-
-    Raises:
-        InputError: the network in front was trained on private records with no mechanism; a set cannot go without it.
+    Predictors and accuracies of a set of provenance ``private`` stay behind. InputError where the network in front was
+    trained on private records with no mechanism: a set cannot go without it.
     """
     front = tickets.feature_map
     if front is not None and _unprotected(front.lineage):
@@ -213,9 +202,6 @@ def export_onnx(
     """Write the network as an ONNX file, input ``records (batch, features)``, output ``outputs (batch, classes)``.
 
     Pruned weights are zeros. The metadata is the origin alone: torch notes for every node where its own source lies.
-
-    Raises:
-        InputError: the optional packages are not installed, or the origin is too long.
     """
     try:
         import onnx  # noqa: F401
@@ -252,11 +238,7 @@ def _parts(model: Any) -> Iterator[Any]:
 
 
 def read_origin(path: Path, spec: ModelSpec | None = None) -> Origin | None:
-    """Return the origin of the tickets in an exported file; None in a file that does not say.
-
-    Raises:
-        ArtifactError: not a safetensors file for that network (any where ``spec`` is None), or what it says makes no sense.
-    """
+    """Return the origin of the tickets in an exported file; None in a file that does not say."""
     header = read_header(path, _LARGEST_STATE * (MAX_SET if spec is None else spec.parameters))
     stated = header.get("__metadata__", {}).get(_ORIGIN)
     if stated is None:
@@ -273,7 +255,7 @@ def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
     Weights may be there with their masks (``NAME_orig``, ``NAME_mask``) or by their names: zeros among those count as
     pruned, since ``prune.remove`` leaves them and nothing else does. Any precision is taken, and kept as float32.
 
-        Raises InputError for masks that are not zeros and ones, that prune nothing, a whole layer, or a bias.
+    Raises InputError for masks that are not zeros and ones, that prune nothing, a whole layer, or a bias.
     """
     stored = read_header(path, _LARGEST_STATE * spec.parameters)
     shapes: dict[str, tuple[int, ...]] = {}
@@ -426,12 +408,7 @@ Place = Folder | Hub  # where the files of a set lie, or will: it gives them by 
 
 
 def place_of(text: str, argument: str, *, public: bool = False) -> Place:
-    """Return the place of an address: ``hf://OWNER/NAME[@REVISION]``, ``file:///...`` or the path of a folder.
-
-    Args:
-        argument: SOURCE or DEST, for messages; DEST is where files go to.
-        public: whether everybody may read what is pushed.
-    """
+    """Return the place of an address: ``hf://OWNER/NAME[@REVISION]``, ``file:///...`` or the path of a folder."""
     if text.startswith(HUB):
         match = _REPOSITORY.fullmatch(text)
         if match is None or ".." in text:
@@ -448,14 +425,8 @@ def place_of(text: str, argument: str, *, public: bool = False) -> Place:
 def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
     """Put a copy of a set in a place: the result of ``export_set``, and nothing else.
 
-    Args:
-        tickets: the set; ``check_shareable`` has allowed it.
-
     Returns:
         The digest of the description, which pins all of the set and of its lineage.
-
-    Raises:
-        ArtifactError: there is something already, or the place cannot be written to.
 
     Guarantees:
         No ledger, winner, checkpoint or accuracy on private records leaves: the files that go are those of a set that was
@@ -479,12 +450,6 @@ def pull(place: Place, out: Path, digest: str | None = None) -> tuple[TicketSet,
 
     Args:
         digest: that its description must have; None to take it as it is.
-
-    Returns:
-        The set as it lies there, and the digest of its description.
-
-    Raises:
-        ArtifactError: no ticket set there, a file that is missing, too large or damaged, or another digest than expected.
 
     Guarantees:
         Only the files of a set are asked for, by their names, and of each no more than its description allows, which bounds

@@ -48,12 +48,7 @@ ENCODER = "encoder"  # key of the digest of a bundled file that a map computes w
 
 @dataclass(frozen=True)
 class Front:
-    """Description of a feature map: all but its tensors.
-
-    Attributes:
-        statistics, centred: whether it has those of channels, and a centre.
-        components: how many principal components it has; None for none.
-    """
+    """Description of a feature map: all but its tensors."""
 
     id: str
     base: Choice | ModelSpec

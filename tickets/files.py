@@ -120,11 +120,7 @@ def _no_room(path: Path, error: OSError) -> ArtifactError:
 
 
 def lock(path: Path) -> int | None:
-    """Return a descriptor that locks a file or folder until it is closed, or its process ends; None where another has it.
-
-    Raises:
-        OSError: it cannot be opened, or is a link.
-    """
+    """Return a descriptor that locks a file or folder, no link, until it is closed; None where another has it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -259,11 +255,7 @@ def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, fi
 
 
 def read_header(path: Path, most: int) -> dict[str, Any]:
-    """Return a safetensors file's entries on its tensors, by name, and its ``__metadata__``; only its form is checked.
-
-    Raises:
-        ArtifactError: it cannot be read, is no such file, or holds more than ``most`` bytes of tensors.
-    """
+    """Return a safetensors file's entries on its tensors, by name, and its ``__metadata__``; only its form is checked."""
     data = read_bytes(path, most + MAX_JSON, 8, first=8 + MAX_JSON)
     size = int.from_bytes(data[:8], "little")
     try:
@@ -301,11 +293,7 @@ def check_schema(path: Path | str, body: object, form: str, schema: int, instead
 
 @dataclass(frozen=True)
 class Document:
-    """A kind of JSON document with a digest over all of it.
-
-    Attributes:
-        keys: all that it has beside ``format``, ``schema`` and ``digest``, and no other.
-    """
+    """A kind of JSON document with a digest over all of it; ``keys`` are all but ``format``, ``schema`` and ``digest``."""
 
     form: str
     schema: int
@@ -317,11 +305,7 @@ class Document:
         return {**stated, "digest": digest_of(stated)}
 
     def checked(self, path: Path, body: object) -> dict[str, Any]:
-        """Return the document that ``body``, parsed JSON from ``path``, is.
-
-        Raises:
-            ArtifactError: another format, a newer or older schema, other keys, or another digest.
-        """
+        """Return the document that ``body``, parsed JSON from ``path``, is."""
         check_schema(path, body, self.form, self.schema)
         assert isinstance(body, dict)
         if strange := body.keys() ^ {*self.keys, "format", "schema", "digest"}:

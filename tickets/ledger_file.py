@@ -374,7 +374,6 @@ def _read_key(path: Path, _stamp: tuple[int, int, int]) -> bytes:
 
 
 def _rows(marks: Mapping[Id, Marks]) -> bytes:
-    """The file of digests of declared rows."""
     arrays = {
         f"{id}/{name}": value
         for id, each in marks.items()

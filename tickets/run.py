@@ -197,11 +197,8 @@ class FoundRun:
 
     Attributes:
         state: whether it ended, is still to end, has something damaged or missing, is planned, or failed.
-        config, result, environment: what its files hold; empty where they cannot be read.
-        run: its network and mask; None where they cannot be read.
-        metrics: by step, accuracy (or RMSE) and certified epsilon so far.
+        run: its network and mask; None, as ``config`` and the others, where they cannot be read.
         lineage: everything that it depends on, its training among it; empty where that is not known.
-        entry: that paid for it; None if that is not known.
     """
 
     path: Path

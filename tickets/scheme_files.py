@@ -99,22 +99,14 @@ def _answer(body: Mapping[str, Any]) -> BitStrings | Codebook:
 
 @dataclass(frozen=True)
 class Received:
-    """Messages of one file.
-
-    Attributes:
-        rows: ``(n, record_bytes)`` uint8, mapped where they are many.
-    """
+    """Messages of one file."""
 
     rows: np.ndarray
     lineage: Lineage
 
 
 def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[np.ndarray], lineage: Lineage) -> None:
-    """Write a file of messages, which travel from owners to the server, some at a time.
-
-    Args:
-        blocks: ``(n, record_bytes)`` uint8 each.
-    """
+    """Write a file of messages, which travel from owners to the server, some at a time."""
     header = {
         "scheme": scheme.id,
         "records": records,
@@ -131,11 +123,7 @@ def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[
 
 
 def read_messages(path: Path, scheme: Scheme) -> Received:
-    """Return messages that :func:`write_messages` wrote.
-
-    Raises:
-        ArtifactError: cut short, not such a file, or of another scheme.
-    """
+    """Return messages that :func:`write_messages` wrote."""
     start = read_bytes(path, sys.maxsize, links=True, first=16)
     length = int.from_bytes(start[8:], "little")
     if start[:8] != MAGIC or len(start) < 16 or length > MAX_LINEAGE:

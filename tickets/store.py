@@ -40,11 +40,7 @@ class Listed:
 
 
 def split_round(text: str) -> tuple[str, int | None]:
-    """Split ``SET@10`` into SET and round 10; a folder that has an @ in its name is that folder.
-
-    Raises:
-        InputError: what stands behind the @ is no round.
-    """
+    """Split ``SET@10`` into SET and round 10; a folder that has an @ in its name is that folder."""
     name, at, number = text.rpartition("@")
     if not at or os.path.isdir(text):
         return text, None
@@ -79,11 +75,7 @@ def bundled_names() -> tuple[str, ...]:
 
 
 def listing(folder: Path) -> Iterator[Listed]:
-    """Yield the ticket sets in ``folder``, and those that come with the package, with what is wrong where one is damaged.
-
-    Raises:
-        ArtifactError: ``folder`` cannot be read.
-    """
+    """Yield the ticket sets in ``folder``, and those that come with the package, with what is wrong where one is damaged."""
     try:
         paths = [path for path in sorted(folder.iterdir()) if not is_being_written(path)]
         folders = [(str(path), path) for path in paths if os.path.lexists(path / "tickets.json")]
@@ -99,11 +91,7 @@ def listing(folder: Path) -> Iterator[Listed]:
 
 
 def problems(path: Path) -> list[str]:
-    """Return everything that is wrong with a set, its card and what lies with it.
-
-    Raises:
-        ArtifactError: there is no set at all.
-    """
+    """Return everything that is wrong with a set, its card and what lies with it."""
     if not path.is_dir() or not (path / "tickets.json").exists():
         raise ArtifactError(f"{path}: no ticket set there; name a folder made by dpltm generate")
 
@@ -204,11 +192,7 @@ def check_name(path: Path) -> None:
 
 
 def write_synthetic(path: Path, made: SyntheticRecords) -> None:
-    """Write synthetic records, which every command reads as a dataset, with their lineage (docs/formats.md).
-
-    Raises:
-        ArtifactError: ``path`` is no ``.npz``, exists or cannot be written.
-    """
+    """Write synthetic records, which every command reads as a dataset, with their lineage (docs/formats.md)."""
     check_name(path)
     dataset = made.dataset
     arrays = {

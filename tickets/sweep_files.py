@@ -46,14 +46,7 @@ def _being_made(root: Path) -> bool:
 
 
 class SweepFolder:
-    """The folder of one recipe.
-
-    Args:
-        session: names this attempt: what failed in an earlier one is tried again.
-
-    Raises:
-        ArtifactError: something else is there, a link in place of a part of it, or it cannot be written.
-    """
+    """The folder of one recipe."""
 
     def __init__(self, root: Path, title: str, session: str) -> None:
         self.root, self.session = root, session
@@ -117,11 +110,7 @@ class SweepFolder:
         write_json(self.trial(label) / "result.json", {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, **body})
 
     def begin(self, name: str, *, again: bool = False) -> bool:
-        """Note that this session makes something, under its lock; False if a process of it died over that.
-
-        Args:
-            again: make it even so: something else may have taken the process along.
-        """
+        """Note that this session makes something, under its lock; False if a process of it died over that."""
         if not again and self.has_begun(name):
             return False
         self.fail(name, None)
@@ -145,11 +134,7 @@ class SweepFolder:
         return read_json(path, RESULT_FORMAT, RESULT_SCHEMA) if path.exists() else {}
 
     def make(self, label: str) -> Path:
-        """Return the folder of a trial, made if it is not there.
-
-        Raises:
-            ArtifactError: there is a link in it, and what is written there would go elsewhere.
-        """
+        """Return the folder of a trial, made if it is not there; ArtifactError for a link in it."""
         folder = self.trial(label)
         folder.mkdir(exist_ok=True)
         for path in folder.iterdir():

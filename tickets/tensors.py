@@ -40,9 +40,6 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[
 def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> dict[str, np.ndarray]:
     """Return the tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``.
 
-    Args:
-        metadata: most bytes of metadata that may come with them.
-
     Raises:
         ArtifactError: a missing, oversized or malformed file, or any tensor missing, added, or of another shape or
             dtype; nothing larger than the expected size is read.
@@ -81,11 +78,7 @@ def _check_same(path: Path, actual: Mapping[str, object], wanted: Mapping[str, o
 
 
 def unpack(packed: np.ndarray, shape: tuple[int, ...], path: Path, name: str) -> Tensor:
-    """Return the boolean tensor that ``pack`` packed; padding bits must be zero, so that each mask has one form.
-
-    Args:
-        packed: eight booleans a byte, ``(ceil(size / 8),)`` uint8, first bit highest.
-    """
+    """Return the boolean tensor that ``pack`` packed; padding bits must be zero, so that each mask has one form."""
     size = math.prod(shape)
     bits = np.unpackbits(packed)
     if bits[size:].any():

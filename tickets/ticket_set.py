@@ -76,9 +76,6 @@ def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None
     """Write a new ticket set to ``path``, whole or not at all, and return it as it lies there.
 
     Accuracies of a ``private`` set are private: they go to ``NAME.private.json`` beside the folder.
-
-    Args:
-        tickets: all of them with predictors, or none.
     """
     with new_ticket_set(path, tickets) as folder:
         if winner is not None:
@@ -95,11 +92,7 @@ def lying_in(path: Path, tickets: TicketSet) -> TicketSet:
 
 @contextlib.contextmanager
 def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> Iterator[Path]:
-    """Yield a hidden folder that holds a new ticket set; at the end of the block, with what was added, it becomes ``path``.
-
-    Args:
-        again: whether an attempt was interrupted here, and may have left the accuracies of a set without the set.
-    """
+    """Yield a hidden folder that holds a new ticket set; at the end of the block, with additions, it becomes ``path``."""
     body = tickets.body
     _check_value(tickets)
     accuracies = {str(ticket.round): ticket.accuracy for ticket in body.tickets if ticket.accuracy is not None}
@@ -164,7 +157,6 @@ def _described(tickets: TicketSet, predictors_id: str | None, front: Mapping[str
 
 
 def _digests(lineage: Lineage) -> dict[str, str]:
-    """Digests of entries by id: what the set was made from, whatever draws are marked later."""
     return {entry.id: hashlib.sha256(canonical(to_json(entry)).encode()).hexdigest() for entry in lineage.entries}
 
 
@@ -385,11 +377,7 @@ def last_winner(tickets: TicketSet) -> Winner | None:
 
 
 def load_winner(tickets: TicketSet) -> Winner:
-    """Return the winner of the last draw.
-
-    Raises:
-        ArtifactError: nothing was drawn yet, or the record is damaged or belongs to another set.
-    """
+    """Return the winner of the last draw."""
     path = winner_path(tickets)
     if not os.path.lexists(path):
         raise ArtifactError(

@@ -1,4 +1,4 @@
-"""Reads a recipe from a TOML document: what its tables and options are, what they mean together, what records say of them.
+"""Reads a recipe from a TOML document: its tables and options, what they mean together, and what records say of them.
 
 All that is wrong is told at once, in each of the three rounds.
 """
@@ -55,8 +55,6 @@ class Command:
     """One command whose options a recipe holds.
 
     Attributes:
-        request: the dataclass of its options.
-        check: refuses options that contradict each other.
         decided: keys that a recipe decides itself, beside ``DECIDED``: by its seeds, or since an arm's search is for its
             own training.
     """
@@ -99,7 +97,7 @@ COMMANDS: Mapping[str, Command] = {
 """By name."""
 
 TRAINING_KEYS = ("iterations", "batch-size", "lr", "rewind")
-"""What --quick sets only on ticket sets that something is trained for."""
+"""Options that --quick sets only on ticket sets that something is trained for."""
 
 _TABLES: Mapping[str, Mapping[str, Any]] = {
     "recipe": {"title": str, "source": str, "seeds": int, "measure": str, "notes": list},
@@ -115,16 +113,10 @@ _PLAIN = ", with nothing in it but finite numbers, texts, booleans, lists and ta
 
 
 def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quick: bool = False) -> Recipe:
-    """Return the recipe in a parsed TOML document.
+    """Return the recipe in a parsed TOML document. InputError names all that is wrong by itself; or else all contradictions.
 
     Args:
-        document: its tables.
-        path: of its file, for messages.
-        seeds: how many, in place of its own number.
-        quick: whether to take its quick version.
-
-    Raises:
-        InputError: tables, keys and values that are wrong by themselves, all of them; or else all that contradicts itself.
+        seeds: None for its own number.
     """
     check_no_problems(path, list(_wrong_by_itself(document)))
     reader = _Reader(path, document, quick)
@@ -147,7 +139,7 @@ def check_no_problems(path: Path, problems: list[str]) -> None:
 
 
 def _wrong_by_itself(document: Section) -> Iterator[str]:
-    """What is wrong with the tables, keys and values of a document, each by itself."""
+    """Yield what is wrong with the tables, keys and values of a document, each by itself."""
     typed = list(_mistyped("", document, _TABLES[""]))
     yield from typed
     arms, sets = document.get("arm", []), document.get("tickets", {})
@@ -179,7 +171,7 @@ def _wrong_by_itself(document: Section) -> Iterator[str]:
 
 
 def _shared(where: str, tables: Section) -> Iterator[str]:
-    """What is wrong with the options of commands in a layer of tables: those of all arms, of one, or of --quick."""
+    """Yield what is wrong with the options of commands in a layer of tables: those of all arms, of one, or of --quick."""
     for command in SHARED:
         yield from _wrong_options(where.format(command), command, tables.get(command, {}))
     stages = tables.get("latent", {})
@@ -219,7 +211,7 @@ def _mistyped(where: str, section: Section, known: Mapping[str, Any]) -> Iterato
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value from TOML can be written as JSON: no date, no nan, no infinity."""
+    """Tell whether a value from TOML can be written as JSON: no date, no nan, no infinity."""
     if isinstance(value, (dict, list)):
         return all(_is_plain(part) for part in (value.values() if isinstance(value, dict) else value))
     return isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
@@ -414,7 +406,7 @@ def _quick_set(section: Section, over: Section) -> Section:
 
 
 def _of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
-    """What the options of an arm say against each other, each with the table that it is about."""
+    """Yield contradictions in the options of an arm, each with the table that it is about."""
     if arm.latent is not None:
         for stage in LATENT_STAGES:
             yield from (f"latent.{stage}: {problem}" for problem in _refused(f"latent {stage}", arm.latent[stage]))
@@ -438,7 +430,7 @@ def _of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
 
 
 def _of_draw(arm: Arm, select: Section, sets: Mapping[str, Section]) -> Iterator[str]:
-    """What the options of a draw say against each other, and against the training's."""
+    """Yield contradictions in the options of a draw, and with the training's."""
     yield from _refused("select", draw_options(arm))
     spent, budget = select.get("eps1"), arm.train.get("epsilon")
     if select.get("reveal") and budget is not None:
@@ -467,19 +459,7 @@ Load = Callable[[DataOptions], Dataset]
 
 
 def check_ready(recipe: Recipe, load: Load, ledger: Ledger) -> dict[str, Part]:
-    """Read every dataset, and see whether networks fit them, before anything starts.
-
-    Args:
-        recipe: what is to be run.
-        load: reads records.
-        ledger: of the sweep; nothing is entered.
-
-    Returns:
-        What each arm trains on, by its name.
-
-    Raises:
-        InputError: all that is missing, in one message.
-    """
+    """Read every dataset, and check that networks fit; return each arm's part by name, or name all that lacks."""
     look = _Look(recipe, load, ledger)
     for name, section in recipe.tickets.items():
         look.at_set(name, section, f"[tickets.{name}]")
@@ -527,7 +507,7 @@ class _Look:
             self._read(arm.tune, f"{where} tune", public=True, front=False)
 
     def _read(self, section: Section, where: str, *, public: bool = False, front: bool = True) -> Dataset | None:
-        """The dataset that a section names; none, noted once, where it cannot be had.
+        """Return the dataset that a section names; None, noted once, where it cannot be had.
 
         With ``front``, also that of its features.
         """
@@ -551,7 +531,7 @@ class _Look:
         return dataset
 
     def _check_suitable(self, arm: Arm, dataset: Dataset, where: str) -> None:
-        """Whether an arm can train on these records, and be measured by them."""
+        """Note where an arm cannot train on these records, or be measured by them."""
         try:
             request = resolve(TrainRequest, {"dense": True}, arm.train, str(self.recipe.path))
             dataset = train.protected_units(dataset, request)
@@ -571,7 +551,7 @@ class _Look:
     def _check_fit(
         self, section: Section, dataset: Dataset | None, where: str, request: GenerateRequest | None = None
     ) -> None:
-        """Whether a section's network takes these records."""
+        """Note where a section's network does not take these records."""
         if dataset is None or section.get("features") not in (None, "none"):
             return
         try:

@@ -65,10 +65,7 @@ class Arm:
         paper: what the paper reports, in percent (or as RMSE); None if nothing.
         tickets: name of the set it trains from; None for the whole network.
         round: of the ticket, ``random`` for one of all, ``tuned`` for the one that a search chose, None where it is drawn.
-        against: name of the arm that it is compared with, seed by seed.
-        select, tune: options; None where nothing is drawn or searched.
         latent: options of the three commands of ``dpltm latent``, where these make up the arm.
-        note: a sentence for the table.
     """
 
     name: str
@@ -160,14 +157,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Shared:
-    """Work that trials share: a ticket set that is generated, or carried over from another one; or a search for settings.
-
-    Attributes:
-        command: ``generate``, ``transfer`` or ``tune``.
-        title: of the set in the recipe; of a search the dataset.
-        options: of the command, but for its seed and the set that it is made from.
-        tickets: the set that it is made from, if any.
-    """
+    """Work that trials share: a ticket set that is generated, or carried over from another one; or a search for settings."""
 
     command: str
     title: str

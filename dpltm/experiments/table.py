@@ -26,7 +26,6 @@ class Summary:
     """Several measurements of one figure, each with its own seed.
 
     Attributes:
-        mean: of them; nan of none.
         sd: sample standard deviation (n - 1); nan of fewer than two.
         half: half width of the 95 % confidence interval of the mean, t sd / sqrt(n) with Student's t of n - 1 degrees of
             freedom; nan of fewer than two.
@@ -63,11 +62,7 @@ def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Summary:
 def table(
     recipe: Recipe, results: Mapping[str, Any], failures: Mapping[str, str], privacy: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the answer of a sweep, but for where it lies.
-
-    Args:
-        results: answers of the stages of finished trials, by name; ``failures``: why others failed.
-    """
+    """Return the answer of a sweep, but for where it lies."""
     trained = {
         arm.name: {
             trial.seed: results[trial.name]["train"]
@@ -130,11 +125,7 @@ def _row(arm: Arm, values: Mapping[int, float], trained: Mapping[int, Mapping[st
 
 
 def planned(recipe: Recipe, spent: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Return a plan: every arm, with its price, as far as that does not wait for its tickets.
-
-    Args:
-        spent: by arm, certified and nominal epsilon of one training; None where tickets or a search come first.
-    """
+    """Return a plan: every arm, with its price, as far as that does not wait for its tickets."""
     return {
         "dry_run": True,
         "recipe": recipe.title,

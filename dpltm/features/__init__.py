@@ -112,7 +112,6 @@ class MapKind:
         raise InputError(f"`features`: {self.text(values)}: {ranges}; the usual is {usual}")
 
     def _on(self, values: tuple[float, ...], shape: tuple[int, ...], signed: bool) -> Transform:
-        """The transform for records of this shape, whose unit range has negative values if ``signed``."""
         transform = self.transform(*values, shape)
         if self.takes_values in (None, (-1.0, 1.0) if signed else (0.0, 1.0)):
             return transform
@@ -138,9 +137,6 @@ class Choice:
     """A map that is made without data: all that decides it but the shape and range of records.
 
     Several kinds side by side have an equal share of the squared norm each, normalised within each record.
-
-    Raises:
-        InputError: a parameter is out of range, a kind is there twice, or kinds take different records.
     """
 
     parts: tuple[tuple[MapKind, tuple[float, ...]], ...]
@@ -203,11 +199,7 @@ _JOIN = r"\+(?=[a-z])"  # what stands between maps that are joined; a number may
 
 
 def parse(text: str) -> Choice | NetworkRun | None:
-    """Return the choice that the option ``features`` names; None for ``none``.
-
-    Raises:
-        InputError: it is nothing of the kind, or a parameter is out of range.
-    """
+    """Return the choice that the option ``features`` names; None for ``none``."""
     name, _, rest = text.partition(":")
     if text == "none":
         return None

@@ -27,12 +27,7 @@ GREY = (0.299, 0.587, 0.114)  # shares of red, green and blue in the brightness 
 
 
 class Drawings:
-    """Units of the encoder along the ``count`` directions in which drawings differ most; every image by itself.
-
-    Raises:
-        InputError: a record is no image, too small, or of other than one or three colours.
-        DataError: the encoder is not what was bundled.
-    """
+    """Units of the encoder along the ``count`` directions in which drawings differ most; every image by itself."""
 
     channel_groups: int | None = None
 
@@ -142,11 +137,7 @@ class Kinds:
 
 
 def draw_kinds(count: int, generator: Generator, alike: float = 0.5) -> Kinds:
-    """Draw new kinds.
-
-    Args:
-        alike: share of kinds that come in pairs which differ in one stroke only: those are hard to tell apart.
-    """
+    """Draw new kinds, of which a share ``alike`` come in pairs that differ in one stroke: hard to tell apart."""
     shape = (count, STROKES)
     strokes = torch.multinomial(torch.tensor(COUNTS), count, True, generator=generator) + 1
     curved = torch.where(torch.rand(shape, generator=generator) < STRAIGHT, 0.1, 1.0)
@@ -224,14 +215,12 @@ def _curves(kinds: Kinds, generator: Generator) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _slanted(x: Tensor, y: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Each drawing sheared, stretched and turned a little."""
     angle, shear, wide, high = (size * torch.randn(len(x), 1, generator=generator) for size in (0.14, 0.2, 0.13, 0.13))
     x, y = wide.exp() * (x + shear * y), high.exp() * y
     return angle.cos() * x - angle.sin() * y, angle.sin() * x + angle.cos() * y
 
 
 def _warped(x: Tensor, y: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Each drawing along a slow wave."""
     waves = uniform(generator, (len(x), 4, 1), 1.0, 3.5)
     phases = uniform(generator, (len(x), 2, 1), 0.0, 2 * math.pi)
     sizes = 0.05 * torch.randn(len(x), 2, 1, generator=generator)

@@ -50,7 +50,6 @@ class FeatureMap:
     """A map of records to features: scaled, transformed, normalised, of a fixed norm; then, if so, projected and centred.
 
     Attributes:
-        base: the kind of map with its parameters, or a frozen network.
         statistics: of channels of public images, by which channels are normalised; else within each record.
         projection: onto principal components of public features.
         centre: ``(features,)``, a noisy mean that features are centred at, which the ledger of the run has as a release of
@@ -58,9 +57,6 @@ class FeatureMap:
         lineage: what it was made from: public records, or the training of its network with all that this depends on; empty
             where no data was looked at.
         fitted_to: public records that are not declared so yet, and what was read off them (``setup.declarations``).
-
-    Raises:
-        InputError: records of this shape cannot be taken.
     """
 
     base: Choice | FrozenNetwork
@@ -243,11 +239,7 @@ def channel_statistics(plain: FeatureMap, batches: Iterator[np.ndarray]) -> Chan
 
 
 def principal_components(features: Tensor, count: int) -> Projection:
-    """Return the first principal components of public ``(n, features)``, each over its variance to the power ``WHITENING``.
-
-    Raises:
-        InputError: there are not as many: at most n - 1, and at most features.
-    """
+    """Return principal components of public ``(n, features)``, each over its variance to the power ``WHITENING``."""
     limit = min(len(features) - 1, features.shape[1])
     if not 1 <= count <= limit:
         raise InputError(

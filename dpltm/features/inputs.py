@@ -35,11 +35,7 @@ class FeatureStore:
         augment: Augmentation = "none",
         progress: Progress = SILENT,
     ) -> np.ndarray:
-        """Return features of a split, ``(n, features)`` float16; of copies, or users, ``(n, copies, features)``.
-
-        Args:
-            feature_map: without a centre.
-        """
+        """Return features of a split, ``(n, features)`` float16; of copies, or users, ``(n, copies, features)``."""
         key = (id(split), feature_map.id, augment)
         if key not in self._known:
             with progress.progress(features_title(dataset, split), len(split)) as step:
@@ -73,12 +69,7 @@ def features_title(dataset: Dataset, split: Split) -> str:
 def feature_rows(
     split: Split, feature_map: FeatureMap, augment: Augmentation, step: Callable[[int], None]
 ) -> Iterator[np.ndarray]:
-    """Yield features of a split some at a time, ``(rows, copies * features)`` float16, little-endian.
-
-    Args:
-        feature_map: without a centre.
-        step: called with the records done, every ``ROWS`` and at the end.
-    """
+    """Yield features of a split some at a time, ``(rows, copies * features)`` float16, little-endian."""
     done = 0
     for x in pieces(split.x, ROWS):
         rows = features_of_copies(x, split.y[done : done + len(x)], feature_map, augment)
@@ -99,11 +90,7 @@ def as_copies(values: np.ndarray, split: Split, augment: Augmentation, copies: i
 
 
 def features_of_copies(x: np.ndarray, y: np.ndarray, feature_map: FeatureMap, augment: Augmentation) -> Tensor:
-    """Return features ``(n, copies * features)``, float32, of all copies of a record, or slots of a user, in one row.
-
-    Args:
-        y: their labels, which tell the empty slots of users; features of those are zeros.
-    """
+    """Return features ``(n, copies * features)``, float32, of all copies of a record, or slots of a user, in one row."""
     if y.ndim == 1:
         return feature_map(copies_of(x, augment).reshape(-1, *x.shape[1:])).view(len(x), -1)
     features, there = torch.zeros(*y.shape, feature_map.features), y != ABSENT

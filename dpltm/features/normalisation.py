@@ -76,10 +76,6 @@ def principal_axes(rows: Tensor, count: int, power: float, least: float = 1e-12)
     """Project onto the first principal components of rows, ``(n, width)``, each over its variance to a power.
 
     Of the two signs of a direction, its largest entry is positive.
-
-    Args:
-        count: fewer where there are not as many.
-        least: variance that counts, as a share of the largest.
     """
     wide = rows.double()
     mean = wide.mean(0)
@@ -117,9 +113,6 @@ def release_mean(
     Args:
         batches: features, ``(n, features)`` each; private.
         noise_std: standard deviation of the noise on each coordinate of the sum.
-
-    Returns:
-        ``(features,)`` float32.
 
     Guarantees:
         A Gaussian mechanism: one record changes the sum by at most ``SENSITIVITY`` (add/remove), whatever the rows hold,

@@ -27,12 +27,7 @@ SIDE, CANVAS = 32, 44  # pixels of an image's side, and of what it is cut from
 
 
 class Photographs:
-    """Units of the dictionary along the ``count`` directions in which painted scenes differ most; every image by itself.
-
-    Raises:
-        InputError: a record is no image, too small, or of other than one or three colours.
-        DataError: the dictionary is not what was bundled.
-    """
+    """Units of the dictionary along the ``count`` directions in which painted scenes differ most; every image by itself."""
 
     channel_groups: int | None = None
 
@@ -367,7 +362,6 @@ def _lit(views: Tensor, generator: Generator) -> Tensor:
 
 
 def _jittered(thing: Leaves, generator: Generator) -> Leaves:
-    """Leaves moved, turned and resized a little."""
     x, y, angle, size = (
         spread * torch.randn(thing.x.shape, generator=generator) for spread in (0.04, 0.04, 0.12, 0.08)
     )

@@ -75,11 +75,7 @@ def with_feature_map(
 
 
 def declarations(dataset: Dataset, ledger: Ledger, *, tested: bool) -> tuple[Entry, ...]:
-    """Return drafts of what has to be declared before records are used.
-
-    Args:
-        tested: whether the test split is measured exactly, and so has to be apart from the people of the ledger.
-    """
+    """Return drafts of declarations before records are used; ``tested`` if the test split is measured exactly."""
     fitted_to = None if dataset.feature_map is None else dataset.feature_map.fitted_to
     public = () if fitted_to is None else ledger.public(*fitted_to)
     return public + (ledger.apart(dataset) if tested else ())
@@ -117,11 +113,7 @@ def chosen_map(options: FeatureOptions) -> Choice | NetworkRun | None:
 def fit_to_public(
     feature_map: FeatureMap, dataset: Dataset, public: Dataset, components: int | None, progress: Progress
 ) -> FeatureMap:
-    """Return the map with statistics of the channels of public images, and principal components of public features.
-
-    Args:
-        dataset: the private records, of which none is read.
-    """
+    """Return the map with statistics of channels, and principal components, of ``public`` records; reads no private one."""
     check_quantities(public, "`public`", "name another dataset")
     check_kind(public, feature_map.takes, "public")
     shape = public.train.x.shape[1:]
@@ -195,11 +187,7 @@ def check_quantities(dataset: Dataset, taker: str, fix: str = "leave it out") ->
 
 
 def check_kind(dataset: Dataset, takes: Takes, field: str, instead: str | None = None) -> None:
-    """Raise InputError for records that are known to be something else than what is taken.
-
-    Args:
-        instead: value of it to take; by default a map that takes such records is named.
-    """
+    """Raise InputError for records that are known to be something else than what is taken."""
     known = catalogue().get(dataset.name)
     if known is None or known.shape != dataset.row_shape or takes in ("any", known.kind):
         return

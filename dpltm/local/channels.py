@@ -67,11 +67,7 @@ class Channel:
             raise InputError("Expected a pattern of one bit at least")
 
     def certified(self, one_hot: bool = False) -> float:
-        """Return the least epsilon for which the channel is locally private; a sum, since bits are independent; rounded up.
-
-        Args:
-            one_hot: whether only strings with a single one are ever sent; any string otherwise.
-        """
+        """Return the least epsilon of the channel, rounded up: a sum, since bits are independent."""
         counts = [len(range(place, self.bits, len(self.pattern))) for place in range(len(self.pattern))]
         present = [(bit, count) for bit, count in zip(self.pattern, counts, strict=True) if count]
         if not one_hot:  # all bits may differ, each in the direction that tells more
@@ -101,9 +97,6 @@ class Channel:
 
         Guarantees:
             A bit comes out as 1 with probability exactly one / 2^64 or zero / 2^64, whatever the others do.
-
-        Raises:
-            InputError: rows of another length, or bits set beyond the last one.
         """
         width, beyond = -(-self.bits // 8), -self.bits % 8
         if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
@@ -260,11 +253,9 @@ class Response:
 
 
 def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
-    """Draw uniform whole numbers below ``limit``, ``(count,)`` int64; words of the last, incomplete run are drawn anew.
+    """Draw numbers below ``limit`` (1 to 2^63), ``(count,)`` int64; words of the last, incomplete run are drawn anew.
 
-    Args:
-        source: coins; secret where what they decide is.
-        limit: from 1 to 2^63.
+    ``source`` is secret where what its coins decide is.
     """
     last, numbers = WHOLE // limit * limit - 1, np.zeros(count, dtype=np.uint64)
     left = np.arange(count)
@@ -323,9 +314,6 @@ def largest(
 
     Returns:
         The value, to a part in 10^12, and its channel.
-
-    Raises:
-        CalibrationError: none does.
     """
     if not 0 < wanted < math.inf:
         raise InputError(f"`certified`: {wanted:g} is not a positive number")

@@ -57,14 +57,7 @@ MAX_CLASSES = MAX_CATEGORIES // (2 * PAIRS)
 
 @dataclass(frozen=True)
 class Codebook:
-    """Codebook that turns a record of z-scores and its label into one index.
-
-    Attributes:
-        values: d, of a record; it is scaled to norm 1.
-        epsilon: local epsilon of the whole message, label included.
-        labels: ``signed`` or ``one-hot``: how a candidate stands for classes.
-        near: k, the number of likelier candidates.
-    """
+    """Codebook of ``near`` (k) likelier candidates, that turns a record of z-scores and its label into one index."""
 
     values: int
     classes: int
@@ -127,9 +120,6 @@ class Codebook:
         Guarantees:
             Each row is ``certified``-locally private: exactly k candidates are near whatever the record is, each of them is
             reported with chance truth / 2^64 / k, each other one with (1 - truth / 2^64) / (M - k).
-
-        Raises:
-            InputError: a score that is not finite, or a label that is no class.
         """
         labels = whole_numbers(labels)
         if not np.isfinite(scores).all():
@@ -151,9 +141,6 @@ class Codebook:
         """Return the k candidates of codebook ``number`` nearest to each record, ``(n, k)``, nearest first: private.
 
         Of equally near ones the first, and distances are exact: the same on every machine.
-
-        Args:
-            scores: records, ``(n, d)``; only their direction counts.
         """
         directions, signs = codewords(number, self.values, self.classes)
         bits = bits_for(self.values)
@@ -202,11 +189,7 @@ def whole_rows(values: np.ndarray, bits: int) -> np.ndarray:
 
 
 def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a public codebook, float32: one normal direction of each pair ``(N, d)``, and its signs for classes ``(N, K)``.
-
-    Args:
-        number: of the codebook, which seeds a public generator.
-    """
+    """Return a public codebook, float32: a normal direction of each pair ``(N, d)``, its signs for classes ``(N, K)``."""
     source = FastSource(number)
     directions = portable_gaussian(source, PAIRS * values).astype("f4").reshape(PAIRS, values)
     bits = np.frombuffer(source.random_bytes(PAIRS * classes), dtype=np.uint8).reshape(PAIRS, classes)

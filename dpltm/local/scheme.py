@@ -58,9 +58,6 @@ class FixedPoint:
         Returns:
             ``(n, ceil(l r / 8))`` uint8, first bit highest. How many values saturated is not counted: that depends on the
             records, and no epsilon covers it.
-
-        Raises:
-            InputError: a value is not a number.
         """
         if np.isnan(values).any():
             raise InputError("values: some are not numbers; what cannot be compared cannot be encoded")
@@ -102,14 +99,7 @@ def _labelled(bits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BitStrings:
-    """Channel that turns records of z-scores into bits that may be seen.
-
-    Attributes:
-        values: r, of a record.
-        epsilon: what the protocol claims for all bits of a record.
-        alpha: of the protocols that have one.
-        label_epsilon: of the response that sends the label; None where labels are declared public.
-    """
+    """Channel that turns records of z-scores into bits that may be seen."""
 
     values: int
     classes: int
@@ -156,14 +146,12 @@ class BitStrings:
 
         Args:
             scores: ``(n, r)`` z-scores by public statistics.
-            labels: ``(n,)`` whole numbers below ``classes``.
-            source: coins; secret.
 
         Returns:
             ``(n, record_bytes)`` uint8.
 
         Guarantees:
-            Each row is ``certified``-locally private, on coins of its own.
+            Each row is ``certified``-locally private, on coins of its own, from a secret ``source``.
         """
         labels, bits = whole_numbers(labels), self.form.encode(scores)
         sent = labels if self.response is None else self.response.send(labels, source)
@@ -194,8 +182,6 @@ class Scheme:
 
     Attributes:
         mean, deviation: of each feature over public records, ``(features,)`` float32.
-        answer: takes z-scores and a label to what is sent.
-        lineage: what it was made from: records declared public, and the training of a network in front.
     """
 
     feature_map: FeatureMap

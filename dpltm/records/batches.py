@@ -37,14 +37,9 @@ class Records:
 
     Args:
         x: features ``(n, ...)`` of any dtype, a tensor or an array (a ``numpy.memmap`` is read row by row).
-        y: labels ``(n, ...)``.
         dtype: what features become that are neither 32- nor 64-bit whole numbers (those are tokens, and stay).
-        device: where batches go.
         prepare: makes rows of features as stored into what the model takes, in place of ``dtype``. It must treat every row
             alone, and any number of them.
-
-    Raises:
-        InputError: different numbers of features and labels, or a ``prepare`` that does not treat every row alone.
     """
 
     def __init__(

@@ -23,14 +23,11 @@ class Description:
     Attributes:
         name: what ``dataset`` takes; ``NAME.npz`` is its file in the data home.
         kind: what a record is.
-        shape: shape of one record; an image is (height, width) or (height, width, channels).
         bounds: ``(low, high)`` of every feature; values outside saturate.
         records: number of training records; of ratings four fifths of all, from which the true one differs a little.
-        openml: OpenML ids to try in this order; none where it is not there.
         openml_name: the name that those ids must carry, compared without case.
         openml_test: how many trailing rows of the OpenML table are the test split.
         first_label: the number that the OpenML table gives to class 0.
-        tables: of ratings, the numbers of users and of items.
         made_up: how many ratings are made up, training and test; None where they are people's.
     """
 

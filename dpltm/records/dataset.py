@@ -37,8 +37,6 @@ class RawSplit:
 
     Attributes:
         y: labels as stored; None where only records were asked for.
-        x_name, y_name: what the source calls the two arrays.
-        columns: names of the features, where the source has them.
         rows: what identifies the records, of tables and texts; None where that is ``x`` and ``y``.
         units: whose each record is, ``(n,)`` numbers or texts, where the source was asked for it; and
         units_name: its column, or array.
@@ -404,11 +402,6 @@ def _floats(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def texts_of(values: np.ndarray, offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return some records of ragged arrays as ragged arrays.
-
-    Args:
-        values: word indices, ``(all words,)``.
-        offsets: where each record begins, ``(records + 1,)``.
-    """
+    """Return the records ``index`` of ragged arrays (``offsets`` ``(records + 1,)``) as ragged arrays."""
     texts = [values[offsets[place] : offsets[place + 1]] for place in index]
     return np.concatenate([values[:0], *texts]), np.cumsum([0, *map(len, texts)])

@@ -80,12 +80,7 @@ def read_file(
     layout: Layout | None = None,
     units: str | None = None,
 ) -> tuple[RawSplit, RawSplit | None]:
-    """Return the training split of a file and, where the file has one, its test split.
-
-    Args:
-        layout: of texts; the usual one if None.
-        units: the column, or the array without ``_train``, that says whose each record is; None for none.
-    """
+    """Return the training split of a file and, where the file has one, its test split."""
     with reading(path, option) as kind:
         if kind in TABLES:
             return read_table(path, label, units=units), None
@@ -330,10 +325,6 @@ def _check_ragged(values: np.ndarray, offsets: np.ndarray, where: str, names: tu
 
 def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) -> np.ndarray:
     """Return texts as records of one length, ``(records, layout.length)`` int32.
-
-    Args:
-        values: word indices, ``(all words,)``, whole numbers from 0 up.
-        offsets: where each record begins, ``(records + 1,)``.
 
     Guarantees:
         Row i depends on record i and on ``layout`` only.

@@ -256,9 +256,7 @@ def load_records(
     """Return records without labels, ``(n, ...)`` as stored, known to be real and finite.
 
     Args:
-        path: an ``.npz`` file, or a folder, with an array ``x`` or ``x_test``, or texts; or a table of features.
         layout: of texts; None where only quantities will do.
-        schema: of a table, what its columns hold; it says which are no features.
     """
     if schema is not None and Path(path).suffix.lower() in TABLES:
         with reading(Path(path), "`input`"):
@@ -338,7 +336,6 @@ def _read_only(_stamps: object, asked: _Asked) -> Dataset:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Time and size of a file; None where there is none."""
     try:
         state = path.stat()
     except (OSError, ValueError):

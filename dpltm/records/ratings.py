@@ -50,7 +50,6 @@ class Ratings:
     Attributes:
         places: ``(n, 2)`` int32, positions of user and item, from 0.
         stars: ``(n,)`` int64, from 1 to ``STARS``.
-        tables: numbers of users and items, public.
     """
 
     places: np.ndarray
@@ -114,9 +113,6 @@ def made_up(users: int, items: int, count: int, seed: int) -> Ratings:
     A rating is a mean of 3.6, a liking of the item, a mood of the user, the product of six factors of each, and noise,
     rounded to 1 to 5 stars. Variances are about those that factor models find in MovieLens 1M, where the noise alone leaves
     a root mean squared error of some 0.8 to 0.9.
-
-    Args:
-        count: of ratings, between 1 a user and half of all pairs.
     """
     generator = np.random.default_rng(seed)
     weights = (np.arange(items) + items / 40) ** -1.0

@@ -49,11 +49,7 @@ def affine(bounds: tuple[float, float]) -> tuple[float, float]:
 
 
 def scale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
-    """Return features in the unit range, flattened record by record; those outside the public bounds saturate.
-
-    Args:
-        x: ``(n, ...)``, any real dtype, finite; left as it is.
-        bounds: public ``(low, high)``.
+    """Return features ``(n, ...)`` in the unit range, flattened record by record; those outside the bounds saturate.
 
     Returns:
         ``(n, features)`` float32 in ``[0, 1]`` when ``low >= 0``, else in ``[-1, 1]``.
@@ -84,7 +80,6 @@ def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] 
     """Return what a network gets of records: their features scaled, or the positions in tables that they hold.
 
     Args:
-        x: ``(n, ...)``, any real dtype, finite; left as it is.
         tables: sizes of the tables that values are positions in (see ``Dataset``); empty where they are quantities.
 
     Returns:

@@ -81,12 +81,8 @@ class Schema:
     """Content of a table.
 
     Attributes:
-        columns: in the order of the file, where it has no header.
-        header: whether the first line of a .csv file has names.
-        missing: what stands for an empty cell.
         skip: beginning of lines that are no records; nothing for none.
         lineage: releases that bounds and values were found by, and public records that they were read off.
-        text: the file, for whoever keeps it.
     """
 
     columns: tuple[Column, ...]
@@ -232,11 +228,7 @@ def _values(given: object, kind: str, where: str) -> tuple[tuple[str, ...], ...]
 
 
 def schema_text(schema: Schema, columns: Sequence[Column], lineage: Lineage) -> str:
-    """Return a schema with other columns as TOML.
-
-    Args:
-        lineage: of the releases that they were found by; whatever uses the schema carries it.
-    """
+    """Return a schema with other columns as TOML, with the lineage of the releases that they were found by."""
     lines = ["# Bounds and values that were private in the draft were found under DP, by the releases below."]
     lines += ["" if schema.header else "header = false", f"missing = {_list(schema.missing)}"]
     lines += [f"skip = {_text(schema.skip)}"] if schema.skip else []
@@ -307,10 +299,6 @@ def encoded(
     column: Column, cells: Sequence[str], empty: frozenset[str], faults: list[str], lines: Sequence[int]
 ) -> np.ndarray:
     """Return the features of one column, ``(n, column.features)`` float32 in [0, 1].
-
-    Args:
-        cells: without blanks around them.
-        faults: gets the cells that do not fit.
 
     Guarantees:
         Row i depends on cell i and on the schema alone.

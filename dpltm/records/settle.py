@@ -114,10 +114,6 @@ def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
     Args:
         x: features; or a map-style dataset: ``x[i]`` is the pair of features and label of record i, of one shape and type
             for all.
-        y: labels; none beside a dataset.
-
-    Raises:
-        DataError: a dataset that does not give its records like that; or the disk has no room.
     """
     from torch.utils import data
 
@@ -284,7 +280,6 @@ def settle(
     """Return splits as they were read as a dataset: checked, with their public inputs.
 
     Args:
-        tables: that values are positions in.
         hold_out: part of the training records that becomes the test split, where there is none; None for no part.
         rows_coincide: whether records of both splits may be equal; those of a publication, or of other persons, may.
     """
@@ -485,11 +480,7 @@ def _some(whole: Dataset, index: np.ndarray, rows: np.ndarray | None = None) -> 
 
 
 def take_part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
-    """Return a part of a dataset.
-
-    Args:
-        subset: such as ``0.5:1.0``; None for the whole. ``records`` None: what the dataset says itself.
-        for_training: whether there must be something to learn.
+    """Return a part of a dataset, such as ``0.5:1.0``; None for the whole.
 
     The size of a part of a described dataset follows from the description alone: how many hashes fall into it is private. Of
     others it is counted on the part, so that no record outside of it has a say.

@@ -147,7 +147,6 @@ def read_table(
     Args:
         labelled: otherwise the column of labels, if one is named, is left out.
         units: the column of persons, in numbers or words; it is no feature.
-        spare: columns that are left out unread where they are there.
     """
     if path.suffix.lower() == ".csv":
         with comma_separated(path):

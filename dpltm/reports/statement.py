@@ -54,10 +54,7 @@ class Subject:
     """Subject of a statement.
 
     Attributes:
-        kind: ``run``, ``tickets`` or ``sweep``.
         settings: public settings, by name: texts, numbers, truth values or None.
-        outcome: likewise.
-        versions: of the libraries that made it.
         state: ``finished``, ``unfinished`` or ``damaged``.
     """
 
@@ -75,9 +72,6 @@ def statement(subject: Subject, account: Account, terms: Terms) -> dict[str, Any
 
     Args:
         account: without a ledger, so that it can be computed again from its entries.
-
-    Raises:
-        InputError: more entries than a statement may hold.
     """
     if len(account.entries) > MAX_ENTRIES:
         raise InputError(

@@ -108,7 +108,6 @@ class Canaries:
 
     @property
     def _records(self) -> np.ndarray:
-        """The canaries that are among the records."""
         included = self.observations.included
         return np.arange(len(included)) if self._replace_one else np.flatnonzero(included)
 

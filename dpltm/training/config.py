@@ -82,8 +82,6 @@ class TrainingConfig:
     """A DP training run; all of it is public.
 
     Attributes:
-        sampling_rate: q in (0, 1].
-        steps: number of noisy sums, T.
         expected_batch: q times the public number of records; sums are divided by it.
         noise_std: standard deviation of the noise on each live coordinate of the sum.
         optimizer: ``sgd``, ``momentum`` (0.9), ``adam`` or ``adagrad``.
@@ -92,7 +90,6 @@ class TrainingConfig:
         compile: compile element-wise filters, and fill every batch up to a fixed shape so that it is done once; with no
             compiler at hand, neither.
         schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
-        average: of the weights, which the training ends with: ``none``, ``ema`` or ``poly`` (see ``WeightAverage``).
         microbatch: about how many records have one gradient, their mean, which is filtered (``training.config``); None for
             one each.
     """
@@ -171,10 +168,8 @@ def sensitivity(filter: Filter, live: int, adjacency: Adjacency, microbatch: int
 def nominal_sensitivity(
     filter: Filter, live: int, adjacency: Adjacency, asked: bool = False, microbatch: int | None = None
 ) -> float | None:
-    """Return the sensitivity that the filter's source claims, with groups as if each were one record; None for no claim.
-
-    Args:
-        asked: whether the claim is wanted for a filter that clips before, as its source does not.
+    """Return the sensitivity that the filter's source claims, with groups as one record each; None for no claim, or,
+    unless ``asked``, where the filter clips before, as its source does not.
     """
     printed = filter.kind != "element-wise" or filter.before is None
     bound = filter.nominal_bound if printed or asked else None
@@ -194,11 +189,7 @@ def nominal_source(filter: Filter, microbatch: int | None = None) -> str:
 
 
 def noise_ratio(config: TrainingConfig, mechanism: NoisySgd, live: int, nominal: bool) -> float:
-    """Return the noise on the mean of a step, over that of the same training without groups.
-
-    Args:
-        nominal: whether both have as much noise as the papers would add.
-    """
+    """Return the noise on the mean of a step, over that of the same training without groups."""
     alone = sensitivity(config.filter, live, mechanism.adjacency)
     multiplier = mechanism.noise_multiplier
     if nominal:

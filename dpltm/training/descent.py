@@ -62,10 +62,6 @@ class NoisyGradients:
         noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
         ranks: all with the same network and records; None for one process. Coins and noise are those of
             rank 0 alone, and so are ``canaries``.
-
-    Raises:
-        InputError: the network or its loss cannot be trained this way (see ``RecordGradients``), or torch cannot compile
-            here; before anything is drawn.
     """
 
     def __init__(
@@ -165,8 +161,7 @@ def plant(gradients: NoisyGradients, count: int | None, adjacency: Adjacency, co
 def _first(records: Records) -> tuple[Tensor, Tensor]:
     """Return the first record, whose shape and type are looked at.
 
-    Raises:
-        InputError: it cannot be made ready; what ``prepare`` says of it goes nowhere, as in ``backward``.
+    What ``prepare`` says of it goes nowhere, as in ``backward``.
     """
     with contextlib.suppress(Exception):
         return records.take(np.zeros(1, dtype=np.int64))
@@ -189,7 +184,6 @@ def train(
     """Train ``model`` in place under ``mask``.
 
     Args:
-        model: starts from whatever it holds; pruned weights are zeroed first.
         progress: called with the number of steps done, after each; training ends where it returns True. What it
             decides by must be public, or paid for.
 

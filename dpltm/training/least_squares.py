@@ -89,11 +89,7 @@ def check_head(options: TrainOptions) -> None:
 
 
 def settled(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> TrainOptions:
-    """Return the options of the training that the head amounts to: all records in every step; others as they are.
-
-    Raises:
-        InputError: what is trained is not one whole layer behind features.
-    """
+    """Return the options of the training that the head amounts to: all records in every step; others as they are."""
     if not is_least_squares(options):
         return options
     if start.tickets is not None:
@@ -108,12 +104,7 @@ def settled(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> Tr
 
 @dataclass(frozen=True)
 class Before:
-    """Releases before the steps of a training.
-
-    Attributes:
-        mean: the mean of features; None where they are not centred.
-        second: the second moments; None where there are none.
-    """
+    """Releases before the steps of a training: mean and second moments of features; None where there is no such release."""
 
     mean: GaussianRelease | None = None
     second: GaussianRelease | None = None
@@ -125,11 +116,7 @@ class Before:
 
 
 def releases(dataset: Dataset, draft: NoisySgd, whole: float, bits: Bits) -> Before:
-    """Return the releases before the Newton steps.
-
-    Args:
-        whole: noise multiplier of one release that would spend all the budget.
-    """
+    """Return the releases before the Newton steps; ``whole`` is the multiplier of one that would spend all the budget."""
     twice = 2.0 if draft.adjacency == "replace-one" else 1.0
 
     def release(share: float, sensitivity: float) -> GaussianRelease:
@@ -162,12 +149,7 @@ def step_size(config: TrainingConfig) -> float:
 
 
 def shrunk(centre: torch.Tensor, noise_std: float, records: int) -> torch.Tensor:
-    """Return a released mean, less where its noise may be most of it (James and Stein 1961, positive part): post-processing.
-
-    Args:
-        noise_std: of each coordinate of the sum.
-        records: public number that the sum was divided by.
-    """
+    """Return a released mean, shrunk by its noise: post-processing (James and Stein 1961, positive part)."""
     noise, power = len(centre) * (noise_std / records) ** 2, float(centre.double().square().sum())
     return centre * max(0.0, 1 - noise / power) if power > 0 else centre
 

@@ -71,13 +71,11 @@ class PerParameter:
 
 
 def _sgd(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, steps: int) -> None:
-    """Against the gradient."""
     del state, steps
     parameter.add_(gradient, alpha=-lr)
 
 
 def _momentum(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, steps: int) -> None:
-    """Against a sum of all gradients, older ones counted less."""
     del steps
     if state:
         state[0].mul_(DECAY).add_(gradient)

@@ -37,12 +37,7 @@ _REFUSALS = {kind.exit_code: kind for kind in (BudgetError, InputError)}
 
 
 class Ranks:
-    """This process among the ranks of a process group, or the only one of a group of one.
-
-    Args:
-        rank: of this process, from 0.
-        size: how many there are. Beyond one, the process group of ``torch.distributed`` is joined already.
-    """
+    """This process among the ranks of a process group, whose processes have joined it, or the only one of one."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
@@ -57,9 +52,6 @@ class Ranks:
 
         Args:
             device: of the training: ``cuda`` stands for the GPU of this rank from here on.
-
-        Raises:
-            InputError: they cannot be joined, or this machine has fewer GPUs than ranks.
         """
         on_gpu = device.startswith("cuda")
         if on_gpu and place.local >= torch.cuda.device_count():

@@ -59,9 +59,6 @@ class Sources:
     """All random numbers of a training that its guarantee rests on.
 
     Attributes:
-        sampling: coins of who enters a step, and which chunk.
-        noise: of the centre, the moments and the steps.
-        evaluation: noise of counts on the private records.
         audit: where coins of an audit begin; it never moves on.
     """
 
@@ -72,12 +69,7 @@ class Sources:
 
     @classmethod
     def begin(cls, secret: Secret, at: Checkpoint | None, noise: str = "secure", audited: bool = False) -> Sources:
-        """Return those of a release: from its key, or where a checkpoint left them, beside the kernels that were chosen.
-
-        Args:
-            at: the checkpoint to go on from; None to begin.
-            noise: ``fast`` for noise of statistical quality.
-        """
+        """Return those of a release: from its key, or where a checkpoint left them, beside the kernels that were chosen."""
         if at is not None:
             return cls(**{name: source_of(state) for name, state in at.state["sources"].items()})
         noisy = FastSource.of(secret.child("noise")) if noise == "fast" else KeyedSource(secret.child("noise"))
@@ -106,9 +98,7 @@ class Training:
 
     Attributes:
         entry: what pays for all of it; a draft, or, of work that goes on, as it is on record.
-        facts: what the work is of, by name.
         ranks: that share the work, of which this is rank 0; None for one process.
-    ranks: that share the work; this one is rank 0. None for one process.
     """
 
     options: TrainOptions
@@ -194,7 +184,6 @@ def _released(at: Checkpoint | None, name: str, draw: Callable[[], torch.Tensor]
 
 
 def _centre(training: Training, sources: Sources) -> torch.Tensor:
-    """Release the mean of features."""
     dataset, mean = training.dataset, training.before_steps.mean
     assert dataset.feature_map is not None
     assert mean is not None
@@ -261,12 +250,7 @@ def noisy_gradients(training: Training, sources: Sources) -> NoisyGradients:
 
 @dataclass
 class Drawn:
-    """Position of a training.
-
-    Attributes:
-        training: with features as they are trained on, centred if they are.
-        second: moments that its steps divide by.
-    """
+    """Position of a training."""
 
     training: Training
     sources: Sources
@@ -351,7 +335,6 @@ class Drawn:
         }
 
     def _checkpoint(self) -> Checkpoint:
-        """Return its state between two steps."""
         training, descent = self.training, self.descent
         feature_map = training.dataset.feature_map
         centre = None if feature_map is None else feature_map.centre

@@ -64,9 +64,6 @@ def at_once(chunks: int) -> int:
 class ExactSum:
     """A sum of vectors, the same to the last bit whatever their order and whoever adds them: see (1) of the module.
 
-    Args:
-        bound: C, of one record.
-
     Attributes:
         parts: highs and lows so far, ``(2, length)`` float64; they add up to the sum, and to those of other ranks.
     """
@@ -136,9 +133,6 @@ class SampleSums:
         """Return the sum over a sample, ``(live,)`` float64, in memory that the next one overwrites.
 
         Ranks other than 0 give None, hear of the sample, and get zeros.
-
-        Raises:
-            InputError: the model or the loss failed on a record; on all ranks, if on one.
         """
         self.clear()  # of a step that was interrupted, too
         if self._ranks is None or self._exact is None:

@@ -72,11 +72,9 @@ CONTROLS = 5
 
 @dataclass(frozen=True)
 class TicketFindings:
-    """What a ticket set tells.
+    """Outcome of an attack on a ticket set.
 
     Attributes:
-        claims: of making the tickets, and of the draws from them.
-        masks: what the attack on masks found.
         supermask: test accuracy of the starting weights under the mask of the last round, trained on nothing here; None
             where there is no test split.
         shuffled: the mean of the same under masks with as many live weights in each layer, elsewhere.
@@ -104,11 +102,10 @@ def audit_tickets(
     unprotected: bool = False,
     coins: RandomSource | None = None,
 ) -> TicketFindings:
-    """Make one round of tickets anew, as the set was made, on the records and canaries, and looks at their masks.
+    """Make one round of tickets anew, as the set was made, on the records and canaries, and look at their masks.
 
     Args:
         tickets: of provenance private, by magnitude, of a fully connected network.
-        dataset: records to make tickets from; those of the set, or others like them.
         ledger: of the people whose records those are; the look at them is entered as unprotected.
         confidence: of the bound, in [0.5, 1).
         unprotected: whether the ledger may hold releases with a guarantee, which ends with this.
@@ -178,7 +175,6 @@ def _first_layer(tickets: Tickets) -> str:
 
 
 def _supermask(tickets: TicketSet, dataset: Dataset, services: Services) -> tuple[float | None, float | None]:
-    """Accuracy of the starting weights under the last mask, and the mean under shuffled ones."""
     if dataset.test is None:
         return None, None
     test = tensors(dataset.test, dataset, services)

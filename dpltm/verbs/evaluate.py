@@ -28,7 +28,6 @@ class Evaluation:
 
     Attributes:
         rmse: of the expected rating, where they are ratings; infinite for a network that diverged.
-        notes: what was assumed, or could not be checked.
     """
 
     dataset: str
@@ -39,11 +38,7 @@ class Evaluation:
 
 
 def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset, tuple[str, ...]]:
-    """Return the records as the network takes them, and notes on what was assumed of them.
-
-    Raises:
-        InputError: records that the network does not take, or that a release protects: accuracy there would be another one.
-    """
+    """Return the records as the network takes them, and notes; InputError for records that a release protects."""
     dataset = take_over_map(dataset, run.feature_map, None, run.label)
     if run.config.get("of_persons") and dataset.rated and not dataset.of_persons:
         dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on

@@ -71,10 +71,8 @@ class Generation:
     Under DP it is a release (:class:`dpltm.privacy.release.Release`), of which tickets are post-processing.
 
     Attributes:
-        provenance: what the tickets will be made from.
         beside: drafts of what is declared before records are used, and of looks at them with no mechanism.
         own: whether the epsilon that is asked for, and reported, is that of the set's lineage alone, as in a sweep.
-        drafts: under DP, what pays for it, as it is planned, or is on record.
     """
 
     options: GenerateOptions
@@ -151,7 +149,6 @@ class Generation:
         return replace(made, drafts=(Entry("release", part, (mechanism,), words, self.facts),))
 
     def _mechanism(self, before: Planned) -> tuple[Mechanism]:
-        """The mechanism, with as much noise as the budget asks for."""
         options, config = self.options, self.config
         if CRITERIA[options.criterion].mechanism == "moments":
             draft = NoisySgd(1.0, 1, 1.0, SENSITIVITY)
@@ -174,15 +171,12 @@ class Generation:
         yield paid._trained(sources, at) if self.entry.of(NoisySgd) else paid._synthesized(sources, at)
 
     def _others(self) -> Account:
-        """Return the account beside it, now that it is on record."""
         return self.account(self.ledger.book).without(self.entry)
 
     def _state(self, sources: Sources, step: int) -> dict[str, Any]:
-        """Return the state of a checkpoint after so many steps."""
         return {**standing(self.shown, self.entry, step), "sources": sources.state()}
 
     def _training(self, sources: Sources) -> tuple[torch.nn.Module, Descent]:
-        """The network and its training before the first draw."""
         (mechanism,) = self.entry.of(NoisySgd)
         config, dataset = self.config, self.dataset
         model, bounded = build(self.spec, config.seed), make_filter("clip", clip_norm=CLIP_NORM)
@@ -268,13 +262,8 @@ def plan(
     """Settle everything, and refuse what cannot be, before any training.
 
     Args:
-        ledger: what it holds counts towards the budget.
         going_on: whether an interrupted attempt goes on, which may be paid for already.
         own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
-
-    Raises:
-        InputError: options out of range, or that contradict each other; records that may not be used like that.
-        BudgetError: the ledger leaves too little of the budget.
     """
     provenance = check_options(options)
     if provenance in ("private", "dp") and not dataset.synthetic:
@@ -317,7 +306,6 @@ def plan(
 def _beside(
     options: GenerateOptions, provenance: ProvenanceKind, ledger: Ledger, dataset: Dataset
 ) -> tuple[Entry, ...]:
-    """Drafts of what is entered before records are used."""
     beside = declarations(dataset, ledger, tested=provenance in ("private", "dp"))
     words = f"tickets by {options.criterion}"
     if provenance == "public" and not dataset.synthetic:
@@ -334,15 +322,9 @@ def _beside(
 def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpoints = NOT_KEPT) -> TicketSet:
     """Make the tickets; what they depend on is on record before a record is looked at.
 
-    Args:
-        kept_in: where accuracies on private records will be, for the report.
-
     Returns:
         The set, with the report. Of provenance ``private`` it holds accuracies on private records, as the side file of a set
         on disk does: its text (``repr``) leaves them out, and so does the set that is written.
-
-    Raises:
-        InputError: a checkpoint of other work; training diverged.
     """
     ledger, options = plan.ledger, plan.options
     plan = replace(plan, checkpoints=checkpoints)
@@ -402,11 +384,7 @@ def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
 
 
 def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset: Dataset) -> ProvenanceKind:
-    """Return the provenance of tickets from synthetic records: the release behind those.
-
-    Raises:
-        InputError: the records would pass for private ones, or be paid for once more.
-    """
+    """Return the provenance of tickets from synthetic records: the release behind those."""
     if provenance == "public":
         return "dp"
     if provenance == "data-free":
@@ -419,7 +397,6 @@ def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset:
 
 
 def _settings(plan: Generation) -> dict[str, Any]:
-    """Settings that the set writes down about how it was made."""
     settings, options = asdict(plan.config), plan.options
     del settings["groups"]  # the schema says it
     if plan.provenance == "data-free":
@@ -520,11 +497,7 @@ def _provenance(options: GenerateOptions) -> ProvenanceKind:
 def settle(
     options: GenerateOptions, spec: ModelSpec, dataset: Dataset, provenance: ProvenanceKind
 ) -> GenerationConfig:
-    """Return the settings of generation, with every default filled in.
-
-    Raises:
-        InputError: rounds or rates that the network cannot be pruned by, or a batch of more records than there are.
-    """
+    """Return the settings of generation, with every default filled in."""
     config = _draft(options, dataset.records)
     batch = config.batch_size
     make_schedule(spec, config)
@@ -573,14 +546,12 @@ _MOMENTS = ("counts", "sums", "second")
 
 
 def _known_moments(held: Checkpoint, mechanism: GaussianRelease) -> Moments:
-    """The moments that were released before an interruption."""
     with reading():
         counts, sums, second = (torch.from_numpy(held.tensors[f"moments/{name}"].copy()) for name in _MOMENTS)
     return Moments(counts, sums, second, mechanism.noise_std)
 
 
 def _resumed(descent: Descent, held: Checkpoint, theta0: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Take a training to where it was; return its theta0."""
     found = {name: torch.from_numpy(value.copy()) for name, value in held.tensors.items()}
     with reading():
         trained = {name.removeprefix("training/"): value for name, value in found.items() if "training/" in name}

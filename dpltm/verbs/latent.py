@@ -157,17 +157,12 @@ def check_scheme_options(options: SchemeOptions) -> tuple[FixedPoint | None, flo
 def make_scheme(
     public: Dataset, options: SchemeOptions, ledger: Ledger, sources: FeatureSources, progress: Progress = SILENT
 ) -> Scheme:
-    """Return what owners and server agree on.
+    """Return the scheme of owners and server, from public records of the shape, range and classes of the private ones.
 
     Args:
-        public: records declared public, of the shape, range and classes of the private ones.
         options: features, protocol and budget. For a codebook, ``drawings`` without a number has as many directions as suit
             the budget.
         sources: where a network in front comes from, and the public records once more, for statistics of the map.
-
-    Raises:
-        InputError: options that are out of range or contradict each other, records that the features cannot take, or that
-            a release on record protects.
     """
     (form, label), epsilon = check_scheme_options(options), options.epsilon or 0.0
     choice, features = parse(options.features), options.features
@@ -251,16 +246,7 @@ class Encoding:
 def encoding(
     scheme: Scheme, dataset: Dataset, options: EncodeOptions, ledger: Ledger, progress: Progress = SILENT
 ) -> Encoding:
-    """Return the release of one message of each record, to be priced or paid for.
-
-    Args:
-        dataset: the private records; one will do.
-
-    Raises:
-        InputError: records that are not what was agreed on, or were declared public; or a part of them whose choice would
-            tell of the owners.
-        BudgetError: a budget does not allow it.
-    """
+    """Return the release of one message of each record of a dataset (one will do), to be priced or paid for."""
     check_delta(options.delta, dataset)
     check_fits(scheme, dataset)
     if dataset.part.cut in ("record", "person"):
@@ -321,12 +307,7 @@ class TicketScores:
 
 @dataclass(frozen=True)
 class Learned:
-    """Outcome of learning from messages.
-
-    Attributes:
-        records: messages in all files.
-        tickets, scores: of the dense network, and of each pruning round.
-    """
+    """Outcome of learning from messages; ``tickets`` and ``scores`` are of the dense network, and of each pruning round."""
 
     records: int
     spec: ModelSpec
@@ -399,7 +380,6 @@ def check_server_options(options: ServerOptions) -> None:
 
 
 def _config(options: ServerOptions, records: int, codebook: bool) -> GenerationConfig:
-    """The training, with everything refused that cannot be meant."""
     if not codebook and not 1 <= options.batch_size <= records:
         raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {records}, the messages at hand")
     if not 0 < options.epochs <= 10_000:

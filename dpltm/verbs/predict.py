@@ -23,8 +23,7 @@ class Predictions:
     """Class probabilities, as sensitive as the records that they are for.
 
     Attributes:
-        probabilities: ``(n, classes)`` float32: the softmax of
-        outputs: of the network, ``(n, classes)`` float32.
+        probabilities: ``(n, classes)`` float32: the softmax of ``outputs``.
         saturated: values of the records that lie outside the run's bounds, or are no positions in its tables.
     """
 
@@ -50,9 +49,6 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
 
     Args:
         x: records as in training, ``(n, ...)``; or flattened, as tables hold them.
-
-    Raises:
-        InputError: records of another shape, or a network that training drove out of the numbers.
     """
     shape, bounds = run.spec.record_shape, run.bounds
     if run.feature_map is not None:

@@ -107,11 +107,7 @@ _EDGES = {"number": _number_edges(), "date": _date_edges()}
 
 @dataclass(frozen=True)
 class Coder:
-    """Cells as numbers of intervals, or of categories in the order in which they are met.
-
-    Attributes:
-        names: of the categories of each column, with their numbers; private.
-    """
+    """Cells as numbers of intervals, or of categories in the order in which they are met."""
 
     names: dict[str, dict[str, int]] = field(default_factory=dict, repr=False)
 
@@ -189,8 +185,7 @@ def find_columns(
     """Return the columns with bounds and values, where something stands out of the noise; as ignored ones elsewhere.
 
     Args:
-        codes: of records, ``(n, columns)``; private.
-        names: of their categories; private.
+        codes, names: private; ``(n, columns)``, and of their categories.
         delta: chance that names come out which one record alone has.
 
     Guarantees:
@@ -262,7 +257,6 @@ class Unfinished:
         dataset: its records, one a person where persons are protected; what identifies them is the same under any schema.
         codes: of the columns of which something is to be found, ``(n, columns)`` float64; private.
         names: of the categories that codes stand for, by column; private.
-        schema: with those columns.
     """
 
     dataset: Dataset
@@ -285,9 +279,6 @@ def load_unfinished(
     Args:
         path: a ``.csv``, ``.parquet`` or ``.arrow`` file. ``subset`` and ``records`` as :func:`dpltm.records.load`.
         units: the column that says whose each record is: of each person one row counts, that of the lowest public hash.
-
-    Raises:
-        DataError: nothing is to be found, or the file does not fit what the schema says already.
     """
     with reading(path, "") as kind:
         if kind not in TABLES:
@@ -314,12 +305,7 @@ def load_unfinished(
 
 @dataclass(frozen=True)
 class FoundSchema:
-    """A finished schema.
-
-    Attributes:
-        ignored: columns in which nothing stood out of the noise.
-        features: how many it makes; of none, nothing can be learned by it.
-    """
+    """A finished schema; in ``ignored`` columns nothing stood out of the noise."""
 
     text: str
     ignored: tuple[str, ...]

@@ -53,10 +53,8 @@ class Search:
     """A private search, settled: a release of ``dpltm.privacy.release``.
 
     Attributes:
-        settings: that are tried.
         trainings: one a setting. Nothing pays for them alone: ``entry`` stands for all of them.
         entry: what pays for the search; a draft, or, of work that goes on, as it is on record.
-        beside: drafts of what is declared before it is entered.
     """
 
     options: PrivateTuneOptions
@@ -114,15 +112,8 @@ def search(
 ) -> Run:
     """Pay for a private search and carry it out, or go on with what was paid for.
 
-    Args:
-        checkpoints: where the search is kept on the way, and what it goes on from. A try that was interrupted is made again,
-            from the same keys.
-
-    Raises:
-        InputError: what cannot be trained; nothing is spent then.
-        BudgetError: a budget does not allow it; nothing is entered then.
-
     Guarantees:
+        What is refused costs nothing. An interrupted try is made again from the same keys.
         The entry is on record before the first draw. Nothing but the winner, its setting and its noisy score depends on the
         records.
     """
@@ -145,7 +136,6 @@ def search(
 
 
 def _held(ledger: Ledger, checkpoints: Checkpoints) -> Entry | None:
-    """The entry of a search that goes on."""
     id = None if checkpoints.held is None else checkpoints.held.state.get("id")
     return next((entry for entry in ledger.entries if entry.id == id), None)
 
@@ -216,12 +206,10 @@ def _training_options(options: PrivateTuneOptions, setting: Setting) -> TrainOpt
 
 
 def plan(settled: Search, book: Book, known: Entry | None = None, noisy: PrivateSearch | None = None) -> Search:
-    """Return a search with its noise, as what the ledger holds leaves room for.
+    """Return a search with its noise, as what the ledger holds leaves room for; nothing is entered.
 
     Args:
-        book: of the ledger. Nothing is entered here.
         known: its entry, if it is on record already: then nothing is calibrated.
-        noisy: with the noise that was found beside the same releases, if it was.
     """
     settled = replace(
         settled,
@@ -251,7 +239,6 @@ def plan(settled: Search, book: Book, known: Entry | None = None, noisy: Private
 
 
 def _with_mechanism(training: Training, entry: Entry, mechanism: NoisySgd) -> Training:
-    """One setting with its noise."""
     config = replace(training.config, noise_std=mechanism.noise_std)
     return replace(training, config=config, entry=replace(entry, mechanisms=(mechanism,)))
 
@@ -268,12 +255,7 @@ def _with_noise(options: PrivateTuneOptions, draft: PrivateSearch, before: Plann
 
 @dataclass(frozen=True)
 class Best:
-    """Winner so far.
-
-    Attributes:
-        score: noisy count of right answers.
-        coin: uniform in (0, 1); decides among equal scores.
-    """
+    """Winner so far: its noisy ``score``, and its ``coin``, uniform in (0, 1), which decides among equal scores."""
 
     setting: int
     score: float
@@ -284,12 +266,7 @@ class Best:
 
 @dataclass(frozen=True)
 class _Position:
-    """Position of a search: before a try that has drawn nothing yet. All of it is secret.
-
-    Attributes:
-        left: tries, with the next.
-        draws: state of the source that decides all tries that are left.
-    """
+    """Position of a search, before a try that has drawn nothing yet; ``left`` counts that one. All of it is secret."""
 
     done: int
     left: int
@@ -343,7 +320,6 @@ def _try(plan: Search, position: _Position, spent: str) -> _Position:
 
 
 def _draws_of(position: _Position) -> KeyedSource:
-    """The source at the beginning of a try."""
     source = source_of(position.draws)
     if not isinstance(source, KeyedSource):
         raise ArtifactError("the state of a random source is damaged")
@@ -396,7 +372,6 @@ def planned_statement(plan: Search) -> PrivacyReport:
 
 
 def _stated(plan: Search, account: Account) -> PrivacyReport:
-    """The statement on a search, and on all that counts with it."""
     options = plan.options
     notes = list(dict.fromkeys(note for each in plan.trainings for note in each.notes))
     notes.append(

@@ -38,13 +38,7 @@ from dpltm.training.artifacts import Candidate, TicketSet, Winner
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """A draw, settled before it is made: a release of ``dpltm.privacy.release``.
-
-    Attributes:
-        dataset: the private records, behind the map that the tickets were made with.
-        settled: everything public about the mechanism.
-        correct: counts of the candidates as they were scored, for what is revealed.
-    """
+    """A draw, settled before it is made: a release of ``dpltm.privacy.release``."""
 
     options: SelectOptions
     tickets: TicketSet
@@ -141,11 +135,7 @@ def _made_from(tickets: TicketSet, part: Part, adjacency: Adjacency) -> bool:
 
 
 def select(plan: Draw) -> Winner:
-    """Enter the draw, mark the set with it, make it, and return the winner: nothing else that the records decided.
-
-    Returns:
-        The winner with its set and the report; with ``reveal``, scores and probabilities of all candidates as well.
-    """
+    """Enter the draw, mark the set with it, make it, and return the winner: nothing else that the records decided."""
     paid = pay(lambda _book, _known: plan, plan.ledger)
     lineage = paid.lineage | plan.ledger.lineage(*plan.ledger.declare(*plan.looks)) if plan.looks else paid.lineage
     plan.tickets.mark(lineage)  # before the winner is known
@@ -181,11 +171,7 @@ def planned_report(plan: Draw) -> PrivacyReport:
 def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
     """Select by the paper's rule for public data: the sparsest ticket that loses little, by accuracies in the set.
 
-    No record is read, and nothing is spent.
-
-    Raises:
-        InputError: the accuracies are not public, or not there.
-        DpltmError: no ticket is sparse and good enough.
+    No record is read, and nothing is spent. InputError without public accuracies, DpltmError without such a ticket.
     """
     check_scored(tickets, options)
     if tickets.provenance != "public":
@@ -250,7 +236,6 @@ def settle(options: SelectOptions, records: int, densities: tuple[float, ...], f
     """Return everything public about the draw, checked.
 
     Args:
-        records: public number of private records.
         fixed: whether their predictors were fixed without these records.
     """
     return SelectionPlan(
@@ -268,7 +253,6 @@ def settle(options: SelectOptions, records: int, densities: tuple[float, ...], f
 
 
 def _count(plan: Draw) -> np.ndarray:
-    """Right answers of each candidate's predictor on the private records: private."""
     model = build(plan.tickets.body.spec)
     x, y = inputs(plan.dataset.train, plan.dataset, plan.services)
     correct = []
@@ -282,7 +266,6 @@ def _count(plan: Draw) -> np.ndarray:
 
 
 def _revealed(plan: Draw, correct: np.ndarray) -> tuple[Candidate, ...]:
-    """Return the scores and probabilities that a non-private entry was made for."""
     scores = plan.settled.scores(correct)
     by_mechanism = {"exponential": exponential_probabilities, "permute-and-flip": permute_and_flip_probabilities}
     probabilities = by_mechanism[plan.settled.mechanism](scores, plan.settled.exponent)
@@ -299,7 +282,6 @@ def _revealed(plan: Draw, correct: np.ndarray) -> tuple[Candidate, ...]:
 
 
 def _notes(plan: Draw) -> list[str]:
-    """Notes for a reader of the report."""
     return [
         *feature_notes(plan.dataset, plan.options.delta),
         *public_input_notes(plan.dataset),

@@ -293,12 +293,7 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticRecords:
-    """Synthetic records, and what they cost.
-
-    Attributes:
-        dataset: the records, with their lineage: every stage takes it.
-        score: of a network trained on them; None where there is no test split.
-    """
+    """Synthetic records, and their cost; ``score`` is None where there is no test split."""
 
     dataset: Dataset
     privacy: PrivacyReport
@@ -360,9 +355,6 @@ class Synthesis:
 
     def made(self) -> SyntheticRecords:
         """Pay for the moments, and return records drawn from them, without a score.
-
-        Raises:
-            InputError, BudgetError: as :meth:`plan`; or the ledger protects records of the test split.
 
         Guarantees:
             The release is on record before any noise is drawn. The records are post-processing of it, and of public facts:

@@ -88,19 +88,11 @@ def train_start(
     ranks: Ranks | None = None,
     own: bool = False,
 ) -> Run:
-    """Pay for a training and carry it out, or go on with what was paid for.
-
-    Args:
-        checkpoints: where the training is kept on the way, and what it goes on from.
-        ranks: that share the work; this one is rank 0, the others ``follow``. None for one process.
-
-    Raises:
-        InputError: what cannot be trained; nothing is spent then.
-        BudgetError: a budget does not allow it; nothing is entered then.
+    """Pay for a training and carry it out, or go on with what was paid for; ``ranks`` None is one process.
 
     Guarantees:
-        The entry is on record before any noisy value that it pays for is drawn. Whatever ends the training after that, the
-        entry stays. A step is noised once, whoever computes it how often (``dpltm.privacy.checkpoint``).
+        What is refused costs nothing. The entry is on record before any noisy value that it pays for is drawn. Whatever
+        ends the training after that, the entry stays. A step is noised once, whoever computes it how often (``dpltm.privacy.checkpoint``).
     """
     services = services or Services()
     settled = settled_together(ranks, lambda: settle(start, dataset, options, ledger, services))
@@ -210,11 +202,7 @@ def searched_on(options: TrainOptions) -> Lineage:
 
 
 def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
-    """Return sampling rate, steps and expected batch size, from public inputs only.
-
-    Raises:
-        InputError: they, or delta, do not suit so many records.
-    """
+    """Return sampling rate, steps and expected batch size, from public inputs only."""
     check_delta(options.delta, dataset)
     batch = options.batch_size if options.batch_size is not None else default_batch(dataset.records)
     if not 0 < batch <= dataset.records:
@@ -350,7 +338,6 @@ def _before_steps(settled: Training, before: Planned) -> head.Before:
 
 
 def _whole_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned) -> float:
-    """The noise multiplier of one Gaussian release that spends all the budget; or the one that is stated."""
     if options.epsilon is None:
         return options.noise_multiplier or 0.0
     _check_finite(before, options.delta)
@@ -441,10 +428,9 @@ def on_record(settled: Training, book: Book) -> Training:
 
 
 def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool = False) -> Training:
-    """Return a training with its noise: as stated, or as what the ledger holds leaves room for.
+    """Return a training with its noise: as stated, or as what the ledger holds leaves room for; nothing is entered.
 
     Args:
-        book: of the ledger. Nothing is entered here.
         known: its entry, if it is on record already: then nothing is calibrated.
         own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
     """
@@ -488,11 +474,7 @@ def planned_statement(training: Training) -> PrivacyReport:
 
 
 def stated(training: Training, account: Account, taken: int, *, diverged: bool = False) -> PrivacyReport:
-    """Return the statement on a training, and on all that counts with it.
-
-    Args:
-        taken: steps, of those that were paid for.
-    """
+    """Return the statement on a training, and on all that counts with it."""
     options, notes, mechanism = training.options, list(training.notes), training.mechanism
     trained = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
     if trained > 1:

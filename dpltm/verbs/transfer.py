@@ -50,11 +50,6 @@ def transfer(
 
     Args:
         dataset: of which only the shape is looked at.
-        round: the ticket that is taken; None for all of the set.
-
-    Raises:
-        InputError: an option out of range, records that the network cannot take, or not one layer that can be kept.
-        ArtifactError: no such round.
     """
     check_options(options)
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
@@ -126,11 +121,7 @@ def front_of_import(
     file: str,
     progress: Progress = SILENT,
 ) -> tuple[Dataset, list[str]]:
-    """Return the records with the map that the file says its network stands behind, or that options name.
-
-    Raises:
-        InputError: the map has tensors, and is not named; or another is.
-    """
+    """Return the records with the map that the file says its network stands behind, or that options name."""
     if origin is None:
         if options.features is not None:
             return with_feature_map(dataset, options, sources, progress), []
@@ -174,9 +165,6 @@ def imported_set(
     Args:
         dataset: the records that it is for, with what stands in front of the network; and that it was made from, where
             the options and not the file say so.
-
-    Raises:
-        InputError: nobody says what the tickets depend on, or the options say something else than the file.
     """
     beside = declarations(dataset, ledger, tested=False)
     parent = None if origin is None else Parent(origin.id, origin.name, None, "export and import")

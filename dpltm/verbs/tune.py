@@ -180,11 +180,7 @@ def _components(options: TuneOptions) -> list[int]:
 
 
 def widest_front(options: TuneOptions) -> FeatureOptions:
-    """Return the options of the feature map with the most components that are tried: they hold all fewer ones.
-
-    Raises:
-        InputError: `components` is no list of positive whole numbers.
-    """
+    """Return the options of the feature map with the most components that are tried: they hold all fewer ones."""
     return FeatureOptions(
         features=options.features, public=options.public, components=max(_components(options), default=None)
     )
@@ -211,7 +207,6 @@ class SearchPlan:
     """A search, settled before the first training.
 
     Attributes:
-        tickets: whose rounds are tried; None for a whole network.
         fronts: the public records behind what stands in front of the network, and the network, for each number of
             components that is tried; of None alone where features are not projected, or the set remembers it.
     """
@@ -283,11 +278,7 @@ class _Rows:
 
 
 def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger: Ledger) -> SearchPlan:
-    """Settle, and refuse, everything about a search before the first training.
-
-    Args:
-        dataset: public records; behind the map that the set remembers, if it has any.
-    """
+    """Settle, and refuse, everything about a search before the first training."""
     check_required(options)
     check_choices(options)
     tickets = None if isinstance(target, str) else target
@@ -309,11 +300,7 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
 
 
 def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> SearchResult:
-    """Try every setting of a plan; trainings that a checkpoint says have ended are not repeated.
-
-    Raises:
-        InputError: too few records to hold some out, before the first training; or a checkpoint is held of another search.
-    """
+    """Try every setting of a plan; trainings that a checkpoint says have ended are not repeated."""
     options, held = plan.options, checkpoints.held
     rows = {count: _public_rows(dataset, options.seed, services) for count, (dataset, _) in plan.fronts.items()}
     facts = {
@@ -343,7 +330,6 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
 
 
 def _describe(setting: Setting) -> str:
-    """Describe a setting for progress."""
     values = {name.replace("_", " "): value for name, value in vars(setting).items() if value is not None}
     return ", ".join(f"{name} {value:g}" for name, value in values.items())
 

@@ -79,12 +79,6 @@ DIGITS = 6
 def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm compare``; baselines and files that were asked for are made.
 
-    Raises:
-        InputError: fewer than two runs, or none that can be compared; or, of baselines, no run can have any, or what it was
-            trained on is not there as it was; nothing is spent then.
-        BudgetError: a budget in the ledger does not allow all baselines; nothing is spent.
-        ArtifactError: a file is there already, or cannot be written.
-
     Guarantees:
         What options, records, the ledger and its budget refuse is refused, for all baselines, before the first is paid for.
     """
@@ -159,7 +153,6 @@ def _charts(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
 @dataclass(frozen=True)
 class Base:
     """A run that baselines are trained beside. ``rate`` is the fraction of each layer that one round would drop to leave
-
     a mask as dense as its ticket (0 for a whole network); the ticket, and so the density, may depend on ``draws``.
     """
 
@@ -378,7 +371,6 @@ class _Baselines:
         return shown, [*self.notes, *bare], {"privacy": privacy, "baselines": body}
 
     def _answers(self, shown: Sequence[FoundRun]) -> list[dict[str, Any]]:
-        """Answers on each run."""
         return [
             {
                 "kind": baseline.kind,

@@ -37,7 +37,6 @@ def generate(
     Args:
         ending: called with the answer once all is written, before it is in its place. ``dataset_cache`` None reads anew.
         own: whether the epsilon asked for is that of the set's lineage alone, as in a sweep.
-        lineage: of what the request itself depends on, such as its density; the set carries it.
     """
     check_options(request)
     unit = RECORD if request.criterion in DP_CRITERIA else None

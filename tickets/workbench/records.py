@@ -35,12 +35,7 @@ def open_dataset(
     dataset_cache: DatasetCache | None = None,
     schema: Schema | None = None,
 ) -> Dataset:
-    """Return the dataset that a request names.
-
-    Args:
-        for_training: whether there must be something to learn; else one record will do.
-        schema: of the table, where the request names none.
-    """
+    """Return the dataset that a request names; ``for_training`` asks for more than one record."""
     if request.dataset is None:
         raise InputError("`dataset` is missing: name the records to use (dpltm datasets ls lists what is at hand)")
     dataset = load(

@@ -316,7 +316,6 @@ def _page(made: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]
 
 
 def _boxes(body: dict[str, Any]) -> Iterator[Field]:
-    """The figures at the top."""
     certified, nominal, said, got = body["certified"], body["nominal"], body["settings"], body["outcome"]
     yield Field("certified epsilon", figure(certified["epsilon"]), f"proven, at delta {certified['delta']:g}")
     if nominal is not None:

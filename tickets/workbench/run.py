@@ -224,7 +224,6 @@ def _planned_draw(
     ledger: Ledger,
     book: Book,
 ) -> Entry:
-    """The draft of the draw."""
     scored = _behind_map(options, scored, "select", made)
     part = ledger.part(scored)
     try:

@@ -312,7 +312,6 @@ def _round(trial: Trial, source: Path, settings: Section) -> int:
 
 
 def _remove(path: Path) -> None:
-    """Take away what an attempt before left."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -339,10 +338,6 @@ class Workers:
 
     joblib sends them calls by pickle, which runs what it is sent: connect to a scheduler that is your own. On a cluster, a
     task whose worker dies goes to another one; what was begun is not begun again.
-
-    Attributes:
-        session: names the sweep: processes of an earlier one, with its datasets, are not used again.
-        client: connected to a Dask scheduler; None for processes of this machine.
     """
 
     jobs: int
@@ -350,11 +345,7 @@ class Workers:
     client: Any = None
 
     def run(self, attempt: Callable[[Task], None], tasks: Iterable[Task]) -> Iterator[None]:
-        """Call ``attempt`` for every task; yield when one has come back.
-
-        Raises:
-            BrokenExecutor: a process died over one of them; the others may not have come back.
-        """
+        """Call ``attempt`` for every task; yield when one has come back. BrokenExecutor where a process died over one."""
         with warnings.catch_warnings(), self._backend():
             # joblib warns of processes that it replaces, and of work that an interrupt takes from it
             warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
@@ -377,11 +368,7 @@ def local_workers(recipe: Recipe, folder: SweepFolder, jobs: int | None) -> Work
 
 @contextlib.contextmanager
 def dask_workers(address: str, session: str) -> Iterator[Workers]:
-    """Yield the workers of a Dask scheduler, for as long as the block lasts.
-
-    Raises:
-        InputError: Dask is not installed, no scheduler or worker answers, or a worker cannot run what it is sent.
-    """
+    """Yield the workers of a Dask scheduler, for as long as the block lasts."""
     try:
         import distributed
     except ImportError:
@@ -521,9 +508,6 @@ def total(recipe: Recipe, folder: SweepFolder | None, ledger: Ledger, new: Seque
     what those releases that certify anything cost together, where others certify nothing.
 
     Delta and adjacency are those of the recipe: the least delta, and replace-one if any arm asks it.
-
-    Raises:
-        ArtifactError: the ledger holds less than what a finished trial knows of it.
     """
     results = [] if folder is None else [folder.result(trial.name) or {} for trial in recipe.trials]
     behind = lineage_of(*(lineage_from_json(one["lineage"]) for one in results if "lineage" in one))
@@ -568,7 +552,6 @@ def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any
 
 
 def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> list[Chart]:
-    """The recipe's figure, from what is finished."""
     if recipe.figure is None:
         return []
     arms = [(arm, row) for arm, row in zip(recipe.arms, body["arms"], strict=True) if row["mean"] is not None]

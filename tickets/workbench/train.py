@@ -112,7 +112,6 @@ def _picture_of(request: TrainRequest) -> Path | None:
 
 
 def _drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None:
-    """Draw what a run noted over its steps; None where that is nothing."""
     measure = "rmse" if "rmse" in run.metrics[-1] else "accuracy"
     noted = {
         one["step"]: (None if one[measure] in (None, "inf") else one[measure], float(one["epsilon"]))
