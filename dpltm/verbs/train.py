@@ -91,8 +91,9 @@ def train_start(
     """Pay for a training and carry it out, or go on with what was paid for; ``ranks`` None is one process.
 
     Guarantees:
-        What is refused costs nothing. The entry is on record before any noisy value that it pays for is drawn. Whatever
-        ends the training after that, the entry stays. A step is noised once, whoever computes it how often (``dpltm.privacy.checkpoint``).
+        What is refused costs nothing. The entry is on record before any noisy value that it pays for is drawn.
+        Whatever ends the training after that, the entry stays. A step is noised once, whoever computes it how often
+        (``dpltm.privacy.checkpoint``).
     """
     services = services or Services()
     settled = settled_together(ranks, lambda: settle(start, dataset, options, ledger, services))
