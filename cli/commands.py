@@ -39,7 +39,7 @@ class Command(TyperCommand):
     """A command with its options."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Prints its help, rather than leave it with the formatter, as typer does."""
+        """Print its help, rather than leave it with the formatter, as typer does."""
         del formatter
         show_page(self, ctx)
 
@@ -118,7 +118,7 @@ def flag_of(item: Field[Any]) -> str:
 
 
 def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Command:
-    """The command whose options are the fields of ``cls``, and which ``run(options, call)`` runs.
+    """Return the command whose options are the fields of ``cls``, and which ``run(options, call)`` runs.
 
     The help text of the command is the docstring of ``cls``.
     """
@@ -144,19 +144,19 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
 
 
 def paragraphs_of(cls: type) -> list[str]:
-    """The docstring without its examples, each paragraph on one line."""
+    """Return the docstring without its examples, each paragraph on one line."""
     text = inspect.cleandoc(cls.__doc__ or "").partition(EXAMPLES)[0]
     return [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
 
 
 def examples_of(cls: type) -> list[str]:
-    """The examples of the docstring: commands, one a line, and remarks that begin with #."""
+    """Return the examples of the docstring: commands, one a line, and remarks that begin with #."""
     text = inspect.cleandoc(cls.__doc__ or "").partition(EXAMPLES)[2]
     return [line.strip() for line in text.splitlines()]
 
 
 def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
-    """The typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
+    """Return the typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
     meta, ends, wanted = item.metadata, _endings_of(item), value_type(item)
     annotation: Any = Optional[list[str] if wanted is tuple else wanted]  # noqa: UP045 - built at run time
     if meta["argument"]:

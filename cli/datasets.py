@@ -28,7 +28,7 @@ from dpltm.verbs.schema import Search, load_unfinished
 
 
 def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
-    """The datasets that are known by name, and files of the user's own in the data home."""
+    """Return the datasets that are known by name, and files of the user's own in the data home."""
     del request, progress
     home, known = data_home(), catalogue()
     files = {path.stem for path in home.glob("*.npz")} if home.is_dir() else set()
@@ -50,7 +50,7 @@ def _available(known: Description, home: Path, files: set[str]) -> str:
 
 
 def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
-    """The public facts about a dataset."""
+    """Return the public facts about a dataset."""
     del progress
     dataset = open_dataset(request)
     return {
@@ -70,7 +70,7 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
 
 
 def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
-    """A draft of the schema of a table; or, of a draft, the finished schema, with what finding it cost."""
+    """Return a draft of the schema of a table; or, of a draft, the finished schema, with what finding it cost."""
     path = Path(request.file or "")
     out = None if request.out is None else Path(request.out)
     if out is not None:
@@ -105,7 +105,7 @@ NO_FEATURES = (
 
 
 def _find(request: SchemaRequest, path: Path, out: Path | None, progress: Progress) -> dict[str, Any]:
-    """The schema with its private parts found, and what that cost; refused before anything is spent."""
+    """Return the schema with its private parts found, and what that cost; refused before anything is spent."""
     drafted = Path(request.private or "")
     for name in ("label", "no_header", "from_public"):
         if getattr(request, name):
@@ -178,7 +178,7 @@ def overlap(request: OverlapRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _splits(name: str, request: OverlapRequest) -> dict[str, Rows]:
-    """The records of a file, by split. Bounds scale what a network gets; of rows as they were read they say nothing."""
+    """Return the records of a file, by split; the bounds are made up, since they say nothing of rows as they were read."""
     asked: dict[str, Any] = {"label": request.label, "schema": request.schema, "rows_coincide": True}
     try:
         dataset = load(name, bounds=None if request.schema else (0.0, 1.0), for_training=False, **asked)
@@ -191,7 +191,7 @@ def _splits(name: str, request: OverlapRequest) -> dict[str, Rows]:
 
 
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The datasets, one line each."""
+    """Show the datasets, one line each."""
     table = Table("name", "kind", "at hand", "what", title=f"data home: {body['home']}", title_justify="left")
     for row in body["datasets"]:
         table.add_row(row["name"], row["kind"], row["available"], row["summary"])
@@ -199,7 +199,7 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
-    """A draft, or where it was written; of a finished schema, what finding it cost."""
+    """Show a draft, or where it was written; of a finished schema, what finding it cost."""
     written = f"wrote {body['out']}" if body.get("out") else None
     if "privacy" in body:
         facts = {key: value or None for key, value in body.items() if key not in ("schema", "out", "dry_run", "notes")}

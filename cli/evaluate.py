@@ -38,13 +38,13 @@ def said_in_training(run: Run) -> dict[str, str | None]:
 
 
 def schema_of(run: Run) -> Schema | None:
-    """The schema of the table that a run was trained on, if it had one."""
+    """Return the schema of the table that a run was trained on, if it had one."""
     text = run.config.get("table_schema")
     return parse_schema(text, f"{run.label}: its schema") if isinstance(text, str) else None
 
 
 def as_in_training(run: Run, request: EvaluateRequest) -> EvaluateRequest:
-    """The request, with what was said of the records in training where nothing is said now."""
+    """Return the request, with what was said of the records in training where nothing is said now."""
     said = said_in_training(run)
     if kind_of(Path(request.dataset or "")) not in TABLES:
         said = {"bounds": said["bounds"]} if Path(request.dataset or "").suffix else {}  # of names nothing was said
@@ -71,7 +71,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
 
 
 def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
-    """Writes the predictions of a run's network."""
+    """Write the predictions of a run's network."""
     out, source = Path(request.out or ""), request.input or ""
     if out.suffix.lower() not in (".csv", ".npz"):
         raise InputError(f"`out`: {out} is neither .csv nor .npz; name it {out.stem}.csv or {out.stem}.npz")

@@ -46,7 +46,7 @@ BUNDLED = {
 
 
 def make_features(request: MakeRequest, progress: Progress) -> dict[str, Any]:
-    """Makes what is bundled, and writes it."""
+    """Make the tensors of a bundled file, and write them."""
     if not 0 <= request.seed < 2**31:
         raise InputError(f"`seed`: {request.seed} is not from 0 to {2**31 - 1}")
     known = BUNDLED[str(request.what)]

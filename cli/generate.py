@@ -13,7 +13,7 @@ from dpltm.tickets.workbench.records import table_first
 
 
 def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The tickets, or what would be made, and what is certified."""
+    """Show the tickets, or what would be made, and what is certified."""
     if body.get("dry_run"):
         show_pairs(rich, "would generate", body)
     else:

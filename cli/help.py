@@ -43,7 +43,7 @@ class Flags(RegexHighlighter):
 
 
 def show_page(command: TyperCommand | TyperGroup, ctx: Context) -> None:
-    """Prints the help of a command or of a group of them."""
+    """Print the help of a command or of a group of them."""
     flags = Flags()
     console = RichConsole(theme=THEME, highlighter=flags)
     console.print(Padding(flags(command.get_usage(ctx)), 1), style="bold")
@@ -73,7 +73,7 @@ def _heading(parameter: TyperArgument | TyperOption, last: str) -> str:
 
 
 def _row(parameter: TyperArgument | TyperOption) -> list[RenderableType]:
-    """The flags with what they take, and what they are for."""
+    """Return the flags with what they take, and what they are for."""
     text = Flags()(Text(parameter.help or ""))
     if isinstance(parameter, TyperArgument):
         return [Text(str(parameter.metavar), style="bold yellow"), text]

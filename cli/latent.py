@@ -45,7 +45,7 @@ def show_messages(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_learned(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The network and its tickets."""
+    """Show the network and its tickets."""
     facts = {key: body[key] for key in ("records", "model", "inputs")}
     show_pairs(rich, f"wrote {body['run']}", {**facts, "seconds": round(body["seconds"])})
     table = Table("round", "density", "accuracy", "on randomised records")

@@ -117,7 +117,7 @@ def budgets(options: BudgetRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _budget(book: Book) -> list[dict[str, Any]]:
-    """The budget in force, and what was spent of it; none where none was set."""
+    """Return the budget in force, and what was spent of it; none where none was set."""
     account = book.account()
     limit = account.budget
     if limit is None:
@@ -215,7 +215,7 @@ def check(options: CheckRequest, progress: Progress) -> dict[str, Any]:
 
 
 def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
-    """A ledger, line by line."""
+    """Show a ledger, line by line."""
     for row in body["entries"]:
         alone = "" if row["epsilon"] is None else f"  epsilon alone {figure(row['epsilon'])}"
         rich.print(f"line {row['line']}  {row['day']}  {row['dataset']}{alone}", style="bold")
@@ -230,7 +230,7 @@ def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The budget that a ledger sets."""
+    """Show the budget that a ledger sets."""
     if not body["budgets"]:
         rich.print(f"{body['ledger']} sets no budget; --epsilon E sets one")
         return
@@ -241,7 +241,7 @@ def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_apart(rich: RichConsole, body: dict[str, Any]) -> None:
-    """A declaration."""
+    """Show a declaration."""
     rich.print(f"{body['ledger']}: {body['apart']} is declared to have nobody in common with {body['population']}")
 
 

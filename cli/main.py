@@ -185,7 +185,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command line and returns its exit code; errors become one line on standard error."""
+    """Run one command line and return its exit code; errors become one line on standard error."""
     try:
         if COMPLETION in os.environ:
             _SHELLS()

@@ -84,12 +84,12 @@ def _after_training(run: str, data: str, *, audited: bool = False) -> list[str]:
 
 
 def _records(request: Any) -> str:
-    """The flags of a request that say which records it is about."""
+    """Return the flags of a request that say which records it is about."""
     return _flags(request, (item.name for cls in (DataOptions, PersonOptions) for item in fields(cls)))
 
 
 def _ledger(request: Any) -> str:
-    """The flag of a ledger that was named, behind a blank."""
+    """Return the flag of a ledger that was named, behind a blank."""
     given = _flags(request, ("ledger",))
     return f" {given}" if given else ""
 
@@ -100,5 +100,5 @@ def _flags(request: Any, names: Iterable[str]) -> str:
 
 
 def _quoted(value: object) -> str:
-    """A value as a shell takes it for one word."""
+    """Return a value as a shell takes it for one word."""
     return shlex.quote(str(value))

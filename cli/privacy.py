@@ -30,7 +30,7 @@ from dpltm.tickets.files import check_free, check_writable
 
 
 def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
-    """The JSON answer of ``dpltm privacy epsilon``: what a training costs, by every accountant."""
+    """Return the JSON answer of ``dpltm privacy epsilon``: what a training costs, by every accountant."""
     del progress
     training, draw = _mechanisms(options, find=None)
     mechanisms = (*draw, training)
@@ -50,7 +50,7 @@ def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
 
 
 def noise_of(options: NoiseRequest, progress: Progress) -> dict[str, Any]:
-    """The JSON answer of ``dpltm privacy noise``: what a budget allows."""
+    """Return the JSON answer of ``dpltm privacy noise``: what a budget allows."""
     del progress
     if options.epsilon is None:
         raise InputError("`epsilon` is missing: the whole budget, such as 1")
@@ -104,7 +104,7 @@ def noise_of(options: NoiseRequest, progress: Progress) -> dict[str, Any]:
 
 
 def curve_of(options: CurveRequest, progress: Progress) -> dict[str, Any]:
-    """The JSON answer of ``dpltm privacy curve``; files that were asked for are written."""
+    """Return the JSON answer of ``dpltm privacy curve``; files that were asked for are written."""
     del progress
     if options.csv is not None:
         check_free(Path(options.csv), "csv")
@@ -158,7 +158,7 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
 
 
 def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tuple[Selection, ...]]:
-    """The training that the options describe, and the draw before it; what is to be found is filled with 1."""
+    """Return the training that the options describe, and the draw before it; what is to be found is filled with 1."""
     check_delta_alone(options.delta)
     rate = 1.0 if find == "sampling_rate" else _rate(options.sampling_rate)
     steps = 1 if find == "steps" else _steps(options, rate)
@@ -180,7 +180,7 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
 
 
 def _rate(text: str | None) -> float:
-    """A sampling rate from ``0.01`` or ``256/60000``."""
+    """Return a sampling rate from ``0.01`` or ``256/60000``."""
     if text is None:
         raise InputError("`sampling_rate` is missing: the chance of each record to enter a step, such as 256/60000")
     top, _, bottom = text.partition("/")
@@ -240,7 +240,7 @@ SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 
 
 def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The answer of ``dpltm privacy epsilon``."""
+    """Show the answer of ``dpltm privacy epsilon``."""
     table = Table("accountant", "epsilon", "what it is", title=_title(body), title_justify="left")
     for name in sorted(ACCOUNTANTS, key=lambda name: name not in CERTIFIED):
         accountant = ACCOUNTANTS[name]
@@ -253,7 +253,7 @@ def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The answer of ``dpltm privacy noise``."""
+    """Show the answer of ``dpltm privacy noise``."""
     quantity = body["found"].replace("_", " ")
     value = body[body["found"]]
     less = quantity != "noise multiplier"  # what is copied keeps the budget: more noise, or a smaller rate
@@ -284,7 +284,7 @@ def _show_nominal_noise(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The answer of ``dpltm privacy curve``."""
+    """Show the answer of ``dpltm privacy curve``."""
     certified, nominal = body["certified"], body["nominal"]
     rich.print(body["sentence"], style="bold")
     rich.print(f"certified epsilon = {figure(body['epsilon_at_delta'])} at delta {body['delta']:g}")

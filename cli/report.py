@@ -36,7 +36,7 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The table, what all of it costs, and notes."""
+    """Show the table, what all of it costs, and notes."""
     stated = comparison.stated_at(body)
     title = f"certified epsilon: {stated}" if stated else None
     _show_table(rich, comparison.HEAD, [comparison.cells(row) for row in body["rows"]], title)
@@ -77,7 +77,7 @@ def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def _show_table(rich: RichConsole, head: Sequence[str], rows: Collection[Sequence[str]], title: str | None) -> None:
-    """A table; columns of which nothing is known are left out, and on a narrow terminal some more."""
+    """Show a table; columns of which nothing is known are left out, and on a narrow terminal some more."""
     if not rich.is_terminal:
         rich.width = WIDE
     table = Table(title=title, title_justify="left")

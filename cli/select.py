@@ -15,7 +15,7 @@ from dpltm.tickets.workbench.records import table_first
 
 
 def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The winner, whatever is revealed, and what is certified."""
+    """Show the winner, whatever is revealed, and what is certified."""
     if body.get("dry_run"):
         show_pairs(rich, "would choose", body)
     else:

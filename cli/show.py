@@ -31,7 +31,7 @@ def shown(name: str, value: object) -> str:
 
 
 def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The tickets of a set, one line each."""
+    """Show the tickets of a set, one line each."""
     read = ["columns read"] if "columns" in body["tickets"][0] else []
     title = f"{body['ticket_set']} ({body['provenance']})"
     table = Table("round", "density", "live", "accuracy", *read, title=title, title_justify="left")
@@ -79,7 +79,7 @@ def show_noted(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The three stages in one table: what each made, and the certified epsilon after it."""
+    """Show the three stages in one table: what each made, and the certified epsilon after it."""
     made, drawn, trained = body["generate"], body["select"], body["train"]
     first, last = made["tickets"][0], made["tickets"][-1]
     table = Table("stage", "what came out", "certified epsilon so far", title="the three stages", title_justify="left")

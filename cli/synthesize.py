@@ -24,7 +24,7 @@ from dpltm.verbs.synthesize import Synthesis, settle
 
 
 def synthesize(request: SynthesizeRequest, progress: Progress) -> dict[str, Any]:
-    """Enters the release, draws the records and writes them."""
+    """Enter the release, draw the records and write them."""
     dataset = open_dataset(request)
     out = Path(request.out) if request.out else free_name(f"{dataset.name}-synthetic", ".npz")
     check_name(out)
@@ -63,7 +63,7 @@ def _facts(asked: Synthesis, mechanism: GaussianRelease, out: Path, ledger: Path
 
 
 def show_synthesis(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The file and its facts, the score, and what is certified."""
+    """Show the file and its facts, the score, and what is certified."""
     title = "would synthesize" if body.get("dry_run") else "synthesized"
     show_pairs(rich, title, {name: value for name, value in body.items() if name not in ("dry_run", "score")})
     if body.get("score") is not None:

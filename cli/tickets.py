@@ -49,7 +49,7 @@ from dpltm.verbs import transfer as verb
 
 
 def list_sets(request: LsRequest, progress: Progress) -> dict[str, Any]:
-    """The sets in a folder, and those that come with dpltm."""
+    """Return the sets in a folder, and those that come with dpltm."""
     del progress
     rows: list[dict[str, Any]] = []
     for entry in listing(Path(request.folder)):
@@ -68,7 +68,7 @@ def list_sets(request: LsRequest, progress: Progress) -> dict[str, Any]:
 
 
 def describe_set(request: ShowRequest, progress: Progress) -> dict[str, Any]:
-    """Everything about a set; of one round, its layers."""
+    """Return everything about a set; of one round, its layers."""
     picture = new_picture(request.plot)
     name, number = split_round(request.set or "")
     tickets = find_set(name)
@@ -90,7 +90,7 @@ def describe_set(request: ShowRequest, progress: Progress) -> dict[str, Any]:
 
 
 def verify_set(request: VerifyRequest, progress: Progress) -> dict[str, Any]:
-    """Everything that is wrong with a set."""
+    """Return everything that is wrong with a set."""
     del progress
     name = request.set or ""
     wrong = problems(set_path(name))
@@ -98,7 +98,7 @@ def verify_set(request: VerifyRequest, progress: Progress) -> dict[str, Any]:
 
 
 def export_set(request: ExportRequest, progress: Progress) -> dict[str, Any]:
-    """Writes a set for somebody else, or one ticket for other tools."""
+    """Write a set for somebody else, or one ticket for other tools."""
     del progress
     name, number = split_round(request.set or "")
     path, whole = Path(request.out or ""), request.to == "set"
@@ -120,7 +120,7 @@ def export_set(request: ExportRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _check_form(request: ExportRequest, number: int | None) -> None:
-    """Raises InputError for options that do not go together."""
+    """Raise InputError for options that do not go together."""
     whole = request.to == "set"
     if whole != (number is None):
         fix = "takes the whole set; leave @ROUND out" if whole else "takes one round; write SET@ROUND"
@@ -178,7 +178,7 @@ def _layers(ticket: Ticket) -> list[dict[str, Any]]:
 
 
 def push_set(request: PushRequest, progress: Progress) -> dict[str, Any]:
-    """Puts a copy of a set where others can take it."""
+    """Put a copy of a set where others can take it."""
     name, number = split_round(request.set or "")
     if number is not None:
         raise InputError("SET@ROUND: push takes the whole set; leave @ROUND out")
@@ -197,7 +197,7 @@ def push_set(request: PushRequest, progress: Progress) -> dict[str, Any]:
 
 
 def pull_set(request: PullRequest, progress: Progress) -> dict[str, Any]:
-    """Takes a set from elsewhere into a folder."""
+    """Take a set from elsewhere into a folder."""
     if request.digest is not None and not re.fullmatch("[0-9a-f]{64}", request.digest):
         raise InputError("`digest`: not a SHA-256; give the 64 hexadecimal digits that dpltm tickets push printed")
     source = request.source or ""
@@ -236,7 +236,7 @@ def _notes(tickets: TicketSet, digest: str | None) -> list[str]:
 
 
 def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
-    """Writes the set of a pruned model."""
+    """Write the set of a pruned model."""
     file, out = Path(request.file or ""), Path(request.out or "")
     check_free(out)
     origin, ledger = export.read_origin(file), ledger_of(request.dataset, request.ledger, request.population, None)
@@ -250,7 +250,7 @@ def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
 
 
 def compact(request: CompactRequest, progress: Progress) -> dict[str, Any]:
-    """Writes a ticket, or a run, without the units that its mask leaves without use."""
+    """Write a ticket, or a run, without the units that its mask leaves without use."""
     del progress
     out, text = Path(request.out or ""), request.artifact or ""
     check_free(out)
@@ -271,7 +271,7 @@ def compact(request: CompactRequest, progress: Progress) -> dict[str, Any]:
 
 
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The sets of a folder, one line each."""
+    """Show the sets of a folder, one line each."""
     if not body["tickets"]:
         rich.print(f"no ticket set in {body['folder']}; make one with dpltm generate")
         return

@@ -13,7 +13,7 @@ from dpltm.tickets.workbench.records import table_first
 
 
 def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The facts of a run, or of what would be one, and its privacy."""
+    """Show the facts of a run, or of what would be one, and its privacy."""
     show_pairs(
         rich,
         "would train" if body.get("dry_run") else f"trained {body['run']}",

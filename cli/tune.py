@@ -22,7 +22,7 @@ COLUMNS = (
 
 
 def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
-    """The best settings; of a private search the run, or the settings that it would draw from."""
+    """Show the best settings; of a private search the run, or the settings that it would draw from."""
     if "run" in body:
         show_training(rich, body)
         return

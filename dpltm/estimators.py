@@ -158,7 +158,7 @@ def _named_as_parameters() -> Iterator[None]:
 
 
 def _named_here(text: str) -> str:
-    """A sentence of a verb with the parameters of an estimator."""
+    """Return a sentence of a verb with the parameters of an estimator."""
     return named(text, lambda name: f"`{_NAMES.get(name, name)}`")
 
 
@@ -228,7 +228,7 @@ class Columns:
 
 
 def dense(x: Any) -> np.ndarray:
-    """The values of a table, zeros of a sparse one included."""
+    """Return the values of a table, zeros of a sparse one included."""
     return x.toarray() if sparse.issparse(x) else x
 
 
@@ -329,7 +329,7 @@ class TicketEstimator(BaseEstimator):
         return state
 
     def _open_ledger(self, unit: str | None = None) -> Ledger:
-        """The ledger that pays; where there is none yet, of that unit."""
+        """Return the ledger that pays; where there is none yet, of that unit."""
         if self.ledger is None:
             if self._spent.process != os.getpid():
                 raise InputError(
@@ -375,7 +375,7 @@ class TicketEstimator(BaseEstimator):
         self.run_, self._columns, self._unit = run, columns, dataset.noun
 
     def _check_parameters(self) -> None:
-        """Raises InputError for parameters that say nothing beside others, before a ticket is drawn and paid for."""
+        """Raise InputError for parameters that say nothing beside others, before a ticket is drawn and paid for."""
         if self.noise_multiplier is not None and self.epsilon not in (None, TicketEstimator.epsilon):
             raise InputError(
                 "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
@@ -385,7 +385,7 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
 
     def _check_units(self, given: bool) -> None:
-        """Raises InputError for parameters that do not go with the unit of privacy, before anything is paid for."""
+        """Raise InputError for parameters that do not go with the unit of privacy, before anything is paid for."""
         if not given and self.per_unit is not None:
             raise InputError(
                 "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or pass `units` to fit"
@@ -398,7 +398,7 @@ class TicketEstimator(BaseEstimator):
                 )
 
     def _drawn(self, dataset: Dataset, ledger: Ledger, training: dict[str, Any]) -> TicketSet | Winner | None:
-        """The tickets, or the winner of a draw on the records, where one is asked for."""
+        """Return the tickets, or the winner of a draw on the records, where one is asked for."""
         if self.select_epsilon is None:
             if isinstance(self.tickets, TicketSet) and self.round is None:
                 raise InputError(
@@ -476,7 +476,7 @@ class TicketEstimator(BaseEstimator):
         return dense(X), y
 
     def _to_score(self, X: Any, y: Any, *, numeric: bool = False) -> Any:
-        """The same in ``score``, of columns as those in ``fit``."""
+        """Return the same in ``score``, of columns as those in ``fit``."""
         check_is_fitted(self)
         if self.run_.config.get("of_persons"):
             self._check_units(True)
@@ -683,7 +683,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         return self
 
     def _labels(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
-        """All labels, sorted; and how many were declared, None where they were read off ``y``."""
+        """Return all labels, sorted; and how many were declared, None where they were read off ``y``."""
         if self.classes is None:
             labels, declared = np.unique(y), None
         elif isinstance(self.classes, (int, np.integer)) and not isinstance(self.classes, bool):
@@ -696,7 +696,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         return labels, declared
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most likely label of each record, ``(n,)``."""
+        """Return the most likely label of each record, ``(n,)``."""
         best = self._told(X).argmax(1)
         return self.classes_[best]
 
@@ -799,7 +799,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         return np.linspace(ends[0], ends[1], count + 1)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The expected target of each record, ``(n,)``: the mean of ``bin_centres_`` by the chances of the parts."""
+        """Return the expected target of each record, ``(n,)``: the mean of ``bin_centres_`` by the chances of the parts."""
         return softmax(self._told(X), axis=1) @ self.bin_centres_
 
     def score(self, X: Any, y: Any, units: Any = None) -> float:

@@ -65,7 +65,7 @@ def progress_of(target: Path) -> str | None:
 
 
 def remove_ended(target: Path) -> None:
-    """Removes the checkpoints of a result that is there, where a process died before it did that itself."""
+    """Remove the checkpoints of a result that is there, where a process died before it did that itself."""
     folder = checkpoint_path(target)
     if folder.is_dir() and not folder.is_symlink() and (held := lock(folder)) is not None:
         _wipe(folder / FILE)
@@ -187,7 +187,7 @@ class CheckpointFolder:
         raise self._taken()
 
     def _open(self) -> None:
-        """Reads what an interrupted attempt left, or removes it."""
+        """Read what an interrupted attempt left, or remove it."""
         self._folder.chmod(0o700)
         for path in self._folder.iterdir():
             if path != self._file:
@@ -262,7 +262,7 @@ class CheckpointFolder:
     # signals
 
     def _listen(self, begin: bool) -> None:
-        """Makes Ctrl-C and SIGTERM wait for the next offer, or no longer; those that are ignored, or kill, stay so."""
+        """Make Ctrl-C and SIGTERM wait for the next offer, or no longer; those that are ignored, or kill, stay so."""
         if threading.current_thread() is not threading.main_thread() or begin == bool(self._handlers):
             return
         if begin:
@@ -295,7 +295,7 @@ def _digest(body: str, tensors: Mapping[str, np.ndarray]) -> str:
 
 
 def _overwrite(descriptor: int) -> None:
-    """Overwrites a checkpoint's head, where its keys are, on disk."""
+    """Overwrite a checkpoint's head, where its keys are, on disk."""
     size = min(os.fstat(descriptor).st_size, 2**20)
     with contextlib.suppress(OSError):
         os.pwrite(descriptor, bytes(size), 0)

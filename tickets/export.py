@@ -104,7 +104,7 @@ def _unprotected(lineage: Lineage) -> bool:
 
 
 def _spent(lineage: Lineage) -> float:
-    """The largest epsilon that a lineage comes to for one of its units."""
+    """Return the largest epsilon that a lineage comes to for one of its units."""
     by_unit = {
         unit: tuple(entry for entry in lineage.paid if entry.unit == unit)
         for unit in {entry.unit for entry in lineage.paid}
@@ -229,7 +229,7 @@ def export_onnx(
 
 
 def _parts(model: Any) -> Iterator[Any]:
-    """Everything in an ONNX model that may have metadata: itself, its graphs, their nodes and values."""
+    """Yield everything in an ONNX model that may have metadata: itself, its graphs, their nodes and values."""
     yield model
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         nodes = list(graph.all_nodes())
@@ -336,7 +336,7 @@ class Folder:
         return True
 
     def put(self, folder: Path) -> None:
-        """Puts all files of a folder there, whole or not at all; ArtifactError if that cannot be done."""
+        """Put all files of a folder there, whole or not at all; ArtifactError if that cannot be done."""
         with new_folder(self.path) as staging:
             for source in sorted(folder.iterdir()):
                 shutil.copyfile(source, staging / source.name)

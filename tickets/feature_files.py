@@ -128,7 +128,7 @@ class Front:
         return shapes
 
     def made(self, values: Mapping[str, Tensor]) -> FeatureMap:
-        """The map of these tensors; InputError where they are none of it."""
+        """Return the map of these tensors; InputError where they are none of it."""
         base = self.base
         if not all(bool(value.isfinite().all()) for value in values.values()):
             raise InputError("Expected finite tensors of a feature map")
@@ -194,14 +194,14 @@ def _description(body: Any) -> Front:
 
 
 def write_map(folder: Path, feature_map: FeatureMap | None) -> dict[str, Any] | None:
-    """Writes what a map has of tensors into ``folder``; returns the rest, as JSON."""
+    """Write the tensors of a map into ``folder``; return the rest, as JSON."""
     if feature_map is not None and feature_map.tensors:
         write_tensors(folder / NAME, {name: value.numpy() for name, value in feature_map.tensors.items()})
     return map_json(feature_map)
 
 
 def map_json(feature_map: FeatureMap | None) -> dict[str, Any] | None:
-    """All of a map but its tensors, as JSON; None for no map."""
+    """Return all of a map but its tensors, as JSON; None for no map."""
     return None if feature_map is None else Front.of(feature_map).to_json()
 
 
@@ -274,7 +274,7 @@ def cache_path(split: Split, feature_map: FeatureMap, augment: Augmentation = "n
 
 
 def _key(path: Path) -> bytes:
-    """The key of the cache, made where there is none; one of this process where it cannot be kept."""
+    """Return the key of the cache, made where there is none; one of this process where it cannot be kept."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():

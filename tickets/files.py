@@ -31,7 +31,7 @@ _STAGING = ".partial"  # what names of files and folders that are being written 
 
 
 def as_path(path: str | Path) -> Path:
-    """A path that was passed as such, or as a text; InputError if it is neither."""
+    """Return a path that was passed as such, or as a text; InputError if it is neither."""
     if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
         raise InputError("path", path, "a path")
     return Path(path)
@@ -43,7 +43,7 @@ def new_folder(target: Path) -> contextlib.AbstractContextManager[Path]:
 
 
 def new_file(target: Path) -> contextlib.AbstractContextManager[Path]:
-    """A hidden file beside ``target`` to write into, as :func:`new_folder`."""
+    """Return a hidden file beside ``target`` to write into, as :func:`new_folder`."""
     return _new(target, lambda: _hidden_file(target))
 
 
@@ -216,7 +216,7 @@ def read_json(path: Path, form: str, schema: int, most: int = MAX_JSON) -> dict[
 
 
 def parse_json(path: Path | str, data: bytes | str) -> object:
-    """The content of a JSON document: finite numbers, and no key twice in one object; ArtifactError if it is none."""
+    """Return the content of a JSON document: finite numbers, and no key twice in one object; ArtifactError if it is none."""
     try:
         return json.loads(data, parse_constant=_no_constant, object_pairs_hook=_once)
     except (ValueError, RecursionError):
@@ -300,7 +300,7 @@ class Document:
     keys: frozenset[str]
 
     def sealed(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A document of these contents, with its format, schema and digest."""
+        """Return a document of these contents, with its format, schema and digest."""
         stated = {"format": self.form, "schema": self.schema, **body}
         return {**stated, "digest": digest_of(stated)}
 
@@ -363,7 +363,7 @@ def add_lineage(folder: Path, lineage: Lineage, of: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Asks the system to put a file or folder on disk now."""
+    """Ask the system to put a file or folder on disk now."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -383,7 +383,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_section(path: Path, name: str) -> dict[str, Any]:
-    """The table ``[name]`` of a TOML file, or the whole file where it has no tables; InputError if it is none."""
+    """Return the table ``[name]`` of a TOML file, or the whole file where it has no tables; InputError if it is none."""
     body = read_toml(path)
     if any(isinstance(value, dict) for value in body.values()):
         return table(path, body, name)
@@ -391,7 +391,7 @@ def read_section(path: Path, name: str) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file."""
+    """Return the content of a TOML file."""
     try:
         return tomllib.loads(read_bytes(path, MAX_JSON, links=True).decode("utf-8-sig"))
     except ArtifactError as error:
@@ -413,7 +413,7 @@ PLACES = ("run", "ticket_set", "out", "config", "figure", "messages", "scheme")
 
 
 def published(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer as an artifact keeps it: no durations, and of paths their last part."""
+    """Return an answer as an artifact keeps it: no durations, and of paths their last part."""
     return {
         key: last_part(value) if key in PLACES and isinstance(value, str) else value
         for key, value in answer.items()

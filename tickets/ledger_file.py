@@ -211,7 +211,7 @@ class FileStore:
             raise self._unreadable(error) from None
 
     def _locked(self, flags: int, how: int) -> int | None:
-        """A descriptor that has the file to itself, or shares it with readers; None where it was removed meanwhile."""
+        """Return a descriptor that locks the file, or shares it with readers; None where it was removed meanwhile."""
         said = self._unwritable if how == fcntl.LOCK_EX else self._unreadable
         flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if self._links else os.O_NOFOLLOW)
         try:

@@ -34,12 +34,12 @@ PRIVACY_KEY = "dpltm_privacy:"
 
 
 def signed(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A statement with the digest over it, which shows careless edits. It is no signature."""
+    """Return a statement with the digest over it, which shows careless edits. It is no signature."""
     return {**body, "digest": digest_of(body)}
 
 
 def card_text(body: Mapping[str, Any]) -> str:
-    """The whole card of a signed statement, metadata first."""
+    """Return the whole card of a signed statement, metadata first."""
     return "\n".join(["---", *metadata(body), "---", "", BEGIN, *section(body), END, ""])
 
 
@@ -97,13 +97,13 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def _safe(text: object) -> str:
-    """A text that Markdown shows as it is: no markup of its own, no link, on one line."""
+    """Return a text that Markdown shows as it is: no markup of its own, no link, on one line."""
     escaped = html.escape(" ".join(str(text).split()), quote=False)
     return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", escaped)
 
 
 def for_page(body: Mapping[str, Any]) -> str:
-    """A signed statement for a script element of a page: nothing in it ends the element."""
+    """Return a signed statement for a script element of a page: nothing in it ends the element."""
     text = json.dumps(body, allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -64,7 +64,7 @@ def write_run(
 
 
 def save_run(folder: Path, run: Run) -> None:
-    """Writes a run into ``folder`` (a staging folder of ``new_folder``): with its lineage and its result."""
+    """Write a run into ``folder`` (a staging folder of ``new_folder``): with its lineage and its result."""
     settings = (
         {**run.config, "resolved": published(run.config["resolved"])} if "resolved" in run.config else run.config
     )
@@ -97,7 +97,7 @@ def answer(run: Run) -> dict[str, Any]:
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Writes ``config.json``."""
+    """Write ``config.json``."""
     write_json(folder / "config.json", {**config, "format": FORMAT, "schema": SCHEMA})
 
 
@@ -116,7 +116,7 @@ def environment() -> dict[str, str]:
 
 
 def load_run(path: Path) -> Run:
-    """The run in ``path``; ArtifactError for no run, a newer format, or files that do not fit each other."""
+    """Return the run in ``path``; ArtifactError for no run, a newer format, or files that do not fit each other."""
     if not (path / "config.json").is_file():
         raise ArtifactError(
             f"{path}: not a run (no config.json in it); name a folder made by dpltm train --out {path}"
@@ -247,7 +247,7 @@ class FoundRun:
 
 
 def run_folder(path: Path) -> Path:
-    """The run in a folder of ``dpltm run``; else the folder itself."""
+    """Return the run in a folder of ``dpltm run``; else the folder itself."""
     inner = path / "run"
     if (path / "config.json").exists():
         return path
@@ -261,7 +261,7 @@ def is_run(path: Path) -> bool:
 
 
 def find_run(path: Path, label: str = "") -> FoundRun:
-    """The run in a folder, or what there is of it, under the label of a comparison; InputError where there is nothing."""
+    """Return the run in a folder, as far as it is there, under a label; InputError where there is nothing."""
     path = run_folder(path)
     if not is_run(path):
         raise InputError(f"{path}: no run there; name a folder made by dpltm train or dpltm run")
@@ -302,7 +302,7 @@ def find_run(path: Path, label: str = "") -> FoundRun:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file that states no format."""
+    """Return the JSON object in a file that states no format."""
     body = parse_json(path, read_bytes(path, MAX_JSON))
     if not isinstance(body, dict):
         raise InputError(f"{path}: not a JSON object")

@@ -50,12 +50,12 @@ def split_round(text: str) -> tuple[str, int | None]:
 
 
 def find_set(name: str) -> TicketSet:
-    """The set in a folder, or the bundled one of that name; ArtifactError where there is none, or it is damaged."""
+    """Return the set in a folder, or the bundled one of that name; ArtifactError where there is none, or it is damaged."""
     return load_ticket_set(set_path(name))
 
 
 def set_path(name: str) -> Path:
-    """The folder that ``name`` stands for."""
+    """Return the folder that ``name`` stands for."""
     if not name.startswith(BUNDLED):
         return Path(name)
     if name not in bundled_names():
@@ -186,7 +186,7 @@ def load(path: str | Path) -> TicketSet | Winner | Run:
 
 
 def check_name(path: Path) -> None:
-    """Raises ArtifactError unless a file of that name is read as an archive of arrays."""
+    """Raise ArtifactError unless a file of that name is read as an archive of arrays."""
     if path.suffix.lower() != ".npz":
         raise ArtifactError(f"`out`: {path} is no .npz; name it {path.stem or 'synthetic'}.npz")
 

@@ -106,7 +106,7 @@ class SweepFolder:
         return body
 
     def finish(self, label: str, body: Mapping[str, Any]) -> None:
-        """Says that a trial is finished, and what it came to."""
+        """Say that a trial is finished, and what it came to."""
         write_json(self.trial(label) / "result.json", {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, **body})
 
     def begin(self, name: str, *, again: bool = False) -> bool:
@@ -167,7 +167,7 @@ def _fault(body: Mapping[str, Any], label: str) -> str | None:
 
 
 def _refuse_link(path: Path) -> None:
-    """Raises ArtifactError for a link: what is written or removed there would be elsewhere."""
+    """Raise ArtifactError for a link: what is written or removed there would be elsewhere."""
     if path.is_symlink():
         raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another `out`")
 

@@ -87,7 +87,7 @@ def unpack(packed: np.ndarray, shape: tuple[int, ...], path: Path, name: str) ->
 
 
 def write_masks(path: Path, masks: Mapping[str, Mask]) -> None:
-    """Writes several masks into one file, parameter names behind ``PREFIX/`` (nothing before an empty prefix)."""
+    """Write several masks into one file, parameter names behind ``PREFIX/`` (nothing before an empty prefix)."""
     write_tensors(
         path, {join(prefix, name): pack(value) for prefix, mask in masks.items() for name, value in mask.items()}
     )

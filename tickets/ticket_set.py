@@ -84,7 +84,7 @@ def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None
 
 
 def lying_in(path: Path, tickets: TicketSet) -> TicketSet:
-    """A set as it lies in ``path``: draws from it are marked there."""
+    """Return a set as it lies in ``path``: draws from it are marked there."""
     label = f"{BUNDLED}{path.name}" if path.parent == BUNDLED_HOME else str(path)
     mark = None if is_bundled(path) else partial(add_lineage, path, of=tickets.id)
     return replace(tickets, path=path, label=label, on_mark=mark)
@@ -123,7 +123,7 @@ def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> It
 
 
 def _check_value(tickets: TicketSet) -> None:
-    """Raises ArtifactError for a set that could not be read again, or that says what cannot be."""
+    """Raise ArtifactError for a set that could not be read again, or that says what cannot be."""
     check_text("`name`", tickets.name)
     check_text("criterion", tickets.criterion)
     check_size("`rounds`", tickets.body.spec, len(tickets.body.tickets))
@@ -209,7 +209,7 @@ def load_ticket_set(path: Path) -> TicketSet:
 
 
 def _lineage(path: Path, document: Mapping[str, Any]) -> Lineage:
-    """The lineage of a set, which holds what the set was made from and bears its provenance out."""
+    """Return the lineage of a set, which holds what the set was made from and bears its provenance out."""
     where, provenance, stated = path / "tickets.json", document["provenance"], document["lineage"]
     if provenance not in PROVENANCES:
         raise ArtifactError(f"{where}: provenance {provenance!r:.40} is none of {', '.join(PROVENANCES)}")
@@ -237,7 +237,7 @@ def _parent(where: Path, body: object) -> Parent | None:
 
 
 def check_text(where: str, text: object) -> None:
-    """Raises ArtifactError unless ``text`` can be shown on a terminal as it is."""
+    """Raise ArtifactError unless ``text`` can be shown on a terminal as it is."""
     if not isinstance(text, str) or len(text) > MAX_TEXT or not text.isprintable():
         raise ArtifactError(f"{where}: not a printable text of at most {MAX_TEXT} characters")
 
@@ -249,7 +249,7 @@ def card_is_as_written(path: Path) -> bool:
 
 
 def described(path: Path) -> dict[str, Any]:
-    """The description of a set, before it is compared with anything else; ArtifactError where it is none."""
+    """Return the description of a set, before it is compared with anything else; ArtifactError where it is none."""
     where = path / "tickets.json"
     document = _DOCUMENT.read(where)
     if not isinstance(document["card"], str) or not re.fullmatch("[0-9a-f]{64}", document["card"]):
@@ -258,7 +258,7 @@ def described(path: Path) -> dict[str, Any]:
 
 
 def other_files(path: Path) -> dict[str, int]:
-    """The files that go with a description, and how many bytes each has at most; they need not be there."""
+    """Return the files that go with a description, and how many bytes each has at most; they need not be there."""
     document = described(path)
     spec, rounds = _size(path / "tickets.json", document)
     masks = rounds * (spec.parameters // 8 + len(spec.shapes()) + 1)
@@ -286,7 +286,7 @@ def _predictors(path: Path, stated: object, rounds: list[str], masks: Mapping[st
 
 
 def ticket_rows(tickets: Tickets, *, measured: bool = True) -> list[dict[str, Any]]:
-    """The tickets of a set as JSON, here and in answers; accuracies are null unless ``measured``."""
+    """Return the tickets of a set as JSON, here and in answers; accuracies are null unless ``measured``."""
     return [
         {
             "round": ticket.round,
@@ -299,7 +299,7 @@ def ticket_rows(tickets: Tickets, *, measured: bool = True) -> list[dict[str, An
 
 
 def _size(where: Path, document: Mapping[str, Any]) -> tuple[ModelSpec, int]:
-    """The network, and the number of rounds, of a set that is not too large to be read."""
+    """Return the network, and the number of rounds, of a set that is not too large to be read."""
     for key in ("id", "name", "created", "dpltm", "criterion"):
         check_text(f"{where}: {key}", document[key])
     if not isinstance(document["config"], dict):
@@ -371,7 +371,7 @@ def winner_path(tickets: TicketSet) -> Path:
 
 
 def last_winner(tickets: TicketSet) -> Winner | None:
-    """The winner of the last draw; None where there is no record of any. ArtifactError as :func:`load_winner`."""
+    """Return the winner of the last draw; None where there is no record of any. ArtifactError as :func:`load_winner`."""
     there = tickets.path is not None and os.path.lexists(winner_path(tickets))
     return load_winner(tickets) if there else None
 

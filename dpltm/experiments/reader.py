@@ -398,7 +398,7 @@ class _Reader:
 
 
 def _quick_set(section: Section, over: Section) -> Section:
-    """A set with what --quick overrides, as far as that means anything for it."""
+    """Return a set with what --quick overrides, as far as that means anything for it."""
     if "from" in section:
         return override(section, {key: over[key] for key in ("dataset", "subset") if key in over})
     untrained = section.get("provenance") == "data-free"
@@ -442,7 +442,7 @@ def _of_draw(arm: Arm, select: Section, sets: Mapping[str, Section]) -> Iterator
 
 
 def _refused(name: str, section: Section, **given: Any) -> list[str]:
-    """The first thing that a command refuses of its options, if any; what the recipe will give it is there."""
+    """Return the first thing that a command refuses of its options, if any; what the recipe will give it is there."""
     command = COMMANDS[name]
     needed = {item.name: "X" for item in fields(command.request) if item.metadata["required"] and item.name in DECIDED}
     try:

@@ -214,7 +214,7 @@ def tasks(trials: Iterable[Trial]) -> dict[str, Task]:
 
 
 def chain(sets: Mapping[str, Section], name: str) -> list[Section]:
-    """The options of a set, and of those it is made from."""
+    """Return the options of a set, and of those it is made from."""
     sections = [sets[name]]
     while sections[-1].get("from") in sets:
         sections.append(sets[sections[-1]["from"]])
@@ -229,17 +229,17 @@ def provenance(sets: Mapping[str, Section], name: str) -> str:
 
 
 def search_options(arm: Arm) -> dict[str, Any]:
-    """The options of an arm's search: its own, and those that it has in common with the training."""
+    """Return the options of an arm's search: its own, and those that it has in common with the training."""
     return {key: arm.train[key] for key in SHARED_WITH_SEARCH if key in arm.train} | dict(arm.tune or {})
 
 
 def data_options(section: Section) -> dict[str, Any]:
-    """The options of a section that say which records."""
+    """Return the options of a section that say which records."""
     return {key: value for key, value in section.items() if key.replace("-", "_") in DataOptions.__dataclass_fields__}
 
 
 def draw_options(arm: Arm) -> Section:
-    """The options of an arm's draw, which is from the records of its training unless it reads none."""
+    """Return the options of an arm's draw, which is from the records of its training unless it reads none."""
     section = arm.select or {}
     return section if reads_no_records(section) else {**data_options(arm.train), **section}
 
@@ -263,7 +263,7 @@ def digest(body: Any) -> str:
 
 
 def slug(name: str) -> str:
-    """A name of a folder that reads like ``name``."""
+    """Return a name of a folder that reads like ``name``."""
     return re.sub("-+", "-", re.sub("[^a-z0-9.]+", "-", name.lower())).strip("-.")[:60] or "arm"
 
 

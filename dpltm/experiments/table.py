@@ -107,7 +107,7 @@ def table(
 
 
 def _row(arm: Arm, values: Mapping[int, float], trained: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """A row, from what its arm is measured by and what its trainings answered, by seed."""
+    """Return a row, from what its arm is measured by and what its trainings answered, by seed."""
     known = {key: [one[key] for one in trained.values() if one.get(key) is not None] for key in ("live", "density")}
     live, density = known["live"], known["density"]
     first: Mapping[str, Any] = next(iter(trained.values()), {})
@@ -198,7 +198,7 @@ def _caveats(rows: Sequence[Mapping[str, Any]], of_all: Sequence[str]) -> list[s
 
 
 def markdown(body: Mapping[str, Any]) -> str:
-    """The table for a document, with what it needs to be read alone."""
+    """Return the table for a document, with what it needs to be read alone."""
     lines = [f"## {body['recipe']}", "", body["source"], "", f"    dpltm run --config {body['config']}", ""]
     lines += [f"All together: certified epsilon {total(body)}.", ""]
     head = columns(body)
@@ -218,7 +218,7 @@ def columns(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
-    """A row, one text a column."""
+    """Return a row, one text a column."""
     measure, privacy = body["measure"], row["privacy"]
     certified = "-" if privacy is None else figure(privacy["certified"]["epsilon"])
     nominal = "-" if privacy is None or privacy["nominal"] is None else figure(privacy["nominal"]["epsilon"])
@@ -240,7 +240,7 @@ def total(body: Mapping[str, Any]) -> str:
 
 
 def _percent(value: float | None, measure: str, digits: int = 2) -> str:
-    """An accuracy in percent, an RMSE as it is."""
+    """Return an accuracy in percent, an RMSE as it is."""
     if value is None:
         return "-"
     return f"{100 * value:.{digits}f}" if measure == "accuracy" else f"{value:.{digits + 1}f}"
@@ -253,7 +253,7 @@ def _with_interval(row: Mapping[str, Any], measure: str) -> str:
 
 
 def _change(difference: Mapping[str, Any], measure: str, count: int) -> str:
-    """The paired difference; with the number of pairs, where the row has more trials."""
+    """Return the paired difference; with the number of pairs, where the row has more trials."""
     if difference["mean"] is None:
         return "-"
     sign = "+" if difference["mean"] >= 0 else ""

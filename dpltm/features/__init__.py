@@ -102,7 +102,7 @@ class MapKind:
         return ":".join(filter(None, (self.name, ",".join(given))))
 
     def check(self, values: tuple[float, ...]) -> None:
-        """Raises InputError unless parameters are as many as there are, and in range."""
+        """Raise InputError unless parameters are as many as there are, and in range."""
         if len(values) != len(self.parameters):
             raise InputError(f"`features`: {self.name} has {len(self.parameters)} parameters, not {len(values)}")
         if all(one.low <= value <= one.high for one, value in zip(self.parameters, values, strict=True)):
@@ -229,7 +229,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|
 
 
 def _number(parameter: Parameter, text: str) -> float | None:
-    """The value of a parameter; None if that is no number of its kind."""
+    """Return the value of a parameter; None if that is no number of its kind."""
     if parameter.whole:
         return int(text) if _WHOLE.fullmatch(text) else None
     return float(text) if _DECIMAL.fullmatch(text) else None

@@ -159,7 +159,7 @@ def draw_kinds(count: int, generator: Generator, alike: float = 0.5) -> Kinds:
 
 
 def _change_one(kinds: Kinds, rows: Tensor, strokes: Tensor, generator: Generator) -> None:
-    """Gives one stroke of each of these kinds another place, another heading or another curve, or all of it."""
+    """Give one stroke of each of these kinds another place, another heading or another curve, or all of it."""
     other = draw_kinds(len(rows), generator, alike=0.0)
     which = (torch.rand(len(rows), generator=generator) * strokes).long()
     how = torch.randint(4, (len(rows),), generator=generator)  # 0: all of it

@@ -128,7 +128,7 @@ class FeatureMap:
         return self.plain_shape if self.projection is None else (len(self.projection.components),)
 
     def projected_on(self, count: int) -> FeatureMap:
-        """The same on the first ``count`` of its components; InputError where there are fewer."""
+        """Return the same on the first ``count`` of its components; InputError where there are fewer."""
         projection = self.projection
         if projection is None or not 1 <= count <= len(projection.components):
             there = 0 if projection is None else len(projection.components)
@@ -146,7 +146,7 @@ class FeatureMap:
         return self if self.centre is None else replace(self, centre=None)
 
     def centred_at(self, centre: Tensor) -> FeatureMap:
-        """The same with its features centred there: ``(features,)``, in units of ``NORM``."""
+        """Return the same with its features centred there: ``(features,)``, in units of ``NORM``."""
         return replace(self, centre=centre)
 
     def for_records(self, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:

@@ -35,7 +35,7 @@ def image_size(kind: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def check_resizable(kind: str, shape: tuple[int, ...]) -> None:
-    """Raises InputError for what no bundled file is for: no image, a small one, other than one or three colours."""
+    """Raise InputError for what no bundled file is for: no image, a small one, other than one or three colours."""
     height, width, colours = image_size(kind, shape)
     if min(height, width) < LEAST or colours not in (1, 3):
         raise InputError(
@@ -317,12 +317,12 @@ class Scattering:
         return torch.cat((*first, *second), 1)
 
     def _averaged(self, values: Tensor, at: int) -> Tensor:
-        """The averages of ``values``, which were sampled every 2^at pixels, every 2^J pixels; without the margin."""
+        """Return the averages of ``values``, which were sampled every 2^at pixels, every 2^J pixels; without the margin."""
         down, across = (matrix.to(values.device) for matrix in self._averages[at])
         return down @ values @ across.T
 
     def _spectra(self, j: int) -> np.ndarray:
-        """The wavelets of one scale, ``(L, *self._sizes)``: real, since they are symmetric up to conjugation."""
+        """Return the wavelets of one scale, ``(L, *self._sizes)``: real, since they are symmetric up to conjugation."""
         spread, frequency = SPREAD * 2**j, FREQUENCY / 2**j
         angles = [(self.angles // 2 - 1 - k) * math.pi / self.angles for k in range(self.angles)]
         slant = 4 / self.angles
@@ -375,7 +375,7 @@ def _folded(spectra: Tensor, step: int) -> Tensor:
 
 
 def _gaussian(size: int, spread: float) -> np.ndarray:
-    """A Gaussian around 0 on a circle of ``size`` pixels, ``(size,)``; it sums to about 1."""
+    """Return a Gaussian around 0 on a circle of ``size`` pixels, ``(size,)``; it sums to about 1."""
     u = np.arange(size) + size * np.arange(-2, 3)[:, None]
     return (np.exp(-(u**2) / (2 * spread**2)) / (math.sqrt(2 * math.pi) * spread)).sum(0)
 

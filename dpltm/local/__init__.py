@@ -53,7 +53,7 @@ class LocalProtocol:
         return ("alpha", "format", "label_epsilon") if self.has_alpha else ("format", "label_epsilon")
 
     def check_options(self, given: Iterable[str]) -> None:
-        """Raises InputError for the name of an argument that this protocol does not take."""
+        """Raise InputError for the name of an argument that this protocol does not take."""
         for name in given:
             if name not in self.options:
                 why = "has none;" if self.of_bits else "has one epsilon for the whole record, so"

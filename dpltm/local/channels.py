@@ -153,7 +153,7 @@ def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None
 
 
 def chance(value: Decimal, rounding: str = ROUND_FLOOR) -> int:
-    """A multiple of 2^-64 next to a chance, neither 0 nor 1: rounded to where it tells less."""
+    """Return a multiple of 2^-64 next to a chance, neither 0 nor 1: rounded to where it tells less."""
     return min(max(int((value * WHOLE).to_integral_value(rounding)), 1), WHOLE - 1)
 
 
@@ -195,7 +195,7 @@ def log_distance(a: int, b: int) -> float:
 
 
 def rounded_up(value: Fraction) -> float:
-    """The least float64 that is not below."""
+    """Return the least float64 that is not below."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 

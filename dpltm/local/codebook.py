@@ -161,7 +161,7 @@ class Codebook:
         return np.where(drawn < np.uint64(self.truth), inside, outside + passed)
 
     def check(self, rows: np.ndarray) -> None:
-        """Raises InputError if messages, ``(n, 6)``, hold an index that no candidate has."""
+        """Raise InputError if messages, ``(n, 6)``, hold an index that no candidate has."""
         if len(rows) and indices(rows).max() >= self.candidates:
             raise InputError(f"an index is {indices(rows).max()}, and there are {self.candidates} candidates")
 
@@ -246,7 +246,7 @@ def _turn(angle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _series(square: np.ndarray, terms: list[float]) -> np.ndarray:
-    """A polynomial by Horner's rule, constant term first."""
+    """Return a polynomial by Horner's rule, constant term first."""
     total = np.full_like(square, terms[-1])
     for term in reversed(terms[:-1]):
         total *= square

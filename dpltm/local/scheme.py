@@ -162,7 +162,7 @@ class BitStrings:
         return _labelled(self.form.encode(scores), labels)
 
     def check(self, rows: np.ndarray) -> None:
-        """Raises InputError if messages, ``(n, record_bytes)``, hold a label that no class has."""
+        """Raise InputError if messages, ``(n, record_bytes)``, hold a label that no class has."""
         if len(rows) and self.labels(rows).max() >= self.classes:
             raise InputError(f"a label is {self.labels(rows).max()}, and there are {self.classes} classes")
 
@@ -249,5 +249,5 @@ def public_statistics(
 
 
 def no_statistics(feature_map: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
-    """The same for answers to which only the direction of features counts: they stay as they are."""
+    """Return the same for answers to which only the direction of features counts: they stay as they are."""
     return np.zeros(feature_map.features, np.float32), np.ones(feature_map.features, np.float32)

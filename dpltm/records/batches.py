@@ -62,7 +62,7 @@ class Records:
         return len(self._x)
 
     def take(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
-        """The records at ``index``, ready for the model."""
+        """Return the records at ``index``, ready for the model."""
         x, y = _rows(self._x, index), _rows(self._y, index)
         x = self._prepare(x) if self._prepare is not None else _plain(x, self._dtype)
         y = _plain(y, self._dtype) if y.is_floating_point() else y.long()
@@ -126,7 +126,7 @@ def _plain(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
-    """Tries ``prepare`` on made-up rows: none may change by a bit when another is replaced, or left out."""
+    """Try ``prepare`` on made-up rows: none may change by a bit when another is replaced, or left out."""
     generator = torch.Generator().manual_seed(0)
     shape = (8, *like.shape[1:])
     if like.is_floating_point():

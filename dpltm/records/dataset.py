@@ -369,7 +369,7 @@ class Rows:
         return np.array(sorted(range(len(names)), key=names.__getitem__)), sorted(names)
 
     def _features(self, by_name: bool = False) -> Iterator[bytes]:
-        """The bytes of each record without its label; columns in their order, or that of their names."""
+        """Yield the bytes of each record without its label; columns in their order, or that of their names."""
         if self.ragged is None:
             order = np.argsort(self.columns) if by_name and self.columns is not None else slice(None)
             yield from (row.tobytes() for rows in self._chunks() for row in rows[:, order])

@@ -243,7 +243,7 @@ class _Arrays:
         return np.memmap(self.path, dtype, "r", start, shape, "F" if by_column else "C")
 
     def split(self, split: str, layout: Layout) -> RawSplit:
-        """The records of a split."""
+        """Return the records of a split."""
         x_name, y_name = f"x_{split}", f"y_{split}"
         if any(f"{part}_{split}" in self.names for part in _RAGGED):
             if x_name in self.names:
@@ -254,7 +254,7 @@ class _Arrays:
         return RawSplit(self[x_name], self[y_name], str(self.path), x_name, y_name)
 
     def with_units(self, raw: RawSplit, split: str, units: str | None) -> RawSplit:
-        """The split with what says whose its records are."""
+        """Return the split with what says whose its records are."""
         if units is None:
             return raw
         name = f"{units}_{split}"
@@ -306,7 +306,7 @@ def _synthetic(raw: RawSplit, stored: np.ndarray, bounds: np.ndarray, classes: n
 
 
 def _check_ragged(values: np.ndarray, offsets: np.ndarray, where: str, names: tuple[str, str]) -> None:
-    """Raises DataError unless these are word indices and where each record's begin."""
+    """Raise DataError unless these are word indices and where each record's begin."""
     for array, name in zip((values, offsets), names, strict=True):
         if array.dtype.kind not in "iu" or array.ndim != 1:
             raise DataError(

@@ -203,7 +203,7 @@ class _Asked:
         )
 
     def _test_split(self, test: str, train: RawSplit, own: RawSplit | None, layout: Layout) -> RawSplit:
-        """The test split in a file of its own: its ``x_test`` if it has one, else all its records."""
+        """Return the test split in a file of its own: its ``x_test`` if it has one, else all its records."""
         if own is not None:
             raise DataError(f"`test` {test}: {self.dataset} has a test split of its own; drop `test`")
         expected, given = kind_of(Path(train.source)), kind_of(Path(test))
@@ -217,7 +217,7 @@ class _Asked:
         return part or whole
 
     def _tables(self, train: RawSplit, test: RawSplit | None, layout: Layout) -> tuple[int, ...]:
-        """The table that values are positions in; none where they are quantities."""
+        """Return the sizes of tables that values are positions in; none where they are quantities."""
         if test is not None and test.has_texts != train.has_texts:
             what = "texts" if test.has_texts else "no texts"
             raise DataError(
@@ -234,7 +234,7 @@ class _Asked:
 
 
 def _check_positions(x: np.ndarray, words: int, where: str) -> None:
-    """Raises DataError unless all values are positions in a table of ``words``."""
+    """Raise DataError unless all values are positions in a table of ``words``."""
     if x.ndim != 2:
         raise DataError(f"{where} has shape {x.shape}; `words` takes (records, positions)")
     wrong = ~((x >= 0) & (x < words)) | (x != np.floor(x) if x.dtype.kind == "f" else False)
@@ -268,7 +268,7 @@ _DIGITS_TEST_EVERY = 5
 
 
 def _digits() -> tuple[RawSplit, RawSplit]:
-    """The digits inside scikit-learn; every fifth record is a test record, a fixed public rule."""
+    """Return the digits inside scikit-learn; every fifth record is a test record, a fixed public rule."""
     table = _digits_table()
     x, y = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8), table[:, -1].astype(np.int64)
     out = np.arange(len(y)) % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
@@ -327,7 +327,7 @@ def _in_this_process(name: str) -> DatasetCache:
 
 
 def _read_only(_stamps: object, asked: _Asked) -> Dataset:
-    """A dataset in arrays that are marked read-only; ``_stamps`` tell versions of its files apart."""
+    """Return a dataset in arrays that are marked read-only; ``_stamps`` tell versions of its files apart."""
     whole = asked.read()
     for split in (whole.train, whole.test):
         if split is not None:

@@ -56,7 +56,7 @@ class Trained(Protocol):
 
 
 def run_bounds_notes(run: Trained) -> list[str]:
-    """The same of the records that a run was trained on, whose bounds scale whatever its network is given."""
+    """Return the same of the records that a run was trained on, whose bounds scale whatever its network is given."""
     if run.config.get("bounds_origin") != "assumed":
         return []
     return [_assumed(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")]

@@ -97,7 +97,7 @@ def _check_column(path: Path, values: np.ndarray, most: int, name: str, expected
 
 
 def _check_once(path: Path, places: np.ndarray) -> None:
-    """Raises DataError for a user who rates an item twice: which of both counts would be anybody's guess."""
+    """Raise DataError for a user who rates an item twice: which of both counts would be anybody's guess."""
     pairs = places[:, 0].astype(np.int64) * MAX_TABLE + places[:, 1]
     order = np.argsort(pairs, kind="stable")
     again = np.flatnonzero(np.diff(pairs[order]) == 0)

@@ -108,7 +108,7 @@ class Schema:
         return tuple(column for column in self.columns if column.wanted)
 
     def check_finished(self) -> None:
-        """Raises DataError if something is still to be found."""
+        """Raise DataError if something is still to be found."""
         if self.wanted:
             raise DataError(
                 f"`schema`: bounds or values of {shown([column.name for column in self.wanted])} are still private; write"
@@ -266,7 +266,7 @@ def _list(values: Sequence[str]) -> str:
 
 
 def _text(value: str) -> str:
-    """A basic string: JSON's, but that TOML wants one more character escaped."""
+    """Return a basic string: JSON's, but that TOML wants one more character escaped."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -248,7 +248,7 @@ def _bounds(
 def _classes(
     declared: int | None, description: Description | None, y: np.ndarray, raw: RawSplit
 ) -> tuple[int, Origin]:
-    """The number of classes; counted on the labels, each number below the largest must occur."""
+    """Return the number of classes; counted on the labels, each number below the largest must occur."""
     if declared is not None:
         return declared, "declared"
     if description is not None:
@@ -328,7 +328,7 @@ def settle(
 
 
 def _checked(raw: RawSplit, coincide: bool, empty: bool = False) -> tuple[Split, Rows]:
-    """The records of a split, and what identifies them: what the file holds, and whose it says they are."""
+    """Return the records of a split, and what identifies them: what the file holds, and whose it says they are."""
     split = Split(checked_features(raw), _checked_labels(raw, empty))
     if raw.rows is None:
         rows = Rows(split.x, split.y)
@@ -422,7 +422,7 @@ def _check_same_features(train: RawSplit, test: RawSplit) -> None:
 
 
 def _check_separate(name: str, rows: Rows, test_rows: Rows, train: RawSplit, test: RawSplit, said: bool) -> None:
-    """Raises DataError if training records, or their persons, are in the test split: a free look at private records."""
+    """Raise DataError if training records, or their persons, are in the test split: a free look at private records."""
     if rows.units is not None and test_rows.units is not None:
         shared = len(np.intersect1d(rows.units, test_rows.units))
         if shared:
@@ -467,7 +467,7 @@ def _with_test(whole: Dataset, hold_out: Fraction) -> Dataset:
 
 
 def _some(whole: Dataset, index: np.ndarray, rows: np.ndarray | None = None) -> Dataset:
-    """The records at some places, and of ``rows`` those at the same places unless they stand at others there."""
+    """Return the records at some places, and of ``rows`` those at the same places unless they stand at others there."""
     kept = whole.rows.taken(index if rows is None else rows)
     x = kept.x if whole.rows.x is whole.train.x else gathered(whole.train.x, index, to_stay=True)
     return replace(
@@ -515,7 +515,7 @@ def take_part(whole: Dataset, subset: str | None, records: int | None, for_train
 
 
 def _check_trainable(y: np.ndarray, classes: int, name: str, subset: str | None) -> None:
-    """Raises DataError unless there are as many records as classes, of two classes or more."""
+    """Raise DataError unless there are as many records as classes, of two classes or more."""
     where = name if subset is None else f"`subset` {subset}: {name}"
     if len(y) < classes:
         raise DataError(

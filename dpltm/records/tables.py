@@ -205,7 +205,7 @@ def _positions(
 
 
 def _check_names(path: Path, header: list[str]) -> None:
-    """Raises DataError for a first line that is a record: it would be lost. Distinct whole numbers may be names."""
+    """Raise DataError for a first line that is a record: it would be lost. Distinct whole numbers may be names."""
     if all(as_number(cell) is not None for cell in header) and not (
         all(cell.isdecimal() for cell in header) and len(set(header)) == len(header)
     ):
@@ -245,7 +245,7 @@ def _filled(
     units: int | None,
     read: list[int],
 ) -> tuple[np.ndarray, np.ndarray | None, list[str]]:
-    """The columns of a file as arrays, features in the narrowest type that holds all of them; and whose records are."""
+    """Return columns as arrays, features in the narrowest type that holds all of them; and whose records are."""
     header, features = schema.names, [at for at in read if at != label]
     numbers = [at for at in read if _is_column(schema.types[at], text=False)]
     for at in read:
@@ -374,7 +374,7 @@ def _encode(
 
 
 def _check_header(path: Path, schema: Schema, header: list[str], units: str | None, labelled: bool) -> None:
-    """Raises DataError unless a file has the columns of its schema, and the one that says whose each record is."""
+    """Raise DataError unless a file has the columns of its schema, and the one that says whose each record is."""
     known = {column.name for column in schema.columns}
     spare = set() if labelled else {column.name for column in schema.columns if not column.features}
     lacking = sorted(known - set(header) - spare)
@@ -485,7 +485,7 @@ def _of_types(path: Path, names: list[str], label: str | None) -> dict[str, str]
 
 
 def _cells(path: Path, names: list[str], header: bool) -> dict[str, list[str]]:
-    """The different cells of each column."""
+    """Return the different cells of each column."""
     rows = table_rows(path, Schema(tuple(Column(name, "ignored") for name in names), header))
     next(rows)
     cells: dict[str, dict[str, None]] = {name: {} for name in names}

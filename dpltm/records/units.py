@@ -126,7 +126,7 @@ def in_slots(units: np.ndarray, hashes: np.ndarray, slots: int) -> tuple[np.ndar
 
 
 def _check_slots(units: int, slots: int, values: int) -> None:
-    """Raises DataError for slots out of range, or for more, each of so many values, than any memory holds."""
+    """Raise DataError for slots out of range, or for more, each of so many values, than any memory holds."""
     if not 1 <= slots <= MAX_SLOTS:
         raise DataError(f"`per_unit` {slots}: is not between 1 and {MAX_SLOTS:,}")
     if units * slots * values > MAX_VALUES:

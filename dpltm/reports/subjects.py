@@ -28,24 +28,24 @@ _WORDS = ("filter", "optimizer", "schedule", "average", "augment")
 
 
 def text(value: object) -> str | None:
-    """A printable text, no longer than artifacts have them; None for anything else."""
+    """Return a printable text, no longer than artifacts have them; None for anything else."""
     return value if isinstance(value, str) and len(value) <= 1000 and value.isprintable() else None
 
 
 def number(value: object) -> float | None:
-    """A finite number; None for anything else."""
+    """Return a finite number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if abs(value) < 1e300 else None  # false for NaN
 
 
 def count(value: object) -> int | None:
-    """A whole number from 0 up; None for anything else."""
+    """Return a whole number from 0 up; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
 
 
 def section(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object in another one; empty where it is none."""
+    """Return an object in another one; empty where it is none."""
     value = body.get(name)
     return value if isinstance(value, Mapping) else {}
 
@@ -121,7 +121,7 @@ def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str
 
 
 def set_subject(tickets: TicketSet) -> Subject:
-    """A ticket set."""
+    """Return a ticket set."""
     config, spec = tickets.config, tickets.body.spec
     made = [entry for entry in tickets.lineage.entries if entry.kind in ("public", "release")]
     sources = [entry.part for entry in made if not entry.of(Selection)]

@@ -178,7 +178,7 @@ def _odds(body: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _in_plain_words(body: Mapping[str, Any]) -> list[str]:
-    """A few sentences for somebody who knows neither tickets nor differential privacy."""
+    """Return a few sentences for somebody who knows neither tickets nor differential privacy."""
     said, certified = body["settings"], body["certified"]
     if body["kind"] == "sweep":
         lines = [
@@ -364,7 +364,7 @@ def _records(body: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def _network(body: Mapping[str, Any]) -> Iterator[Field]:
-    """The network, and what was made of the noisy sums: post-processing, at no cost."""
+    """Yield the network, and what was made of the noisy sums: post-processing, at no cost."""
     said = body["settings"]
     for name, key in (("network", "model"), ("classes", "classes"), ("criterion", "criterion"), ("round", "round"),
                       ("optimizer", "optimizer"), ("step size", "lr"), ("schedule", "schedule"), ("average", "average"),

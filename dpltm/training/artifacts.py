@@ -125,7 +125,7 @@ class TicketSet:
         return set_id(theta0, {str(ticket.round): ticket.mask for ticket in self.body.tickets})
 
     def ticket(self, number: int) -> Ticket:
-        """The ticket of round ``number``.
+        """Return the ticket of round ``number``.
 
         Raises:
             ArtifactError: there is no such round.
@@ -153,7 +153,7 @@ class TicketSet:
 
 
 def check_provenance(provenance: ProvenanceKind, lineage: Lineage) -> None:
-    """Raises ArtifactError for a provenance that the lineage beside it does not bear out."""
+    """Raise ArtifactError for a provenance that the lineage beside it does not bear out."""
     releases = [entry for entry in lineage.entries if entry.kind == "release"]
     borne_out = {
         "data-free": True,

@@ -121,7 +121,7 @@ class Canaries:
         return index[index < records]
 
     def add_to(self, total: Tensor) -> None:
-        """Adds the filtered gradients of the canaries that were drawn to the sum, ``(live,)`` float64."""
+        """Add the filtered gradients of the canaries that were drawn to the sum, ``(live,)`` float64."""
         if len(self._drawn) == 0:
             return
         which = torch.from_numpy(self._drawn).to(total.device)
@@ -167,12 +167,12 @@ class NoCanaries:
     extra, observations = 0, None
 
     def split(self, index: np.ndarray, records: int) -> np.ndarray:
-        """The sample as it is."""
+        """Return the sample as it is."""
         del records
         return index
 
     def add_to(self, total: Tensor) -> None:
-        """Adds nothing."""
+        """Add nothing."""
 
     def observe(self, released: Tensor, divisor: float, noise_std: float) -> None:
         """See :meth:`Canaries.observe`."""
@@ -182,7 +182,7 @@ class NoCanaries:
         return {}
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Goes on with nothing."""
+        """Go on with nothing."""
 
 
 NO_CANARIES = NoCanaries()

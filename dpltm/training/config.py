@@ -59,7 +59,7 @@ FACTOR = 2.0
 
 
 def check_microbatch(microbatch: int | None, batch: float) -> None:
-    """Refuses a size of groups that there cannot be."""
+    """Refuse a size of groups that there cannot be."""
     if microbatch is None:
         return
     if isinstance(microbatch, bool) or not isinstance(microbatch, int) or microbatch < 2:

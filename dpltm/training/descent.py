@@ -33,12 +33,12 @@ from dpltm.training.sample_sums import SampleSums
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """The loss of a classifier, one value a record: ``(batch, classes)`` and ``(batch,)`` to ``(batch,)``."""
+    """Return the loss of a classifier, one value a record: ``(batch, classes)`` and ``(batch,)`` to ``(batch,)``."""
     return functional.cross_entropy(outputs, labels, reduction="none")
 
 
 def mean_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """The mean over copies of a record: ``(batch, copies, classes)`` and ``(batch,)`` to ``(batch,)``."""
+    """Return the mean over copies of a record: ``(batch, copies, classes)`` and ``(batch,)`` to ``(batch,)``."""
     copies = outputs.shape[1]
     return cross_entropy(outputs.flatten(0, 1), labels.repeat_interleave(copies)).view(-1, copies).mean(1)
 
@@ -101,7 +101,7 @@ class NoisyGradients:
             self._sums.rehearse(*example)
 
     def backward(self) -> None:
-        """Draws a sample and puts (filtered sum + noise) / divisor into every ``grad``; zero where pruned."""
+        """Draw a sample and put (filtered sum + noise) / divisor into every ``grad``; zero where pruned."""
         self.apply_mask()
         total = self._sums.take(self._draw() if self._first else None)
         if self._first:
@@ -138,13 +138,13 @@ class NoisyGradients:
             parameter.grad = part
 
     def apply_mask(self) -> None:
-        """Sets pruned weights to zero, once; ``backward`` does it where nobody did."""
+        """Set pruned weights to zero, once; ``backward`` does it where nobody did."""
         if not self._masked:
             self._mask.apply(self._model)
             self._masked = True
 
     def clear(self) -> None:
-        """Takes the gradients away again."""
+        """Take the gradients away again."""
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -232,7 +232,7 @@ class Descent:
         self.end()
 
     def end(self) -> None:
-        """Ends the training where it is: the parameters are the average for good."""
+        """End the training where it is: the parameters are the average for good."""
         self._average.settle()
         self.gradients.clear()
 

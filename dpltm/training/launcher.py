@@ -26,7 +26,7 @@ class Place:
 
 
 def launched() -> Place | None:
-    """The place of this process; None where ``torchrun`` did not start it."""
+    """Return the place of this process; None where ``torchrun`` did not start it."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     rank, size, local = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -34,7 +34,7 @@ def launched() -> Place | None:
 
 
 def check_alone(what: str) -> None:
-    """Raises InputError where ``torchrun`` started several processes for what works in one."""
+    """Raise InputError where ``torchrun`` started several processes for what works in one."""
     place = launched()
     if place is not None and place.size > 1:
         raise InputError(f"{what} works in one process, and torchrun started {place.size}: run it without torchrun")

@@ -75,7 +75,7 @@ def is_least_squares(options: TrainOptions) -> bool:
 
 
 def check_head(options: TrainOptions) -> None:
-    """Raises InputError for options that do not go with the head that they ask for."""
+    """Raise InputError for options that do not go with the head that they ask for."""
     if not is_least_squares(options):
         return
     defaults = {item.name: item.default for item in fields(TrainOptions)}

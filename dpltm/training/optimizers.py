@@ -37,7 +37,7 @@ class Optimizer(Protocol):
         """State of the steps so far, beside their number; not copied."""
 
     def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
-        """Takes over what another one remembered after so many steps."""
+        """Take over what another one remembered after so many steps."""
 
 
 Move = Callable[[Tensor, Tensor, list[Tensor], float, int], None]
@@ -134,7 +134,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Takes the parameters of another step in."""
+        """Take the parameters of another step in."""
         self._steps += 1
         t = self._steps
         share = (POWER + 1) / (t + POWER) if self._kind == "poly" else 1 - min(AVERAGE_DECAY, (1 + t) / (10 + t))
@@ -142,11 +142,11 @@ class WeightAverage:
             average.lerp_(value, share)
 
     def state(self) -> dict[str, Tensor]:
-        """The averages, beside the number of steps; not copied. None where it is the parameters themselves."""
+        """Return the averages, beside the number of steps; not copied. None where it is the parameters themselves."""
         return {str(place): value for place, value in enumerate(self._values)}
 
     def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
-        """Takes over the averages of another one after so many steps."""
+        """Take over the averages of another one after so many steps."""
         self._steps, self._values = steps, [state[str(place)] for place in range(len(state))]
 
     @contextlib.contextmanager

@@ -48,7 +48,7 @@ class Ranks:
 
     @classmethod
     def join(cls, place: Place, device: str) -> Ranks:
-        """Joins the processes that ``torchrun`` started: by gloo, and for tensors on GPUs by NCCL.
+        """Join the processes that ``torchrun`` started: by gloo, and for tensors on GPUs by NCCL.
 
         Args:
             device: of the training: ``cuda`` stands for the GPU of this rank from here on.
@@ -90,7 +90,7 @@ class Ranks:
         return self._carry(values, lambda carried: group.broadcast(carried, 0))
 
     def reduce(self, values: Tensor) -> Tensor:
-        """The sum over all ranks, in place; on rank 0 alone."""
+        """Sum over all ranks, in place; on rank 0 alone."""
         return self._carry(values, lambda carried: group.reduce(carried, 0))
 
     def any(self, flag: bool) -> bool:
@@ -171,7 +171,7 @@ class Ranks:
         return made  # type: ignore[return-value]
 
     def _carry(self, values: Tensor, operate: Callable[[Tensor], object]) -> Tensor:
-        """An operation of the group, in place, on a device that it works on."""
+        """Run an operation of the group, in place, on a device that it works on."""
         if self.size == 1:
             return values
         carried = values if values.device.type in self._native else values.to(self._words)

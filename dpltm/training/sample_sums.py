@@ -76,12 +76,12 @@ class ExactSum:
         self.parts = torch.zeros(2, length, dtype=torch.float64, device=device)
 
     def clear(self) -> None:
-        """Begins anew."""
+        """Begin anew."""
         self.parts.zero_()
         self._high.zero_()
 
     def add(self, values: Tensor) -> None:
-        """Adds ``values``, ``(length,)`` float64, which are overwritten."""
+        """Add ``values``, ``(length,)`` float64, which are overwritten."""
         torch.add(values, self._coarse, out=self._high).sub_(self._coarse)
         self.parts[0] += self._high
         values -= self._high
@@ -153,13 +153,13 @@ class SampleSums:
         return self._total
 
     def clear(self) -> None:
-        """Forgets the last sum: one without noise is kept nowhere."""
+        """Forget the last sum: one without noise is kept nowhere."""
         self._total.zero_()
         if self._exact is not None:
             self._exact.clear()
 
     def _share_fails(self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int]) -> bool:
-        """Adds every group of this rank to ``exact``; whether one of them failed."""
+        """Add every group of this rank to ``exact``; tell whether one of them failed."""
         stops, by_itself = [0, *accumulate(chunks)], self._config.filter.kind == "element-wise"
         whole = not by_itself or self._config.groups is not None
         for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
@@ -179,7 +179,7 @@ class SampleSums:
         return self._records.batches(index, self._rows, self._compiled, sizes)
 
     def _fails(self, batches: Iterable[Batch]) -> bool:
-        """Adds batches to the total; whether that failed. What an exception says may tell of a record: it ends here."""
+        """Add batches to the total; tell whether that failed. What an exception says may tell of a record: it ends here."""
         try:
             with full_precision(), self._precision():
                 for batch in batches:
@@ -197,7 +197,7 @@ class SampleSums:
 
 
 def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int]]:
-    """The sample of rank 0, on every rank; without chunks, in blocks by position."""
+    """Return the sample of rank 0, on every rank; without chunks, in blocks by position."""
     index, chunks = (np.zeros(0, dtype=np.int64), []) if sample is None else sample
     if chunks is None:
         chunks = [min(USUAL, len(index) - start) for start in range(0, len(index), USUAL)]

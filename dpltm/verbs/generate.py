@@ -463,7 +463,7 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
 
 
 def check_schedule(options: GenerateOptions, spec: ModelSpec) -> None:
-    """Raises InputError for rounds or rates that this network cannot be pruned by."""
+    """Raise InputError for rounds or rates that this network cannot be pruned by."""
     make_schedule(spec, _draft(options, None))
 
 
@@ -514,7 +514,7 @@ def settle(
 
 
 def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
-    """The settings, with every default that goes by the number of records; by any number where that is not known."""
+    """Return the settings, with every default that goes by the number of records; by any number where that is not known."""
     criterion = CRITERIA[options.criterion]
     training = criterion.training
     if records is None:

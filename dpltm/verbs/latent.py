@@ -200,7 +200,7 @@ def scheme_notes(scheme: Scheme) -> list[str]:
 
 
 def check_fits(scheme: Scheme, dataset: Dataset) -> None:
-    """Raises InputError unless records of the dataset are of the shape, range and classes that were agreed on."""
+    """Raise InputError unless records of the dataset are of the shape, range and classes that were agreed on."""
     feature_map = scheme.feature_map
     bounds = tuple(float(bound) for bound in dataset.bounds)
     for what, field, theirs, agreed in (
@@ -375,7 +375,7 @@ def learn(
 
 
 def check_server_options(options: ServerOptions) -> None:
-    """Raises InputError for options that are out of range or contradict each other, whatever the messages."""
+    """Raise InputError for options that are out of range or contradict each other, whatever the messages."""
     _config(options, max(1, options.batch_size), codebook=False)
 
 
@@ -402,7 +402,7 @@ def _config(options: ServerOptions, records: int, codebook: bool) -> GenerationC
 
 
 def _spec(scheme: Scheme, options: ServerOptions) -> ModelSpec:
-    """The network: a linear one on features for a codebook, since all that its messages tell is in the means of classes."""
+    """Return the network: a linear one for a codebook, since all that its messages tell is in the means of classes."""
     answer = scheme.answer
     if isinstance(answer, Codebook):
         if options.model is not None:

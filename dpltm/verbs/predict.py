@@ -65,7 +65,7 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
 
 
 def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) -> np.ndarray:
-    """The records in the shape that the run takes; flattened ones are put into it."""
+    """Return the records in the shape that the run takes; flattened ones are put into it."""
     given = x.shape[1:]
     flat = len(given) == 1 or len(shape) == 1
     if math.prod(given) == math.prod(shape) and (flat or _without_channel(given) == _without_channel(shape)):
@@ -77,7 +77,7 @@ def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) ->
 
 
 def _without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """An image of one channel may say so or not."""
+    """Return the shape of an image; one of a single channel may say so or not."""
     return shape[:-1] if len(shape) == 3 and shape[-1] == 1 else shape
 
 

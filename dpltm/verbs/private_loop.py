@@ -92,7 +92,7 @@ class LoopSettings(LoopOptions):
         return cls(**asdict(options), **objects)
 
     def check(self, count: int, at_hand: int) -> None:
-        """Raises InputError for what does not suit so many records.
+        """Raise InputError for what does not suit so many records.
 
         Args:
             count: their public number.
@@ -103,7 +103,7 @@ class LoopSettings(LoopOptions):
         check_delta_of(self.delta, count, at_hand)
 
     def config(self, rate: float) -> TrainingConfig:
-        """The training at a sampling rate, but for its noise; the optimizer is the caller's."""
+        """Return the training at a sampling rate, but for its noise; the optimizer is the caller's."""
         return TrainingConfig(
             filter=self.filter,
             sampling_rate=rate,
@@ -134,7 +134,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def check_type(name: str, value: object) -> None:
-    """Raises InputError for a value of another type; records may be in it, so it is not said."""
+    """Raise InputError for a value of another type; records may be in it, so it is not said."""
     fits, wanted = _KINDS[name]
     if not fits(value):
         raise InputError(f"`{name}`: of type {type(value).__name__}, not {wanted}")
@@ -143,7 +143,7 @@ def check_type(name: str, value: object) -> None:
 def agree(
     ranks: Ranks, model: nn.Module, mask: Mask, given: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
 ) -> None:
-    """Raises InputError on all ranks unless they have the same model, mask, settings and records.
+    """Raise InputError on all ranks unless they have the same model, mask, settings and records.
 
     Args:
         ranks: of the loop.
@@ -196,7 +196,7 @@ class Movement:
         return tuple(name for name, value in self._before.items() if name in now and torch.equal(now[name], value))
 
     def check(self, step: int) -> tuple[str, ...]:
-        """The parameters that have not moved by a step, if others have.
+        """Return the parameters that have not moved by a step, if others have.
 
         Args:
             step: that was taken last.
@@ -245,7 +245,7 @@ class Step:
         self.number, self._loop = number, loop
 
     def backward(self) -> None:
-        """Draws a sample and leaves its noisy mean gradient in every parameter's ``grad``, replacing what was there.
+        """Draw a sample and leave its noisy mean gradient in every parameter's ``grad``, replacing what was there.
 
         Raises:
             InputError: the step, or a copy of it, has had its gradient, or is over.
@@ -410,7 +410,7 @@ class PrivateLoop:
         return Entry("release", self._part, (mechanism, *exposed), self._words, unit=RECORD)
 
     def _settled(self, mechanism: NoisySgd, given: LoopSettings) -> Entry:
-        """The draft with its noise, by the ledger of rank 0."""
+        """Return the draft with its noise, by the ledger of rank 0."""
 
         def settle() -> Entry:
             if not self._first:
@@ -455,7 +455,7 @@ class PrivateLoop:
         ).entry
 
     def _check_still_fits(self, book: Book) -> Account:
-        """Raises BudgetError where the ledger has come to hold more than when the noise was calibrated, and too much."""
+        """Raise BudgetError where the ledger has come to hold more than when the noise was calibrated, and too much."""
         account, drafts = book.account(self.lineage), (self.entry,)
         if self._budget is not None and (total := (account + drafts).epsilon(self.delta)) > self._budget:
             raise BudgetError(
@@ -510,7 +510,7 @@ class PrivateLoop:
         return examine(observations, self.mechanism, self.delta, confidence)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Raises InputError: a copy, also of what holds the loop, would run on the one release that was paid for."""
+        """Raise InputError: a copy, also of what holds the loop, would run on the one release that was paid for."""
         raise InputError("`PrivateLoop`: it cannot be copied, since it runs once; make another one")
 
     @property

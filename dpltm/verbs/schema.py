@@ -215,7 +215,7 @@ def find_columns(
 
 
 def _largest(columns: tuple[Column, ...], noisy: list[np.ndarray], threshold: float) -> float:
-    """The threshold, or a higher one where more than ``MOST_NAMES`` reach it: of noisy counts, so it costs nothing."""
+    """Return the threshold, or a higher one if more than ``MOST_NAMES`` reach it: of noisy counts, so it costs nothing."""
     counts = [values for column, values in zip(columns, noisy, strict=True) if column.kind == "category"]
     every = np.sort(np.concatenate([np.empty(0), *counts]))[::-1]
     return max(threshold, every[MOST_NAMES - 1]) if len(every) > MOST_NAMES else threshold

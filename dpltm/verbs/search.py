@@ -287,7 +287,7 @@ def secret_draws(source: RandomSource, count: int) -> list[float]:
 
 
 def secret_sources(source: KeyedSource) -> Sources:
-    """The random sources of one try, by keys that another one gives."""
+    """Return the random sources of one try, by keys that another one gives."""
     return Sources(*(KeyedSource(bytes(source.random_bytes(KEY))) for _ in range(3)))
 
 
@@ -327,7 +327,7 @@ def _draws_of(position: _Position) -> KeyedSource:
 
 
 def _winner(plan: Search, best: Best, account: Account, lineage: Lineage, ledger: Ledger) -> Run:
-    """The run of the best try; what is told of it depends on no other."""
+    """Return the run of the best try; what is told of it depends on no other."""
     training = replace(
         plan.trainings[best.setting], entry=replace(plan.trainings[best.setting].entry, id=plan.entry.id)
     )
@@ -383,7 +383,7 @@ def _stated(plan: Search, account: Account) -> PrivacyReport:
 
 
 def planned_facts(plan: Search) -> dict[str, Any]:
-    """The public facts of a search, known before it starts."""
+    """Return the public facts of a search, known before it starts."""
     mechanism = plan.mechanism
     return {
         "settings": [
@@ -396,7 +396,7 @@ def planned_facts(plan: Search) -> dict[str, Any]:
 
 
 def _checkpoint(plan: Search, position: _Position) -> Checkpoint:
-    """A search between two tries. Its words tell nothing of how many there are."""
+    """Return a search between two tries. Its words tell nothing of how many there are."""
     best, tensors = position.best, dict[str, np.ndarray]()
     state = {**standing(plan.facts, plan.entry, position.done), "left": position.left, "draws": position.draws}
     state["best"] = None

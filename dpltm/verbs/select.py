@@ -204,7 +204,7 @@ def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
 
 
 def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
-    """Raises InputError unless the tickets hold what the rule looks at."""
+    """Raise InputError unless the tickets hold what the rule looks at."""
     unmeasured = all(ticket.accuracy is None for ticket in tickets.body.tickets)
     if not tickets.is_scored and (options.rule == "mechanism" or unmeasured):
         raise InputError(
@@ -214,7 +214,7 @@ def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
 
 
 def check_options(options: SelectOptions) -> None:
-    """Raises InputError for options that are out of range or contradict each other, whatever the tickets."""
+    """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
     check_choices(options)
     if options.rule == "mechanism":
         if options.eps1 is None:

@@ -280,7 +280,7 @@ def check_options(options: TrainOptions) -> Filter:
 
 
 def _check_budget(options: TrainOptions) -> None:
-    """Raises InputError for a budget out of range, or where it is not clear what decides the noise."""
+    """Raise InputError for a budget out of range, or where it is not clear what decides the noise."""
     if options.budget_stop and (options.epsilon is None or options.noise_multiplier is None):
         raise InputError("`budget_stop`: needs `epsilon`, where to stop, and `noise_multiplier`, how fast it is spent")
     if not options.budget_stop and (options.epsilon is None) == (options.noise_multiplier is None):
@@ -297,7 +297,7 @@ def _check_budget(options: TrainOptions) -> None:
 
 
 def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> None:
-    """Raises InputError for records, or a network, that copies of a record, or a person's records, cannot go through."""
+    """Raise InputError for records, or a network, that copies of a record, or a person's records, cannot go through."""
     takers = listed(for_inputs("vectors"))
     if dataset.of_persons and not dataset.rated:
         if options.augment != "none":
@@ -347,7 +347,7 @@ def _whole_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned) ->
 
 
 def _check_finite(before: Planned, delta: float) -> None:
-    """Raises BudgetError where no epsilon can be certified any more; InputError where that is because delta is too small."""
+    """Raise BudgetError where no epsilon can be certified any more; InputError where that is because delta is too small."""
     if math.isfinite(before.with_mechanism(None).epsilon(delta)):
         return
     spent = math.fsum(known.delta for entry in before.account.paid for known in entry.of(Guarantee))

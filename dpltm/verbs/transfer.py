@@ -38,7 +38,7 @@ class TransferredSet:
 
 
 def check_options(options: TransferOptions) -> None:
-    """Raises InputError for an option out of range."""
+    """Raise InputError for an option out of range."""
     if not 0 <= options.seed < 2**62:
         raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
 
@@ -89,7 +89,7 @@ class StatedFront(Protocol):
     def has_tensors(self) -> bool: ...
 
     def restored(self, named: FeatureMap | None) -> FeatureMap | None:
-        """The map itself, with the tensors of ``named`` if it has any; None if that is another map, or is needed."""
+        """Return the map itself, with the tensors of ``named`` if it has any; None if that is another map, or is needed."""
         ...
 
 

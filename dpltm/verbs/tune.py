@@ -68,7 +68,7 @@ class Setting:
 
 
 def check_request(request: TuneRequest) -> None:
-    """Raises InputError for options that are out of range or contradict each other, whatever the tickets."""
+    """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
     if request.set is not None and request.model is not None:
         raise InputError("`model`: the ticket set decides the network; leave `model` out")
     named_rounds(request, of_set=request.set is not None)
@@ -87,13 +87,13 @@ def check_request(request: TuneRequest) -> None:
 
 
 def check_for_records(options: TuneOptions) -> None:
-    """Raises InputError where a public search is not told how many private records its settings are for."""
+    """Raise InputError where a public search is not told how many private records its settings are for."""
     if options.for_records is None:
         raise InputError("`for_records` is missing: the public number of private records that the settings are for")
 
 
 def check_private_search(options: PrivateTuneOptions) -> None:
-    """Raises InputError for what a search on the private records has no use for, or cannot do."""
+    """Raise InputError for what a search on the private records has no use for, or cannot do."""
     if options.for_records is not None:
         raise InputError("`for_records`: with `private`, the records of `dataset` are the private ones; leave it out")
     if options.repeats != 1:
@@ -187,7 +187,7 @@ def widest_front(options: TuneOptions) -> FeatureOptions:
 
 
 def named_rounds(options: TuneOptions, of_set: bool) -> list[int] | None:
-    """The rounds that were asked for; None where that is for the set to say."""
+    """Return the rounds that were asked for; None where that is for the set to say."""
     if options.rounds is None:
         return None
     if not of_set:
@@ -335,7 +335,7 @@ def _describe(setting: Setting) -> str:
 
 
 def _private_training(options: TuneOptions, setting: Setting) -> NoisySgd:
-    """The mechanism of the private training, with its noise calibrated."""
+    """Return the mechanism of the private training, with its noise calibrated."""
     rate = setting.batch_size / (options.for_records or 1)
     steps = steps_of(setting.epochs, rate)
     if steps > MAX_STEPS:

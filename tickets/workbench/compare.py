@@ -216,7 +216,7 @@ def base_of(found: FoundRun) -> Base:
 
 
 def _in_front(feature_map: FeatureMap | None, given: Section) -> dict[str, Any]:
-    """The options that make the map of a run again."""
+    """Return the options that make the map of a run again."""
     if feature_map is None:
         return {}
     if feature_map.network is not None:
@@ -394,7 +394,7 @@ class _Baselines:
         return resolve(TrainRequest, {**account, "dense": True, "dry_run": True, **given}, section)
 
     def _before(self, baseline: Baseline, folder: SweepFolder | None, new: list[Entry]) -> FoundRun:
-        """A baseline before it is trained; what it would enter is added to ``new``, unless it was begun before."""
+        """Return a baseline before it is trained; what it would enter is added to ``new``, unless it was begun before."""
         found, path = baseline.beside[0].found, baseline.run
         if folder is not None and folder.result(baseline.trial.name) is not None:
             shown = self._after(baseline, folder)
@@ -440,7 +440,7 @@ class _Baselines:
         return planned
 
     def _after(self, baseline: Baseline, folder: SweepFolder) -> FoundRun:
-        """A baseline after the sweep: finished, or why not."""
+        """Return a baseline after the sweep: finished, or why not."""
         name = baseline.trial.name
         if folder.result(name) is None:
             why = folder.failure(name) or "another process is at it"

@@ -73,7 +73,7 @@ def generate(
 
 
 def _check_place(plan: Generation, out: Path, *, again: bool) -> None:
-    """Refuses a set that could not be written, or not be read again; arguments as ``new_ticket_set``."""
+    """Refuse a set that could not be written, or not be read again; arguments as ``new_ticket_set``."""
     check_size("`rounds`", plan.spec, plan.config.rounds + 1)
     check_text("`name`", plan.options.name or "")
     check_text("`dataset`: its name", plan.dataset.name)

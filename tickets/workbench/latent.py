@@ -159,7 +159,7 @@ def _held_out(name: str, scheme: Scheme) -> DataOptions:
 
 
 def _message_files(text: str) -> list[Path]:
-    """The files that are named, and those that end in .msg in folders that are named; each once."""
+    """Return the files that are named, and those that end in .msg in folders that are named; each once."""
     files: list[Path] = []
     for name in text.split(","):
         path = Path(name)

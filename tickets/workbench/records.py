@@ -16,7 +16,7 @@ from dpltm.training.launcher import launched
 
 
 def table_first(stage: Callable[..., Any]) -> Callable[[Any, Progress], Any]:
-    """A stage behind a look at its table: what does not fit a schema is said before anything heavy is imported."""
+    """Return a stage behind a look at its table: what does not fit a schema is said before anything heavy is imported."""
 
     def looked(request: Any, progress: Progress) -> Any:
         cache = None

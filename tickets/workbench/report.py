@@ -164,7 +164,7 @@ def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Ite
 
 
 def _tickets_of(found: FoundRun) -> TicketSet | None:
-    """The set that a run started from, where it lies beside it or comes with dpltm."""
+    """Return the set that a run started from, where it lies beside it or comes with dpltm."""
     config = found.config or {}
     named, wanted = text(section(config, "options").get("ticket")), text(config.get("ticket_set_id"))
     if named is None or wanted is None:
@@ -178,7 +178,7 @@ def _tickets_of(found: FoundRun) -> TicketSet | None:
 
 
 def _image_of(found: FoundRun) -> tuple[int, ...] | None:
-    """The shape of an image, where the records of a run are known to be some."""
+    """Return the shape of an image, where the records of a run are known to be some."""
     config = found.config or {}
     described = catalogue().get(text(section(config, "part").get("name")) or "")
     image = config.get("feature_map") is None and described is not None and described.kind == "image"
@@ -290,7 +290,7 @@ def _point(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _page(made: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]) -> str:
-    """The page; its template escapes every value but charts and the statement, which are escaped where they are made."""
+    """Return the page; its template escapes all values but charts and the statement, escaped where they are made."""
     method, unit = certified_by(made.terms.accountant), made.account.unit
     costs = [
         figure(Account((entry,), unit=unit).epsilon(made.terms.delta, method)) if entry.paid else ""

@@ -110,7 +110,7 @@ def _read_pipeline(document: Section, path: Path, options: RunRequest) -> Pipeli
 
 
 def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[str, Any]:
-    """Runs the stages that an interrupted attempt did not end; what can be refused is, before the first begins."""
+    """Run the stages that an interrupted attempt did not end; what can be refused is, before the first begins."""
     parts = {"run": replace(options, dry_run=False), **pipeline}
     asked = {f"[{part}] {name}": one for part, each in parts.items() for name, one in asdict(each).items()}
     unfinished, dataset_cache = Path(options.out or "") / UNFINISHED, DatasetCache()
@@ -132,7 +132,7 @@ def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[st
     unfinished.parent.mkdir(parents=True, exist_ok=True)
 
     def keep(name: str | None = None, answer: dict[str, Any] | None = None) -> None:
-        """Writes down the answers, with that of a stage whose result comes to its place next."""
+        """Write down the answers, with that of a stage whose result comes to its place next."""
         known = ended if name is None else {**ended, name: answer}
         write_json(unfinished, {"format": FORMAT, "schema": SCHEMA, "of": asked, "answers": known}, mode=0o600)
 
@@ -238,7 +238,7 @@ def _planned_draw(
 
 
 def _behind_map(options: RunRequest, private: Dataset, stage: str, made: generation.Generation) -> Dataset:
-    """The private records of a stage, behind the map that the tickets are made with."""
+    """Return the private records of a stage, behind the map that the tickets are made with."""
     source = made.dataset
     private = take_over_map(private, source.feature_map, None, "[generate]")
     check_delta(options.delta, private)

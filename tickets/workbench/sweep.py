@@ -235,7 +235,7 @@ class TrialRunner:
         return {"lineage": to_json(lineage), "train": {**learned, "privacy": encoded["privacy"]}}
 
     def _once(self, path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The answer of a stage that is made once: an interrupted trial goes on with it."""
+        """Return the answer of a stage that is made once: an interrupted trial goes on with it."""
         head = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
         if not path.exists():
             write_json(path, {**head, "answer": published(make())})
@@ -243,7 +243,7 @@ class TrialRunner:
         return answer
 
     def _run(self, name: str, given: Mapping[str, Any], section: Section) -> dict[str, Any]:
-        """The answer of a stage to the options of a section, and to what the recipe decides."""
+        """Return the answer of a stage to the options of a section, and to what the recipe decides."""
         command = COMMANDS[name]
         if "ledger" in command.request.__dataclass_fields__ and not (name == "select" and reads_no_records(section)):
             given = {**given, "ledger": self.ledger, "population": self.population}
@@ -254,7 +254,7 @@ class TrialRunner:
     # what trials share
 
     def _made_set(self, shared: Shared) -> Path:
-        """The folder of a set; refused where it is not what the recipe asks for: that decides what is certified."""
+        """Return the folder of a set; refused where it is not what the recipe asks for: that decides what is certified."""
         path, there = self._made(shared), find_set(str(self.path(shared))).provenance
         root = shared
         while root.tickets is not None:
@@ -267,7 +267,7 @@ class TrialRunner:
         return path
 
     def _made(self, shared: Shared) -> Path:
-        """The place of something that trials share; refused where it is not there, with the reason."""
+        """Return the place of something that trials share; refused where it is not there, with the reason."""
         path = self.path(shared)
         if not path.exists():
             raise InputError(self.folder.failure(shared.name) or f"{path}: is gone; run the same command again")
@@ -327,7 +327,7 @@ def new_session() -> str:
 
 
 def check_jobs(jobs: int | None) -> None:
-    """Raises InputError for a number of processes that cannot be meant."""
+    """Raise InputError for a number of processes that cannot be meant."""
     if jobs is not None and not 1 <= jobs <= MAX_JOBS:
         raise InputError(f"`jobs`: {jobs} is not from 1 to {MAX_JOBS}")
 
@@ -447,7 +447,7 @@ def _make_all(recipe: Recipe, runner: TrialRunner, workers: Workers, look: Calla
 
 
 def _check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, Part]) -> None:
-    """Refuses where a finished trial was trained on other records than those at hand, by arm: rows would mix them."""
+    """Refuse where a finished trial was trained on other records than those at hand, by arm: rows would mix them."""
     for trial in recipe.trials:
         had, now = (folder.result(trial.name) or {}).get("records"), records.get(trial.arm.name)
         if had is not None and now is not None and part_from_json(had).snapshot != now.snapshot:
@@ -579,7 +579,7 @@ def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> lis
 
 
 def _with_epsilon(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """A name in a legend, with the certified epsilons that it stands for."""
+    """Return a name in a legend, with the certified epsilons that it stands for."""
     epsilon = [float(row["privacy"]["certified"]["epsilon"]) for row in rows]
     ends = dict.fromkeys(figure(pick(epsilon)) for pick in (min, max))
     return f"{name} (certified epsilon {' to '.join(ends)})"

@@ -102,7 +102,7 @@ def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
 
 
 def _picture_of(request: TrainRequest) -> Path | None:
-    """The file that `plot` names; refused where something else goes there, or what is drawn would lie in the run."""
+    """Return the file that `plot` names; refused where something else goes there, or what is drawn would lie in the run."""
     picture = new_picture(request.plot)
     if picture is not None:
         for name, other in (("out", request.out), ("ledger", request.ledger)):
@@ -182,7 +182,7 @@ def train_with_ranks(
 
 
 def _joined(place: Place, request: TrainRequest) -> Ranks:
-    """The ranks, all of which were asked for the same. Interrupts are left to rank 0, since it keeps the checkpoint."""
+    """Return the ranks, if asked for the same. Interrupts are left to rank 0, since it keeps the checkpoint."""
     ranks = Ranks.join(place, request.device)
     if not ranks.first:
         for number in (signal.SIGINT, signal.SIGTERM):

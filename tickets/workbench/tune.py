@@ -65,7 +65,7 @@ def tune(
 
 
 def _lines(named: dict[str, Any], result: tuning.SearchResult) -> Iterator[str]:
-    """The best setting as a configuration file of ``dpltm train``."""
+    """Yield the lines of the best setting as a configuration file of ``dpltm train``."""
     accuracy = result.best.accuracy
     yield f"# best of dpltm tune, {accuracy:.4f} right on public records: dpltm train --dataset NAME --config FILE"
     yield "[train]"
@@ -95,7 +95,7 @@ def _answer(
 def _opened(
     request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None
 ) -> tuple[TicketSet | None, Dataset, Ledger]:
-    """The set that is named, the records behind what stands in front of its network, and their ledger."""
+    """Return the set that is named, the records behind what stands in front of its network, and their ledger."""
     front, dataset = widest_front(request), open_dataset(request, dataset_cache=dataset_cache)
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)  # refused before features
     tickets = None if request.set is None else find_set(request.set)
@@ -132,7 +132,7 @@ def _search(request: TuneRequest, progress: Progress, dataset_cache: DatasetCach
 
 
 def _date_back(folder: Path, day: str) -> None:
-    """Gives all files the day on which the search began: how long it took would tell how many tries there were."""
+    """Give all files the day on which the search began: how long it took would tell how many tries there were."""
     at = datetime.fromisoformat(day).timestamp()
     for path in (*folder.iterdir(), folder):
         os.utime(path, (at, at))
