@@ -67,14 +67,12 @@ def _demo(request: AuditRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _run(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
-    """Attack a training by its canaries."""
     _without_records(request, "a run was attacked while it was trained")
     progress.say("looking for the canaries")
     return audit(load_run(Path(target)), confidence=request.confidence, delta=request.delta).to_json()
 
 
 def _scheme(request: AuditRequest, target: str) -> dict[str, Any]:
-    """Messages of two records, told apart."""
     _without_records(request, "the records that a scheme is attacked with are made up")
     answer = load_scheme(Path(target)).answer
     bound = local_bound(answer, request.messages, request.confidence, SecureSource())

@@ -186,7 +186,6 @@ def _shown(default: object) -> str:
 
 
 def _common() -> list[inspect.Parameter]:
-    """Parameters that every command has beside its own options."""
     option = partial(typer.Option, rich_help_panel=EVERY_COMMAND)
     config = option("--config", help="TOML file that fills any option; flags override it.", metavar="FILE.toml")
     return [

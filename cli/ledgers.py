@@ -81,7 +81,6 @@ def total(books: list[Book]) -> Account:
 
 
 def _alone(account: Account, entry: Entry, delta: float, method: str) -> float | str | None:
-    """Return the price of an entry by itself; None of a free one."""
     if not entry.paid:
         return None
     return json_figure(replace(account, entries=(entry,)).epsilon(delta, method))
@@ -117,7 +116,6 @@ def budgets(options: BudgetRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _budget(book: Book) -> list[dict[str, Any]]:
-    """Return the budget in force, and what was spent of it; none where none was set."""
     account = book.account()
     limit = account.budget
     if limit is None:

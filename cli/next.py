@@ -69,7 +69,6 @@ def after(request: Any, body: dict[str, Any]) -> list[str]:
 
 
 def _after_tickets(tickets: str, last: int, data: str) -> list[str]:
-    """Commands after a ticket set of so many rounds, with the flags of private records."""
     return [
         f"dpltm select {_quoted(tickets)} {data} --score additive --eps1 0.1",
         f"dpltm train {_quoted(f'{tickets}@{last}')} {data} --epsilon E",
@@ -77,19 +76,16 @@ def _after_tickets(tickets: str, last: int, data: str) -> list[str]:
 
 
 def _after_training(run: str, data: str, *, audited: bool = False) -> list[str]:
-    """Commands after a run, with the flags of records that it is evaluated on."""
     attack = [f"dpltm audit {_quoted(run)}"] if audited else []
     uses = [f"dpltm evaluate {_quoted(run)} {data}", f"dpltm predict {_quoted(run)} --input FILE -o predicted.csv"]
     return [*attack, *uses]
 
 
 def _records(request: Any) -> str:
-    """Return the flags of a request that say which records it is about."""
     return _flags(request, (item.name for cls in (DataOptions, PersonOptions) for item in fields(cls)))
 
 
 def _ledger(request: Any) -> str:
-    """Return the flag of a ledger that was named, behind a blank."""
     given = _flags(request, ("ledger",))
     return f" {given}" if given else ""
 
@@ -100,5 +96,4 @@ def _flags(request: Any, names: Iterable[str]) -> str:
 
 
 def _quoted(value: object) -> str:
-    """Return a value as a shell takes it for one word."""
     return shlex.quote(str(value))

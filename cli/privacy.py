@@ -180,7 +180,6 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
 
 
 def _rate(text: str | None) -> float:
-    """Return a sampling rate from ``0.01`` or ``256/60000``."""
     if text is None:
         raise InputError("`sampling_rate` is missing: the chance of each record to enter a step, such as 256/60000")
     top, _, bottom = text.partition("/")
@@ -214,7 +213,6 @@ def _steps(options: SettingOptions, rate: float) -> int:
 
 
 def _relation_notes(training: NoisySgd) -> list[str]:
-    """Notes for a reader who compares relations."""
     if training.adjacency == "add-remove":
         return []
     same = replace(training, adjacency="add-remove", noise_multiplier=2 * training.noise_multiplier)

@@ -47,7 +47,6 @@ def synthesize(request: SynthesizeRequest, progress: Progress) -> dict[str, Any]
 
 
 def _facts(asked: Synthesis, mechanism: GaussianRelease, out: Path, ledger: Path) -> dict[str, Any]:
-    """Facts of a synthesis beside its cost."""
     dataset, options = asked.dataset, asked.options
     return {
         "synthetic": str(out),

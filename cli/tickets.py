@@ -120,7 +120,6 @@ def export_set(request: ExportRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _check_form(request: ExportRequest, number: int | None) -> None:
-    """Raise InputError for options that do not go together."""
     whole = request.to == "set"
     if whole != (number is None):
         fix = "takes the whole set; leave @ROUND out" if whole else "takes one round; write SET@ROUND"
@@ -224,7 +223,6 @@ def _named_after(source: str) -> Path:
 
 
 def _notes(tickets: TicketSet, digest: str | None) -> list[str]:
-    """Notes for whoever takes a set over."""
     notes = []
     if digest is None:
         notes.append(

@@ -91,16 +91,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
 
 
 def called(progress: Progress | None = None, **given: object) -> Services:
-    """Begin a call: what it is handed, once its arguments are of the types that their names call for.
-
-    Args:
-        progress: who watches.
-        **given: arguments of the public face, by name.
-
-    Raises:
-        InputError: one that is not; or a call in one of several processes that ``torchrun`` started, each of which would pay
-            for work of its own.
-    """
+    """Begin a call: check the types of arguments by their names; InputError too in one of several ``torchrun`` processes."""
     check_alone("a stage of dpltm in Python")
     for name, value in given.items():
         types, expected, fix = _TYPES[name]
@@ -110,16 +101,11 @@ def called(progress: Progress | None = None, **given: object) -> Services:
 
 
 def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], cls: type[T]) -> tuple[Dataset, T]:
-    """The records and the options that a caller means by keyword arguments.
+    """Return the records and the options that a caller means by keyword arguments.
 
     Args:
-        x, y: as :func:`as_dataset` takes them.
-        given: keyword arguments: facts about the records, and fields of ``cls``. What is made of records, and named by an
+        given: facts about the records, and fields of ``cls``. What is made of records, and named by an
             option, has the name of arrays that it was made of.
-        cls: of options.
-
-    Raises:
-        InputError: an option that there is none of, with the nearest that there is; a value of the wrong type.
     """
     named = any(item.name == "name" for item in fields(cls))  # type: ignore[arg-type]
     facts = {name: given[name] for name in FACTS if name in given}
@@ -138,16 +124,7 @@ def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], cls: ty
 
 
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
-    """The dataset that a caller means.
-
-    Args:
-        x: features, or a dataset.
-        y: labels; None with a dataset.
-        facts: of ``FACTS``, those that were given.
-
-    Raises:
-        InputError: labels or facts beside a dataset; arrays that are not what they must be.
-    """
+    """Return the dataset that a caller means; InputError for labels or facts beside a dataset."""
     if isinstance(x, Dataset):
         beside = [*(["y"] if y is not None else []), *(name for name in FACTS if facts.get(name) is not None)]
         if beside:
@@ -162,27 +139,14 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
 
 
 def array_of(values: object, name: str) -> np.ndarray:
-    """An argument that is one array, and no dataset.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Return an argument that is one array; InputError for a dataset."""
     if isinstance(values, Dataset):
         raise InputError(f"`{name}`: a dataset, and not an array; give one of its arrays, such as dataset.test.{name}")
     return as_array(values, name)
 
 
 def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
-    """A dataset whose test split these records are, and whose training split is one record that is nobody's.
-
-    Args:
-        run: that says the bounds of the records, unless they are declared, and the classes.
-        x, y: the records; or a dataset with a test split.
-        facts: ``bounds`` and ``name`` of arrays.
-
-    Raises:
-        InputError: see :func:`as_dataset`.
-    """
+    """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
     if isinstance(x, Dataset):
         return as_dataset(x, y, facts)
     bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
@@ -196,12 +160,7 @@ def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Datas
 
 
 def paying(named: Ledger | None, dataset: Dataset) -> Ledger:
-    """Return the ledger that was named; else that of the process.
-
-    Args:
-        named: the ledger.
-        dataset: whose unit it protects.
-    """
+    """Return the ledger that was named; else that of the process."""
     return of_process(dataset.unit) if named is None else named
 
 

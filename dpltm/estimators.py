@@ -158,7 +158,6 @@ def _named_as_parameters() -> Iterator[None]:
 
 
 def _named_here(text: str) -> str:
-    """Return a sentence of a verb with the parameters of an estimator."""
     return named(text, lambda name: f"`{_NAMES.get(name, name)}`")
 
 
@@ -329,7 +328,6 @@ class TicketEstimator(BaseEstimator):
         return state
 
     def _open_ledger(self, unit: str | None = None) -> Ledger:
-        """Return the ledger that pays; where there is none yet, of that unit."""
         if self.ledger is None:
             if self._spent.process != os.getpid():
                 raise InputError(
@@ -471,7 +469,6 @@ class TicketEstimator(BaseEstimator):
             raise
 
     def _validated(self, X: Any, y: Any = None, *, numeric: bool = False) -> Any:
-        """Records, and labels with them, as scikit-learn checks them in ``fit``."""
         X, y = validate_data(self, X, y, y_numeric=numeric, **_SPARSE)
         return dense(X), y
 
@@ -785,7 +782,6 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         return self
 
     def _edges(self) -> np.ndarray:
-        """Edges of the parts of the range, ``(bins + 1,)``."""
         if self.target_bounds is None:
             raise InputError(
                 "`target_bounds` is missing: the public range of the targets, (low, high); those of the data would leak them"

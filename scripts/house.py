@@ -55,7 +55,8 @@ PUBLIC = (
     "dpltm.tickets.store.save",
     "dpltm.training.artifacts",
     "dpltm.verbs.audit.audit",
-    "dpltm.verbs.private_loop",
+    "dpltm.verbs.private_loop.PrivateLoop",
+    "dpltm.verbs.private_loop.Step",
 )
 """What a user of the library meets: modules with all in them, classes with their methods, functions. All else is inner."""
 

@@ -111,7 +111,6 @@ class Chart:
 
 
 def _height(charts: Sequence[Chart], height: float) -> float:
-    """Inches of a row of charts, with room for the longest legend."""
     return height + 0.2 * max((len(chart.series) for chart in charts if len(chart.series) > FEW), default=0)
 
 
@@ -177,7 +176,6 @@ def write_charts(path: Path, charts: Sequence[Chart], title: str) -> None:
 
 
 def _save(figure: Any, path: Path) -> None:
-    """Write a figure; that of the same charts is the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     undated: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     with replaced(path) as staging, _RC({"svg.hashsalt": "dpltm"}):

@@ -104,7 +104,6 @@ def _unprotected(lineage: Lineage) -> bool:
 
 
 def _spent(lineage: Lineage) -> float:
-    """Return the largest epsilon that a lineage comes to for one of its units."""
     by_unit = {
         unit: tuple(entry for entry in lineage.paid if entry.unit == unit)
         for unit in {entry.unit for entry in lineage.paid}

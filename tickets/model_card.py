@@ -128,7 +128,6 @@ def read_statement(where: str, text: str) -> dict[str, Any]:
 
 
 def _fenced(text: str) -> list[str]:
-    """Texts between the fences of statements."""
     found, lines = [], text.splitlines()
     for place, line in enumerate(lines):
         if line == FENCE:
@@ -151,7 +150,6 @@ def edits(body: Mapping[str, Any], text: str) -> list[str]:
 
 
 def _unlike(first: int, there: Sequence[str], written: Sequence[str]) -> list[str]:
-    """Lines that differ, the first three of them in words."""
     wrong = [at for at in range(max(len(there), len(written))) if there[at : at + 1] != written[at : at + 1]]
     shown = [
         f"line {first + at + 1}: {_at(there, at)!r:.100}, where the statement gives {_at(written, at)!r:.100}"

@@ -302,7 +302,6 @@ def find_run(path: Path, label: str = "") -> FoundRun:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file that states no format."""
     body = parse_json(path, read_bytes(path, MAX_JSON))
     if not isinstance(body, dict):
         raise InputError(f"{path}: not a JSON object")

@@ -153,7 +153,6 @@ def is_sweep(path: Path) -> bool:
 
 
 def _fault(body: Mapping[str, Any], label: str) -> str | None:
-    """Return what is wrong with the result of a trial, if anything is."""
     seed, digest = body.get("seed"), body.get("digest")
     if not (isinstance(body.get("arm"), str) and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
         return "damaged: 'arm' or 'digest' is missing, or is no text"

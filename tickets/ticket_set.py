@@ -299,7 +299,6 @@ def ticket_rows(tickets: Tickets, *, measured: bool = True) -> list[dict[str, An
 
 
 def _size(where: Path, document: Mapping[str, Any]) -> tuple[ModelSpec, int]:
-    """Return the network, and the number of rounds, of a set that is not too large to be read."""
     for key in ("id", "name", "created", "dpltm", "criterion"):
         check_text(f"{where}: {key}", document[key])
     if not isinstance(document["config"], dict):

@@ -184,7 +184,6 @@ def _shared(where: str, tables: Section) -> Iterator[str]:
 
 
 def _wrong_options(where: str, command: str, section: Any) -> Iterator[str]:
-    """Unknown keys, values of the wrong type, and what the recipe decides."""
     if not isinstance(section, dict):
         yield f"{where}: must be a table"
         return
@@ -531,7 +530,6 @@ class _Look:
         return dataset
 
     def _check_suitable(self, arm: Arm, dataset: Dataset, where: str) -> None:
-        """Note where an arm cannot train on these records, or be measured by them."""
         try:
             request = resolve(TrainRequest, {"dense": True}, arm.train, str(self.recipe.path))
             dataset = train.protected_units(dataset, request)
@@ -551,7 +549,6 @@ class _Look:
     def _check_fit(
         self, section: Section, dataset: Dataset | None, where: str, request: GenerateRequest | None = None
     ) -> None:
-        """Note where a section's network does not take these records."""
         if dataset is None or section.get("features") not in (None, "none"):
             return
         try:

@@ -107,7 +107,6 @@ def table(
 
 
 def _row(arm: Arm, values: Mapping[int, float], trained: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a row, from what its arm is measured by and what its trainings answered, by seed."""
     known = {key: [one[key] for one in trained.values() if one.get(key) is not None] for key in ("live", "density")}
     live, density = known["live"], known["density"]
     first: Mapping[str, Any] = next(iter(trained.values()), {})
@@ -179,7 +178,6 @@ def terms(privacy: Mapping[str, Any]) -> str:
 
 
 def _all_terms(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Terms of all rows, each once."""
     return list(dict.fromkeys(terms(row["privacy"]) for row in rows if row["privacy"] is not None))
 
 
@@ -240,7 +238,6 @@ def total(body: Mapping[str, Any]) -> str:
 
 
 def _percent(value: float | None, measure: str, digits: int = 2) -> str:
-    """Return an accuracy in percent, an RMSE as it is."""
     if value is None:
         return "-"
     return f"{100 * value:.{digits}f}" if measure == "accuracy" else f"{value:.{digits + 1}f}"

@@ -229,7 +229,6 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|
 
 
 def _number(parameter: Parameter, text: str) -> float | None:
-    """Return the value of a parameter; None if that is no number of its kind."""
     if parameter.whole:
         return int(text) if _WHOLE.fullmatch(text) else None
     return float(text) if _DECIMAL.fullmatch(text) else None

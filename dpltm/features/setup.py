@@ -146,7 +146,6 @@ def fit_to_public(
 
 
 def _resizable(feature_map: FeatureMap, shape: tuple[int, ...]) -> bool:
-    """Tell whether public images of this shape can be made as large as those that the map takes."""
     ours = feature_map.shape
     colours = [each[2:] or (1,) for each in (ours, shape)]
     return feature_map.takes == "image" and len(shape) in (2, 3) and colours[0] == colours[1]

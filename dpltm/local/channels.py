@@ -311,9 +311,6 @@ def largest(
     Args:
         epsilon: nominal, what the protocol claims; where it is given, alpha is asked for, from 1 on.
         one_hot: whether exactly one bit of a message is set, as the certificate may then assume.
-
-    Returns:
-        The value, to a part in 10^12, and its channel.
     """
     if not 0 < wanted < math.inf:
         raise InputError(f"`certified`: {wanted:g} is not a positive number")

@@ -246,7 +246,6 @@ def _turn(angle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _series(square: np.ndarray, terms: list[float]) -> np.ndarray:
-    """Return a polynomial by Horner's rule, constant term first."""
     total = np.full_like(square, terms[-1])
     for term in reversed(terms[:-1]):
         total *= square

@@ -174,7 +174,6 @@ def network_inputs(answer: BitStrings, rows: np.ndarray, randomised: bool = True
     It is Bayes's rule, with the channel known and z-scores taken for standard normal, on each record by itself.
 
     Args:
-        rows: ``(n, record_bytes)`` uint8.
         randomised: whether they went through the channel.
 
     Returns:

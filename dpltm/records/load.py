@@ -322,7 +322,6 @@ class DatasetCache:
 
 @functools.lru_cache(maxsize=1)
 def _in_this_process(name: str) -> DatasetCache:
-    """Return this process's cache in place of that of another process."""
     return DatasetCache(name)
 
 

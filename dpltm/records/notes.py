@@ -99,7 +99,6 @@ def public_input_notes(dataset: Dataset) -> list[str]:
 
 
 def _several(dataset: Dataset) -> str:
-    """Return the plural of the noun of a dataset's rows."""
     return "persons" if dataset.of_persons and not dataset.rated else f"{dataset.unit}s"
 
 

@@ -111,7 +111,6 @@ def _parquet(path: Path, opened: ExitStack) -> Opened:
 
 
 def _arrow(path: Path, opened: ExitStack) -> Opened:
-    """Arrow's file format, or its stream format."""
     import pyarrow as pa
 
     file = opened.enter_context(pa.OSFile(str(path)))
@@ -278,7 +277,6 @@ def _filled(
 
 
 def _is_column(kind: Any, *, text: bool) -> bool:
-    """Tell whether a column of that type holds numbers, or texts."""
     name = str(kind)
     if text:
         return (str(kind.value_type) if name.startswith("dictionary") else name) in ("string", "large_string")
@@ -306,7 +304,6 @@ def read_by_schema(
 
     Args:
         units: the column of persons, whatever the schema says of it; it is no feature.
-        labelled: whether labels are read; otherwise their column is left out, where it is there.
         coder: of columns whose bounds or values are still to be found; None where that is refused.
     """
     if coder is None:
@@ -414,7 +411,6 @@ def draft(path: Path, label: str | None, header: bool, from_public: bool, lineag
     """Return a schema to be filled in, TOML.
 
     Args:
-        header: of a .csv file; if False, columns are called c1, c2 and so on.
         from_public: whether all records are declared public, so that kinds, bounds and categories may be read off them.
     """
     with comma_separated(path):
@@ -485,7 +481,6 @@ def _of_types(path: Path, names: list[str], label: str | None) -> dict[str, str]
 
 
 def _cells(path: Path, names: list[str], header: bool) -> dict[str, list[str]]:
-    """Return the different cells of each column."""
     rows = table_rows(path, Schema(tuple(Column(name, "ignored") for name in names), header))
     next(rows)
     cells: dict[str, dict[str, None]] = {name: {} for name in names}

@@ -51,11 +51,7 @@ def whose(value: object) -> str:
 
 
 def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.ndarray:
-    """Return the person of each record of a split, ``(m,)`` of texts (see ``whose``), of the places that are ``taken``.
-
-    Raises:
-        DataError: a value for each record is missing, or there is none for one of them.
-    """
+    """Return the person of each record of a split, ``(m,)`` of texts (see ``whose``), of the places that are ``taken``."""
     values, where = raw.units, f"{raw.source}: {raw.units_name!r}"
     assert values is not None
     if raw.units_name == RECORD:
@@ -110,7 +106,6 @@ def in_slots(units: np.ndarray, hashes: np.ndarray, slots: int) -> tuple[np.ndar
 
     Args:
         hashes: of records, ``(n,)``; equal ones keep their order.
-        slots: of a unit, K, public.
 
     Returns:
         Indices of the records that count, and row and slot of each; units are in the order of their numbers.
@@ -160,9 +155,6 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
         zeros. The test split stays as it is, single records of other units. The identity is that of ``dataset``: it is the
         same data.
 
-    Raises:
-        DataError: a part by places, K out of range, too much for memory, or a single unit.
-
     Guarantees:
         A row depends on the records of its own unit and on public inputs alone: where a unit has more than K, those of the
         K lowest public hashes are taken. So one unit more or less, whatever it holds, is one row more or less.
@@ -202,9 +194,6 @@ def by_user(dataset: Dataset, slots: int) -> Dataset:
         Training records ``x (users, K, 2)`` with labels ``y (users, K)``, ``ABSENT`` in empty slots: users who are not
         held out. The test split holds single ratings ``(m, 2)``, those of held-out users that the dataset holds out; None
         if there are none. The identity is that of ``dataset``: it is the same data.
-
-    Raises:
-        DataError: no ratings, a part of them, K out of range, too much for memory, or nobody left to train on.
 
     Guarantees:
         A row depends on the training ratings of its own user and on public inputs alone: where a user gave more than K,

@@ -242,7 +242,6 @@ def _of_training(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _guarantee(body: Mapping[str, Any]) -> Iterator[Field]:
-    """Yield fields on the guarantee: what, to whom, and how it was counted."""
     certified, nominal, kinds, unit = body["certified"], body["nominal"], _mechanisms(body), body["certified"]["unit"]
     yield Field("certified epsilon", figure(certified["epsilon"]), "Proven, and rounded up. A smaller one is better.")
     if nominal is not None:
@@ -289,7 +288,6 @@ def _guarantee(body: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def _mechanism(body: Mapping[str, Any]) -> Iterator[Field]:
-    """Yield fields on how a training was made private."""
     said, taken = body["settings"], body["outcome"].get("steps_taken")
     if said.get("sampling_rate") is None:
         return
@@ -336,7 +334,6 @@ def _mechanism(body: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def _records(body: Mapping[str, Any]) -> Iterator[Field]:
-    """Yield fields on the records, and on what was taken as public about them."""
     said, tested = body["settings"], body["outcome"].get("test_records")
     if said.get("records") is not None:
         yield Field("records", str(said["records"]))
@@ -379,7 +376,6 @@ def _network(body: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def _outcome(body: Mapping[str, Any]) -> Iterator[Field]:
-    """Yield fields on the outcome."""
     got = body["outcome"]
     if got.get("accuracy") is not None:
         yield Field("accuracy", percent(got["accuracy"]), str(got.get("accuracy_of") or ""))

@@ -208,7 +208,6 @@ def _means(x: np.ndarray, split: Split) -> Iterator[torch.Tensor]:
 
 
 def _descent(training: Training, sources: Sources, second: torch.Tensor | None) -> Descent:
-    """Its steps before the first: those of the optimizer, or Newton's."""
     gradients = prepare(training, sources)
     if not head.is_least_squares(training.options):
         return Descent(gradients)

@@ -150,7 +150,6 @@ def audit_tickets(
 
 
 def _check(tickets: TicketSet, dataset: Dataset, confidence: float) -> None:
-    """Raise InputError for tickets that the attack has nothing to say of."""
     if tickets.provenance != "private":
         raise InputError(
             f"{tickets.label}: tickets of provenance {tickets.provenance} have a guarantee for private records, or cost"

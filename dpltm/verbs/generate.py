@@ -361,7 +361,7 @@ def planned_report(plan: Generation) -> PrivacyReport:
 
 
 def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
-    """Tickets by ordinary training on the records, and their lineage, which is on record before."""
+    """Make tickets by ordinary training on the records; their lineage is on record before."""
     config, ledger, services, held = plan.config, plan.ledger, plan.services, plan.checkpoints.held
     facts, looks = plan.facts, [draft for draft in plan.beside if draft.paid]
     if held is not None and held.state.get("facts") != facts:

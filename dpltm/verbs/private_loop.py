@@ -50,7 +50,6 @@ class LoopSettings(LoopOptions):
     """Settings of a loop, all of them public: the fields of ``LoopOptions``, and values that are no options of a command.
 
     Attributes:
-        filter: what every record's gradient goes through.
         mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
         prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
         sampling, noise: random bits; anything but the default is for tests.
@@ -69,12 +68,7 @@ class LoopSettings(LoopOptions):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> LoopSettings:
-        """Settings by name; None stands for the default.
-
-        Raises:
-            InputError: a name that there is none of, with the nearest that there is; one that is needed is missing; or a
-                value of the wrong type, or out of range whatever the records.
-        """
+        """Settings by name; None stands for the default. InputError for a name or a value that there cannot be."""
         objects = {name: given[name] for name in _OBJECTS if given.get(name) is not None}
         for name, value in objects.items():
             check_type(name, value)
@@ -92,12 +86,7 @@ class LoopSettings(LoopOptions):
         return cls(**asdict(options), **objects)
 
     def check(self, count: int, at_hand: int) -> None:
-        """Raise InputError for what does not suit so many records.
-
-        Args:
-            count: their public number.
-            at_hand: how many there are.
-        """
+        """Raise InputError for settings that do not suit so many records: their public number, and those at hand."""
         if not 0 < self.batch_size <= count:
             raise InputError(f"`batch_size`: {self.batch_size:g} is not between 0 and the {count} records")
         check_delta_of(self.delta, count, at_hand)
@@ -143,14 +132,7 @@ def check_type(name: str, value: object) -> None:
 def agree(
     ranks: Ranks, model: nn.Module, mask: Mask, given: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
 ) -> None:
-    """Raise InputError on all ranks unless they have the same model, mask, settings and records.
-
-    Args:
-        ranks: of the loop.
-        model, mask: that it trains.
-        given: its settings.
-        x, y: its records.
-    """
+    """Raise InputError on all ranks unless they have the same model, mask, settings and records."""
     options = {f"`{item.name}`": repr(getattr(given, item.name)) for item in fields(LoopOptions)}
     weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
     private = {
@@ -196,14 +178,7 @@ class Movement:
         return tuple(name for name, value in self._before.items() if name in now and torch.equal(now[name], value))
 
     def check(self, step: int) -> tuple[str, ...]:
-        """Return the parameters that have not moved by a step, if others have.
-
-        Args:
-            step: that was taken last.
-
-        Raises:
-            InputError: none has.
-        """
+        """Return the parameters that have not moved by a step, if others have; InputError if none has."""
         still = self.unmoved()
         if still and len(still) == len(self._before):
             raise InputError(
@@ -254,7 +229,6 @@ class Step:
 
 
 def _rows_of(name: str, values: object) -> Tensor | np.ndarray:
-    """Features or labels as a tensor or an array of one row a record."""
     array: Tensor | np.ndarray = np.empty(())
     with contextlib.suppress(ValueError):  # of rows that differ in length
         array = values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values)

@@ -130,7 +130,6 @@ def release_moments(
     Args:
         x: scaled features, ``(n, features)``, floating point, any values; private.
         y: labels, ``(n,)`` int64; private.
-        classes: public number of classes.
         noise_multiplier: noise standard deviation over the sensitivity, from 0 (no noise, and no privacy) to 1e6.
         adjacency: the relation; replace-one has twice the sensitivity, and so twice the noise.
         noise: random bits; cryptographic outside tests.

@@ -169,7 +169,6 @@ def front_of(target: TicketSet | str, dataset: Dataset, count: int | None) -> tu
 
 
 def _components(options: TuneOptions) -> list[int]:
-    """Numbers of principal components to try; none where features are not projected."""
     if options.components is None:
         return []
     values = parse_numbers("components", options.components)
@@ -335,7 +334,6 @@ def _describe(setting: Setting) -> str:
 
 
 def _private_training(options: TuneOptions, setting: Setting) -> NoisySgd:
-    """Return the mechanism of the private training, with its noise calibrated."""
     rate = setting.batch_size / (options.for_records or 1)
     steps = steps_of(setting.epochs, rate)
     if steps > MAX_STEPS:

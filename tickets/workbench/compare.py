@@ -216,7 +216,6 @@ def base_of(found: FoundRun) -> Base:
 
 
 def _in_front(feature_map: FeatureMap | None, given: Section) -> dict[str, Any]:
-    """Return the options that make the map of a run again."""
     if feature_map is None:
         return {}
     if feature_map.network is not None:
@@ -440,7 +439,6 @@ class _Baselines:
         return planned
 
     def _after(self, baseline: Baseline, folder: SweepFolder) -> FoundRun:
-        """Return a baseline after the sweep: finished, or why not."""
         name = baseline.trial.name
         if folder.result(name) is None:
             why = folder.failure(name) or "another process is at it"

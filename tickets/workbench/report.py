@@ -134,7 +134,6 @@ def _of_run(found: FoundRun, progress: Progress) -> Reported:
 
 
 def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
-    """Return the findings of canaries, where the training had some."""
     if found.run is None or found.run.observations is None:
         return {}
     progress.say("looking for the canaries")
@@ -164,7 +163,6 @@ def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Ite
 
 
 def _tickets_of(found: FoundRun) -> TicketSet | None:
-    """Return the set that a run started from, where it lies beside it or comes with dpltm."""
     config = found.config or {}
     named, wanted = text(section(config, "options").get("ticket")), text(config.get("ticket_set_id"))
     if named is None or wanted is None:
@@ -178,7 +176,6 @@ def _tickets_of(found: FoundRun) -> TicketSet | None:
 
 
 def _image_of(found: FoundRun) -> tuple[int, ...] | None:
-    """Return the shape of an image, where the records of a run are known to be some."""
     config = found.config or {}
     described = catalogue().get(text(section(config, "part").get("name")) or "")
     image = config.get("feature_map") is None and described is not None and described.kind == "image"

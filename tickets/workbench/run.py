@@ -148,7 +148,6 @@ def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[st
 
 
 def _answers(unfinished: Path, asked: dict[str, Any]) -> dict[str, Any] | None:
-    """Answers of an interrupted attempt; None where there was none, and the place is free."""
     if not unfinished.exists():
         if not only_being_written(unfinished):
             check_free(unfinished.parent)
@@ -211,7 +210,6 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
 
 
 def _with(book: Book, *drafts: Entry) -> Book:
-    """Return a ledger's content with drafts in it."""
     book.account().check_budget(drafts)
     return book.adding(drafts, [secrets.token_hex(32) for _ in drafts])
 
@@ -238,7 +236,6 @@ def _planned_draw(
 
 
 def _behind_map(options: RunRequest, private: Dataset, stage: str, made: generation.Generation) -> Dataset:
-    """Return the private records of a stage, behind the map that the tickets are made with."""
     source = made.dataset
     private = take_over_map(private, source.feature_map, None, "[generate]")
     check_delta(options.delta, private)

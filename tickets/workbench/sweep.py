@@ -243,7 +243,6 @@ class TrialRunner:
         return answer
 
     def _run(self, name: str, given: Mapping[str, Any], section: Section) -> dict[str, Any]:
-        """Return the answer of a stage to the options of a section, and to what the recipe decides."""
         command = COMMANDS[name]
         if "ledger" in command.request.__dataclass_fields__ and not (name == "select" and reads_no_records(section)):
             given = {**given, "ledger": self.ledger, "population": self.population}
@@ -299,7 +298,6 @@ def _decided(settings: Section) -> dict[str, Any]:
 
 
 def _round(trial: Trial, source: Path, settings: Section) -> int:
-    """Return the round that a trial trains, where none is drawn."""
     asked = trial.arm.round
     if isinstance(asked, int):
         return asked

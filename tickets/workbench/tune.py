@@ -95,7 +95,6 @@ def _answer(
 def _opened(
     request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None
 ) -> tuple[TicketSet | None, Dataset, Ledger]:
-    """Return the set that is named, the records behind what stands in front of its network, and their ledger."""
     front, dataset = widest_front(request), open_dataset(request, dataset_cache=dataset_cache)
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)  # refused before features
     tickets = None if request.set is None else find_set(request.set)
@@ -106,7 +105,6 @@ def _opened(
 
 
 def _search(request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None) -> dict[str, Any]:
-    """Search on the private records, and write the run of the best try."""
     tickets, dataset, ledger = _opened(request, progress, dataset_cache)
     if tickets is None:  # features may have taken long: as it is now
         ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
