@@ -66,7 +66,6 @@ class Registry(Mapping[str, Entry]):
         self._entries[entry.name] = entry
 
     def unregister(self, name: str) -> None:
-        """Take an entry out."""
         del self._entries[self.find(name).name]
 
     def find(self, name: str, among: Collection[str] | None = None) -> Entry:

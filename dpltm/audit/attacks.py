@@ -67,11 +67,7 @@ def out_of_order(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def mask_findings(moved: np.ndarray, included: np.ndarray, confidence: float) -> MaskFindings:
-    """Bound from guessing that a canary is in where its weights are out of order; ``included`` are its fair coins,
-    ``(m,)``.
-
-    Raises:
-        InputError: too few canaries for the confidence.
+    """Bound from guessing that a canary is in where its weights are out of order; ``included`` are its fair coins.
 
     Guarantees:
         If making tickets is (epsilon, 0)-DP for one record more or less, the bound exceeds epsilon with probability at most
@@ -94,9 +90,6 @@ AT_ONCE = 2**24
 
 def local_bound(answer: BitStrings | Codebook, messages: int, confidence: float, coins: RandomSource) -> float:
     """A lower bound on the local epsilon of a record, label included unless it is public.
-
-    Raises:
-        InputError: too few messages, or a confidence out of range.
 
     Guarantees:
         If ``answer`` is epsilon-locally private, the bound exceeds epsilon with probability at most 1 - ``confidence``.
@@ -137,10 +130,8 @@ def _of_bits(answer: BitStrings, record: int, messages: int, coins: RandomSource
 
 
 def _of_codebook(answer: Codebook, record: int, messages: int, coins: RandomSource) -> np.ndarray:
-    """The same for opposite records with different labels: an index is likelier from the one that it is near to.
-
-    Each message has a codebook of its own, so that the messages are independent.
-    """
+    """The same for opposite records with different labels, each message with a codebook of its own, so independent: an
+    index is likelier from the record that it is near to."""
     values = np.zeros((2, answer.values), np.float32)
     values[0, 0], values[1, 0] = 1, -1
     labels, scores = np.array([0, 1]), np.zeros(messages)
@@ -157,11 +148,8 @@ FEW = 12
 
 
 def worst_neighbour(plan: SelectionPlan, correct: np.ndarray) -> tuple[float, np.ndarray]:
-    """Exact epsilon of a draw at these counts, and the counts of the neighbour with the largest log ratio, either way round.
-
-    Raises:
-        InputError: more than ``FEW`` candidates in ``plan`` and ``correct``, ``(k,)``.
-    """
+    """Exact epsilon of a draw at these counts of at most ``FEW`` candidates, and the counts of the neighbour with the
+    largest log ratio, either way round."""
     correct = np.asarray(correct)
     if len(correct) > FEW:
         raise InputError(f"Expected at most {FEW} candidates to enumerate, not {len(correct)}; take draws instead")

@@ -48,12 +48,8 @@ LEAST = 40
 
 @dataclass(frozen=True, eq=False)
 class Trials:
-    """How sure each model was of the target's label, on the logit scale.
-
-    Attributes:
-        inside: of models that were trained with the target, ``(trials,)``.
-        outside: of those trained without it, ``(trials,)``.
-    """
+    """Log-odds of the target's label by each model, ``(trials,)``: trained with the target (inside), or without
+    (outside)."""
 
     inside: np.ndarray
     outside: np.ndarray
@@ -74,7 +70,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Membership:
-    """What the attack found.
+    """Result of the attack.
 
     Attributes:
         epsilon, delta: that were claimed.
@@ -140,7 +136,7 @@ def repeat(
     relation: Adjacency = "add-remove",
     deterministic: bool = True,
 ) -> Trials:
-    """Trains ``2 * trials`` times, half of them with the target, one after the other, in an order drawn by coins.
+    """Train ``2 * trials`` times, half of them with the target, one after the other, in an order drawn by coins.
 
     After the first trial it trains twice more, with arrays and seeds of that trial. What is left over from one training to
     the next is no leak of the target; the order by coins keeps it from looking like one.
@@ -234,7 +230,7 @@ def _check(x: np.ndarray, y: np.ndarray, target: tuple[np.ndarray, int], trials:
 def _answer(
     train: Training, records: tuple[np.ndarray, np.ndarray], target: tuple[np.ndarray, int], seed: np.uint32
 ) -> float:
-    """How sure a model of these records is of the target's label."""
+    """Log-odds of the target's label by a model of these records."""
     model = train(*records, int(seed))
     if not callable(model):
         raise InputError(
@@ -308,7 +304,6 @@ def _points(inside: np.ndarray, outside: np.ndarray) -> Iterable[Point]:
 
 
 def _interval(held: np.ndarray) -> tuple[float, float, float]:
-    """A share, and its Clopper-Pearson interval."""
     count, whole = int(held.sum()), len(held)
     low = 1 - clopper_pearson(whole - count, whole, 0.975)
     return count / whole, low, clopper_pearson(count, whole, 0.975)

@@ -52,11 +52,7 @@ MAX_EPSILON = 50.0
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """The chance (1), or a bound on it, that an (epsilon, delta)-DP release lets ``correct`` of ``guesses`` be right.
-
-    Returns:
-        At most 1.
-    """
+    """The chance (1), or a bound on it, that an (epsilon, delta)-DP release lets ``correct`` of ``guesses`` be right."""
     check_counts(canaries, guesses, correct)
     if correct == 0:
         return 1.0
@@ -165,9 +161,7 @@ def refutes(curve: TradeOff, canaries: int, guesses: int, correct: int, confiden
 def family_bound(refuted: Callable[[float], bool], epsilon: Callable[[float], float], start: float) -> float:
     """The largest epsilon of a family of releases that is refuted; 0 where none is.
 
-    Args:
-        refuted: whether the release with this noise multiplier is; with more noise it stays so.
-        epsilon: of that release; it falls with the noise.
+    With more noise, what is ``refuted`` stays so, and ``epsilon`` falls.
 
     Guarantees:
         A release that is at least as private as that of the family with epsilon E gets a bound above E only where
@@ -227,9 +221,7 @@ THRESHOLDS = 40
 
 
 def pair_bound(first: np.ndarray, second: np.ndarray, delta: float, confidence: float) -> float:
-    """The bound from scores of independent releases of either input, ``(n,)`` each; 0 where nothing is refuted.
-
-    Larger scores speak for the first input.
+    """The bound from scores of independent releases of either input, larger ones for the first; 0 where nothing is refuted.
 
     Guarantees:
         For an (epsilon, delta)-DP mechanism the bound exceeds epsilon with probability at most 1 - ``confidence``.

@@ -44,10 +44,8 @@ PLANNED = 0.8
 
 @dataclass(frozen=True)
 class Guesses:
-    """A number of guesses, half for the largest scores and half for the smallest, and how many were right.
-
-    ``error`` is allowed a bound from them: 1 minus its confidence.
-    """
+    """A number of guesses, half for the largest scores and half for the smallest, how many were right, and the error
+    that a bound from them is allowed: 1 minus its confidence."""
 
     guesses: int
     correct: int
@@ -56,10 +54,8 @@ class Guesses:
 
 @lru_cache(maxsize=64)
 def planned(canaries: int, mu: float, error: float) -> int:
-    """The number of guesses with the best expected bound at delta 0, by an attack of ``mu`` from public numbers.
-
-    Scores are taken as N(0, 1), and N(mu, 1) where a canary is in.
-    """
+    """Number of guesses with the best expected bound at delta 0, for scores N(0, 1), and N(mu, 1) where a canary is
+    in."""
     numbers = [2 * max(1, int(share * canaries / 2)) for share in SHARES]
     accuracy = [_accuracy(number / canaries, min(mu, 30.0)) for number in numbers]
     bounds = [
@@ -78,12 +74,7 @@ def _accuracy(share: float, mu: float) -> float:
 
 
 def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float) -> tuple[Guesses, ...]:
-    """Guesses at both numbers; the larger the score of a canary, the likelier it is in.
-
-    Args:
-        mu: of the attack, from public numbers.
-        confidence: that bounds from all guesses hold together.
-    """
+    """Guesses at both numbers for an attack of ``mu`` from public numbers; bounds hold together with ``confidence``."""
     order, count, error = np.argsort(-scores, kind="stable"), len(scores), 1 - confidence
     numbers = {count // 2 * 2: error * (1 - PLANNED)}
     best = planned(count, mu, error * PLANNED)
@@ -124,7 +115,6 @@ class Findings:
 
     @property
     def lower_bound(self) -> float:
-        """The better of the bounds."""
         return max(self.one_run, self.f_dp)
 
     @property
@@ -154,9 +144,6 @@ def examine(
     observations: Observations, mechanism: NoisySgd, delta: float, confidence: float = 0.95, accountant: str = "pld"
 ) -> Findings:
     """Return the findings of an audit of the training ``mechanism``, as it is on record.
-
-    Raises:
-        InputError: too few canaries for the confidence, or a confidence out of range.
 
     Guarantees:
         If the training is as private as is on record, a bound above the certified epsilon has probability at most
@@ -194,8 +181,6 @@ def attack_strength(observations: Observations, mechanism: NoisySgd) -> float:
 
 
 def _by_trade_off(canaries: int, found: tuple[Guesses, ...], mechanism: NoisySgd, delta: float) -> float:
-    """Bound over trainings that differ from this one by their noise."""
-
     def refuted(curve: TradeOff) -> bool:
         return any(refutes(curve, canaries, one.guesses, one.correct, 1 - one.error / 2) for one in found)
 

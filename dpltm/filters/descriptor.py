@@ -82,12 +82,7 @@ Filter = RadialFilter | LayerWiseFilter | ElementWiseFilter
 
 @dataclass(frozen=True)
 class FilterDescriptor:
-    """A filter that can be chosen by ``name``, such as ``clip``.
-
-    Attributes:
-        parameters: those that it takes, with their ranges and defaults.
-        make: the filter from its parameters, by name.
-    """
+    """A filter that can be chosen by ``name``; ``make`` takes its ``parameters``, with ranges and defaults, by name."""
 
     name: str
     help: str
@@ -97,7 +92,6 @@ class FilterDescriptor:
 
     @property
     def default(self) -> Filter:
-        """The filter with every parameter at its default."""
         return self.make(**{parameter.name: parameter.default for parameter in self.parameters})
 
     @property

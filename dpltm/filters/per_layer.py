@@ -1,7 +1,5 @@
-"""Per-layer clipping (McMahan et al. 2018): each layer to C_l. Certified bound: sqrt(sum C_l^2), here C.
-
-Every one of L layers gets C_l = C / sqrt(L), so that the bound is C whatever the network.
-"""
+"""Per-layer clipping (McMahan et al. 2018), each of L layers to C_l = C / sqrt(L). Certified bound: sqrt(sum C_l^2) =
+C."""
 
 from __future__ import annotations
 

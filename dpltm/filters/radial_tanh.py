@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RadialTanh(NormBounded):
-    """Radial filter g -> C tanh(norm(g) / k) g / norm(g) with C, k > 0.
-
-    k is the norm at which the filter begins to bend; small gradients are multiplied by C / k.
-    """
+    """Radial filter g -> C tanh(norm(g) / k) g / norm(g), C > 0; it begins to bend at norm k > 0: small gradients
+    times C / k."""
 
     range: float
     kind: ClassVar[Literal["radial"]] = "radial"

@@ -25,12 +25,8 @@ SLACK = 1e-5
 
 
 def check_filter_bound(filter: Filter) -> None:
-    """Refuse a filter that made-up gradients show to be wrong.
-
-    Raises:
-        InputError: its bound is no positive number, or a gradient comes out longer; what comes out of a record has
-            another shape, is not finite, or depends on the records beside it; or it fails.
-    """
+    """Refuse a filter that made-up gradients show to be wrong: its bound is no positive number, or a gradient comes
+    out longer, of another shape, not finite, or depending on other records."""
     for live in SIZES:
         bound = filter.certified_bound(live)
         if not (isinstance(bound, (int, float)) and 0 < bound < math.inf):
@@ -75,12 +71,8 @@ def _gradients(live: int) -> Tensor:
 
 
 def filtered(filter: Filter, gradients: Tensor, layers: Tensor, count: int) -> Tensor:
-    """Every row through the filter, as the engine does it, written out plainly.
-
-    Args:
-        gradients: of records, on some live coordinates; zero on all others, ``(records, coordinates)``.
-        layers: which layer each of these is in, of the same shape, int64.
-    """
+    """Every row through the filter, as the engine does it, written out plainly. ``gradients`` ``(records,
+    coordinates)`` are zero on all other coordinates; ``layers`` says which layer each is in."""
     if filter.kind == "radial":
         return gradients * _factor(filter, gradients.norm(dim=1))[:, None]
     if filter.kind == "layer-wise":

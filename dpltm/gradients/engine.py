@@ -1,8 +1,7 @@
 """Filtered sums of per-record gradients, from one forward and one backward pass.
 
-A network's layers each stand for the per-record gradients of their own parameters (see ``Layer``), written out only where
-they must be. What is done with them follows the kind of filter: a radial one needs a norm and one weighted sum, an
-element-wise one every live coordinate of every record, some at a time.
+Each layer stands for the per-record gradients of its own parameters (see ``Layer``), written out only where they must be. A
+radial filter needs a norm and one weighted sum, an element-wise one every live coordinate of every record, some at a time.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class FilteredSum:
 
     Attributes:
         values: live coordinates of the sum, ``(live,)`` float64, parameter by parameter, row-major within each.
-        skipped: number of records, or groups, whose gradient was not finite, or beyond ``REACH``, and contributed zero;
-            private.
+        skipped: records, or groups, with a gradient not finite, or beyond ``REACH``, that contributed zero; private.
     """
 
     values: Tensor
@@ -58,11 +56,9 @@ class RecordGradients:
     zero; shared ones the sum over their uses.
 
     Args:
-        model: takes a batch, dimension 0 the records, and keeps them apart. Linear, Conv1d, Conv2d, Embedding, LayerNorm,
-            RMSNorm, GroupNorm and recurrent modules have rules of their own; anything else goes through ``torch.func``.
+        model: takes a batch, dimension 0 the records, and keeps them apart; what has no rule goes through ``torch.func``.
         mask: live coordinates. Weights that are not must be zero: some kernels take them for zero.
-        compile: have ``torch.compile`` fuse element-wise filters; takes a while for every new shape.
-            Where no C++ compiler is at hand, nothing is compiled.
+        compile: have ``torch.compile`` fuse element-wise filters, if there is a C++ compiler; slow for every new shape.
         grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
 
     Raises:
@@ -115,11 +111,9 @@ class RecordGradients:
     def check(self, x: Tensor, y: Tensor) -> None:
         """Decide how gradients are computed for batches like these; of ``x`` and ``y`` only shape, dtype and device matter.
 
-        The first batch decides it otherwise; a caller who does it before spends nothing on a network that is refused.
-        It is done anew where a module was exchanged, hooked, patched or set to another mode since.
-
-        Raises:
-            InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
+        The first batch decides it otherwise, after something may have been spent. It is done anew where a module was
+        exchanged, hooked, patched or set to another mode since. Raises InputError where the loss is not one value a
+        record, records are mixed, or no rule gets the gradients right.
         """
         state = structure(self._model, self._loss)
         if self._plan is None or state != self._checked:
@@ -273,7 +267,6 @@ class RecordGradients:
 
 
 def _average(layers: list[Layer], groups: Sequence[int], device: torch.device) -> None:
-    """Put the mean gradient of each group in place of those of its records."""
     sizes = torch.tensor(groups, device=device)
     for layer in layers:
         assert isinstance(layer, ExplicitLayer)  # as plans of ``grouped`` have them
@@ -291,10 +284,8 @@ def _unusable(layers: list[Layer], records: int, device: torch.device) -> tuple[
 
 
 def _norms(layers: list[Layer], wide: Tensor, each: bool) -> Tensor:
-    """Norm of each record's gradient in each layer, ``(layers, batch)`` float64, exact for records in ``wide``.
-
-    The precision of one record must not depend on another record.
-    """
+    """Norm of each record's gradient in each layer, ``(layers, batch)`` float64, exact for records in ``wide``: the
+    precision of one record must not depend on another."""
     squares = torch.stack([layer.squared_norms().double() for layer in layers])
     small = squares[[place for place, layer in enumerate(layers) if sum(layer.sizes)]] < NARROW**2
     again = wide | (small.any(0) if each else squares.sum(0) < NARROW**2)

@@ -1,9 +1,8 @@
 """Layers whose per-record gradients are written out, at live coordinates alone: norm and sum see the same numbers.
 
 A coordinate of such a gradient is a sum, over positions or time steps, whose terms may cancel: computed twice in float32,
-once for the norm and once for the sum, it could come out as two numbers, and the bound would not hold.
-
-Of an embedding table a record's gradient lives in the rows of the tokens that it holds, and only those are written out.
+it could come out as two numbers, and the bound would not hold. Of an embedding table only rows of tokens that a record holds
+are written out.
 """
 
 from __future__ import annotations
@@ -144,7 +143,6 @@ class ExplicitLayer(ExplicitGradients):
             yield rows, map((self._values[rows] * factor[rows, None]).to(self._values.dtype))
 
     def _pieces(self, rows: slice) -> Iterator[slice]:
-        """Slices of a few records, so that what is made from them fits a cache."""
         count = max(1, CHUNK // max(1, sum(self.sizes)))
         return (slice(start, min(start + count, rows.stop)) for start in range(rows.start, rows.stop, count))
 
@@ -158,17 +156,14 @@ def _squared_norms(values: Tensor) -> Tensor:
 
 
 def _whole(index: Tensor, parameter: Tensor) -> bool:
-    """True if these are all coordinates of a parameter, in order."""
     return torch.equal(index, torch.arange(parameter.numel(), device=index.device))
 
 
 class EmbeddingLayer(ExplicitGradients):
     """One ``nn.Embedding`` called once a pass, and what the last pass left. See ``Layer``.
 
-    Attributes:
-        values: gradients by record and token, ``(pairs, dimension)``: one row for each token that a record holds, however
-            often; pruned coordinates are zero.
-        record, token: whose gradient it is, and of which row of the table, ``(pairs,)``.
+    ``values`` ``(pairs, dimension)`` has one gradient for each token that a record holds, however often; pruned coordinates
+    are zero. ``record`` and ``token`` ``(pairs,)`` say whose it is, and of which row of the table.
     """
 
     def __init__(self, name: str, module: nn.Embedding, live_mask: Mapping[str, Tensor]) -> None:
@@ -185,11 +180,7 @@ class EmbeddingLayer(ExplicitGradients):
         self.record = self.token = torch.empty(0, dtype=torch.long)
 
     def take(self, calls: Sequence[Call], records: int) -> None:
-        """Add up, for each record, the gradients of each token it holds; the padding token has none.
-
-        Raises:
-            InputError: it was not called once.
-        """
+        """Add up, for each record, the gradients of each token it holds; the padding token has none."""
         seen, gradient = only_call(calls, self.names[0], records)
         tokens = seen.reshape(records, -1).long()
         size = len(self.module.weight)

@@ -45,11 +45,7 @@ class Call:
 def only_call(
     calls: Sequence[Call], name: str, records: int, dimensions: int | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Input of a module that is called once a pass, and the loss's gradient at its output.
-
-    Raises:
-        InputError: it was used otherwise.
-    """
+    """Input of a module, and the loss's gradient at its output; InputError unless it is called once a pass."""
     seen = calls[0].inputs[0] if len(calls) == 1 else None
     if seen is None or len(seen) != records or dimensions not in (None, seen.ndim):
         raise InputError(f"model: {name} is used otherwise than in the passes before, once on {records} rows")
@@ -113,11 +109,8 @@ class Recorder:
         return tree_map(_copied, output) if id(module) in self._copy else output
 
     def backward(self, total: Tensor) -> None:
-        """Fill in the gradients of ``total``, a scalar, at every output.
-
-        Raises:
-            InputError: an in-place operation would make them wrong.
-        """
+        """Fill in the gradients of ``total``, a scalar, at every output; InputError where an in-place operation
+        falsifies them."""
         self._over = True
         outputs = [output for call in self.calls for output in call.outputs]
         gradients = iter(torch.autograd.grad(total, outputs, allow_unused=True) if outputs else ())
@@ -143,12 +136,10 @@ Map = Callable[[Tensor], Tensor]
 
 
 class Layer(Protocol):
-    """A part of a network that owns some parameters, under a mask.
+    """A part of a network that owns some parameters, of ``sizes`` live coordinates, under a mask.
 
-    Between ``take`` and ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates.
-
-    Attributes:
-        sizes: live coordinates of each of them; all values come in this order, row-major within each.
+    Between ``take`` and ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates, in
+    that order, row-major within each.
     """
 
     names: tuple[str, ...]
@@ -176,10 +167,8 @@ class Layer(Protocol):
         """Squared norms in float64, of the records in ``rows`` alone, a mask over the batch."""
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
-        """Add the sum over records of factor ``(batch,)`` times gradient to ``total``, ``(live,)`` float64.
-
-        ``chunks`` are rows that may be summed in float32 together (see ``sampling``); None for a sum in float64.
-        """
+        """Add the sum over records of factor ``(batch,)`` times gradient to ``total``, ``(live,)`` float64; float32
+        within each of ``chunks`` (see ``sampling``)."""
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
         """Squared norm of each record's mapped factor times gradient, ``(batch,)`` float64."""
@@ -232,10 +221,8 @@ class Workspace:
         return taken
 
     def rows(self, name: str, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The same for ``(rows, width)``, where every row begins at a multiple of 64 bytes.
-
-        How a linear algebra library rounds may depend on where its operands begin; so these all begin alike.
-        """
+        """The same for ``(rows, width)``, every row beginning at a multiple of 64 bytes: how a linear algebra library
+        rounds may depend on where its operands begin."""
         step = 64 // dtype.itemsize
         return self.take(name, (rows, -(-width // step) * step), dtype, device)[:, :width]
 
@@ -253,5 +240,4 @@ class Workspace:
         return turned
 
     def fill(self, name: str, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """A contiguous copy of ``values``."""
         return self.take(name, tuple(values.shape), dtype or values.dtype, values.device).copy_(values)

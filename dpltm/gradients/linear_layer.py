@@ -37,12 +37,8 @@ WORTH_COMPILING = 1000
 
 
 class Operands:
-    """One weight under a mask, with the inputs ``(batch, in)`` and output gradients ``(batch, out)`` of a batch.
-
-    Attributes:
-        mask: ``live`` in the layer's dtype, ``(out, in)``.
-        index: of live coordinates in the flattened weight; ``rows`` and ``columns`` say the same.
-    """
+    """One weight under a mask ``(out, in)``, with the inputs ``(batch, in)`` and output gradients ``(batch, out)`` of
+    a batch."""
 
     def __init__(self, module: nn.Linear, live: Tensor) -> None:
         self.module, self._live = module, live
@@ -60,7 +56,6 @@ class Operands:
         self._forget()
 
     def zero_records(self, bad: Tensor) -> None:
-        """Set what these records left, ``(batch,)`` bool, to exactly zero."""
         self.input = self.input.masked_fill(bad[:, None], 0.0)
         self.gradient = self.gradient.masked_fill(bad[:, None], 0.0)
         self._forget()
@@ -83,7 +78,6 @@ class Operands:
 
     @property
     def gradients(self) -> Tensor:
-        """The transpose of ``gradient``, ``(out, batch)``."""
         if self._gradients is None:
             self._gradients = self.space.turn("gradients", self.gradient)
         return self._gradients
@@ -96,10 +90,8 @@ class Operands:
         return self._aligned
 
     def scaled(self, factor: Tensor, turned: bool) -> Tensor:
-        """Factor ``(batch,)`` times output gradient, ``(batch, out)``, to be overwritten.
-
-        With ``turned`` the records of an output coordinate are contiguous in memory.
-        """
+        """Factor ``(batch,)`` times output gradient, ``(batch, out)``, to be overwritten; ``turned`` makes records
+        contiguous."""
         if turned:
             return self.space.fill("turned", self.gradients, factor.dtype).mul_(factor).T
         records, width = self.gradient.shape
@@ -141,10 +133,8 @@ class Operands:
 
 
 def dense_squared_norms(operands: Operands) -> Tensor:
-    """Sum over j of (B^2 M)_j A_j^2, or over i of (A^2 M^T)_i B_i^2: the product is taken where less comes out.
-
-    Where everything is live, it is |A|^2 |B|^2.
-    """
+    """Sum over j of (B^2 M)_j A_j^2, or over i of (A^2 M^T)_i B_i^2: the product is taken where less comes out. Where
+    everything is live, it is |A|^2 |B|^2."""
     input, gradient = operands.input, operands.gradient
     if operands.full:
         seen, given = operands.norms
@@ -164,10 +154,8 @@ def dense_squared_norms(operands: Operands) -> Tensor:
 
 
 def dense_add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
-    """Add one product, gathered at the live coordinates, to ``total``; its rows begin as any others (``Workspace``).
-
-    ``scaled`` holds output gradients times factors, ``(rows, out)``, one row or more, in the precision of the sum.
-    """
+    """Add the product of ``scaled``, factors times output gradients, and inputs to ``total`` at live coordinates, in
+    the precision of ``scaled``; its rows begin as any others (``Workspace``)."""
     space = operands.space
     product = space.take("product", tuple(operands.mask.shape), scaled.dtype, scaled.device)
     if scaled.dtype == operands.input.dtype:
@@ -263,8 +251,6 @@ def _fused_sum(map: Map) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | N
 
 @lru_cache(maxsize=16)
 def _fused_squares(map: Map) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """The compiled squared norm of each record's mapped gradient times input."""
-
     def total(gradient: Tensor, inputs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         return map(gradient[rows] * inputs[columns]).square().sum(0, dtype=torch.float64)
 
@@ -298,10 +284,8 @@ class LinearLayer:
         self.operands.release()
 
     def forward(self, input: Tensor) -> Tensor:
-        """Output of the module, by a sparse product if the layer is the first to see the records.
-
-        Behind other layers the product would have to be differentiated, and gains nothing. Pruned weights count as zero.
-        """
+        """Output of the module, by a sparse product if the layer is the first to see the records: behind other layers
+        that would have to be differentiated, and gains nothing. Pruned weights count as zero."""
         module = self.module
         plain = input.dtype == module.weight.dtype and not input.requires_grad
         plain = plain and input.ndim == 2 and input.shape[1] == module.in_features
@@ -397,7 +381,6 @@ class LinearLayer:
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=factor.device)
 
     def _scaled(self, factor: Tensor) -> Tensor:
-        """Factor times output gradient, ``(out, batch)``."""
         gradient, space = self.operands.gradient, self.operands.space
         scaled = space.fill("scaled", gradient.T, torch.float64).mul_(factor)
         return space.fill("gradient", scaled, gradient.dtype)

@@ -53,7 +53,6 @@ class Plan:
 
     @property
     def whole(self) -> bool:
-        """True if ``torch.func`` takes the whole model."""
         return not self.modules
 
 
@@ -119,14 +118,11 @@ def make_plan(
     kernels: str,
     written: bool = False,
 ) -> Plan:
-    """Plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at.
+    """Plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at; leaves ``model`` as
+    it was.
 
-    Args:
-        model: its state is as before afterwards.
-        written: whether every gradient is to be written out, also where norms and sums could be had without.
-
-    Raises:
-        InputError: the loss is not one value a record, records are mixed, or no rule gets the gradients right.
+    ``written`` asks for every gradient written out. Raises InputError where the loss is not one value a record, records are
+    mixed, or no rule gets the gradients right.
     """
     off = torch.autocast(x.device.type, enabled=False)
     with undisturbed(model, loss), off, torch.enable_grad():
@@ -261,11 +257,7 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
 
 
 def record_batch(plan: Plan, recorder: Recorder, model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
-    """Give every layer of the plan what the pass left with its modules; ``recorder`` has the calls of the pass.
-
-    Raises:
-        InputError: a module that is taken one record at a time cannot be.
-    """
+    """Give every layer of the plan what the pass left with its modules; ``recorder`` has the calls of the pass."""
     for layer, modules in plan.layers:
         if plan.whole:
             assert isinstance(layer, ExplicitLayer)

@@ -29,10 +29,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @contextmanager
 def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
-    """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they were.
-
-    Meanwhile parameters are moved a little, and far into range: weights of zero or of 1e30 would hide a mistake.
-    """
+    """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they
+    were. Meanwhile parameters are moved a little, and far into range: weights of zero or of 1e30 would hide a
+    mistake."""
     parameters = [value.detach().clone() for value in model.parameters()]
     modules = modules_of(model, loss)
     buffers = [(module, dict(module._buffers)) for module in modules]
@@ -76,10 +75,8 @@ def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
 
 
 def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
-    """Modules, hooks, own ``forward`` and attributes that are numbers or text: what decides how records go through a model.
-
-    It differs where one of these was changed since; what other attributes do to a forward pass is not seen.
-    """
+    """Modules, hooks, own ``forward`` and attributes that are numbers or text: what decides how records go through a
+    model, as far as that is seen."""
     return tuple(
         (
             module,
@@ -206,10 +203,9 @@ MIXED = (
 
 @dataclass(frozen=True)
 class MadeUp:
-    """Batches of the same shape and dtype as some records that have nothing to do with them.
+    """Batches of the same shape and dtype as ``x`` and ``y``, of which nothing else is looked at.
 
     Attributes:
-        x, y: what they are like; only shape, dtype and device are looked at.
         dtype: of floating-point batches, where those of the records are narrower.
         largest: whole number (token, class) in records and in labels: as large as the model and the loss take, among a few.
         records: default size of a batch.
@@ -255,14 +251,7 @@ class MadeUp:
 
 
 def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
-    """Losses of the records, ``(batch,)``, with a graph.
-
-    Returns:
-        ``(batch,)``, with a graph.
-
-    Raises:
-        InputError: it is something else, or no parameter has a part in it.
-    """
+    """Losses of the records, ``(batch,)``, with a graph; InputError if they are anything else, or use no parameter."""
     losses = loss(model(x), y)
     if losses.shape != (len(x),):
         raise InputError(
@@ -275,10 +264,8 @@ def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Probe:
-    """A network and a loss, tried out, with ``units``, the modules that are watched.
-
-    ``copy`` are those among them whose outputs an in-place operation overwrites.
-    """
+    """A network and a loss, tried out; ``units`` are watched, and an in-place operation overwrites the outputs of
+    ``copy``."""
 
     model: nn.Module
     units: tuple[nn.Module, ...]
@@ -288,11 +275,8 @@ class Probe:
 
     @classmethod
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, x: Tensor, y: Tensor) -> Probe:
-        """Try the network for the first time; of ``x`` and ``y`` only shape, dtype and device are looked at.
-
-        Raises:
-            InputError: the model or the loss fails, is not one value a record, or the model changes its own buffers.
-        """
+        """Try the network for the first time; of ``x`` and ``y`` only shape, dtype and device are looked at. Raises
+        InputError if it fails, the loss is not one value a record, or the model changes its own buffers."""
         made_up = MadeUp(x, y, next(model.parameters()).dtype)
         probe, failure = cls(model, tuple(units), loss, made_up), Exception()
         for largest in (1, 0):  # perhaps there is one class, or one token
@@ -361,13 +345,7 @@ class Probe:
 
     def seen(self, x: Tensor, y: Tensor) -> list[tuple[str, Tensor]]:
         """Everything that rules are given, by name: losses, inputs of every unit, and the gradients at its outputs.
-
-        Returns:
-            What each is, for a message, and its value.
-
-        Raises:
-            InputError: the loss is not one value a record, or a random number was drawn.
-        """
+        Raises InputError if a random number was drawn."""
         before = generators(x)
         seen = self._pass(x, y)
         if before != generators(x):  # in this pass, or by another thread meanwhile
@@ -488,10 +466,8 @@ class Probe:
 def _difference(
     first: list[tuple[str, Tensor]], second: list[tuple[str, Tensor]], rows: Tensor | None, along: dict[int, int]
 ) -> str | None:
-    """Name of what differs by a bit between two passes, at these records or anywhere; None if nothing does.
-
-    What has no dimension for records is passed over, since whoever takes that call refuses it.
-    """
+    """Name of what differs by a bit between two passes, at these records or anywhere; None if nothing does. What has
+    no dimension for records is passed over, since whoever takes that call refuses it."""
     if len(first) != len(second):
         return "the layers that are called"
     for number, ((place, one), (_, other)) in enumerate(zip(first, second, strict=True)):
@@ -507,10 +483,8 @@ def _difference(
 
 
 def _apart(part: Tensor, whole: Tensor, rows: slice, records: int, alike: float) -> float:
-    """Share, in L2 norm, by which ``part`` differs from those rows of ``whole`` along the dimension of records.
-
-    0 where there is none, or where no number differs by more than ``alike`` of the largest.
-    """
+    """Share, in L2 norm, by which ``part`` differs from those rows of ``whole`` along the dimension of records; 0
+    where there is none, or where no number differs by more than ``alike`` of the largest."""
     along = [
         place
         for place, sizes in enumerate(zip(part.shape, whole.shape, strict=False))

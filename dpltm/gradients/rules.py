@@ -70,15 +70,7 @@ def by_torch_func(call: Call, records: int) -> Gradients:
 def whole_model(
     model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
 ) -> Iterator[tuple[str, Tensor]]:
-    """Per-record gradients ``(batch, *shape)`` of every parameter of ``model`` that is not frozen, one after the
-    other, by name.
-
-    Returns:
-        Name and gradients ``(batch, *shape of the parameter)`` of one parameter after the other.
-
-    Raises:
-        InputError: torch.func cannot vectorise the model.
-    """
+    """Per-record gradients ``(batch, *shape)`` of every parameter that is not frozen, one after the other, by name."""
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
 
     def one(values: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
@@ -254,7 +246,6 @@ def _sequence(module: _Sequence, call: Call) -> tuple[list[_Product], list[Tenso
 
 
 def _arguments(call: Call) -> tuple[Tensor, Tensor | tuple[Tensor, ...] | None]:
-    """Input and starting state, however they were passed."""
     inputs, state = call.inputs if len(call.inputs) > 1 else (call.inputs[0], call.keywords.get("hx"))
     dtype = next(call.module.parameters()).dtype  # what comes in may be narrower, under autocast
     if isinstance(inputs, Tensor):
@@ -317,11 +308,8 @@ def layout(module: nn.Module, parameter: Tensor) -> Tensor | None:
 
 
 def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
-    """Patches of some images at each position, ``(once, positions, patch)``, channels last within a patch.
-
-    One dimension is unfolded after the other, the last one first: that copies few long runs of memory. What is yielded is
-    overwritten by the patches of the next images.
-    """
+    """Patches of some images at each position, ``(once, positions, patch)``, channels last; overwritten by the next.
+    One dimension is unfolded after the other, the last one first: that copies few long runs of memory."""
     padding = module._reversed_padding_repeated_twice
     if module.padding_mode != "zeros":
         inputs, padding = functional.pad(inputs, padding, mode=module.padding_mode), [0] * len(padding)

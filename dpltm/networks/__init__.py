@@ -96,11 +96,8 @@ class ModelSpec:
 
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
-    """The network of the same layers as ``spec`` that has parameters of these names and shapes.
-
-    Raises:
-        InputError: more than the widths of layers differs.
-    """
+    """The network of the same layers as ``spec`` with these parameters; InputError if more than widths of layers
+    differs."""
     try:
         name = spec.kind.renamed(_plain(spec.text), shapes)
         head, colon, rest = name.partition(":")
@@ -134,12 +131,8 @@ def for_inputs(inputs: Inputs) -> tuple[str, ...]:
 def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> str:
     """The network's name with all that it leaves to the data: ``cnn`` on images of 28 x 28 is ``cnn:28x28x1``.
 
-    Args:
-        shape: of one record as stored.
-        tables: that its values are positions in, see ``Dataset``.
-
-    Raises:
-        InputError: a network of images, texts or sequences, and the records are none.
+    ``shape`` is that of one record as stored, and its values are positions in ``tables`` (see ``Dataset``). Raises
+    InputError for a network of images, texts or sequences where the records are none.
     """
     kind = KINDS.get(_plain(text))
     return text if kind is None else kind.resolve(text, shape, tables)

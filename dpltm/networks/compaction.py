@@ -22,11 +22,8 @@ from dpltm.networks.unit_groups import Coordinates, UnitGroup, Use, check_no_nor
 
 @dataclass(frozen=True)
 class Compact:
-    """A smaller network that computes what a masked one does.
-
-    Attributes:
-        places: for every parameter, the flat positions in the original one that its values came from.
-    """
+    """A smaller network that computes what a masked one does, and the ``places`` in the original that its values came
+    from."""
 
     model: nn.Module
     mask: Mask
@@ -36,12 +33,11 @@ class Compact:
 def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -> Compact:
     """Remove every unit that the mask leaves without use; ``model`` itself stays as it is.
 
-    Args:
-        model: its pruned weights count as zero, whatever they hold. The compact one is on its device, the mask on the CPU.
-        example: one batch of any records of the right shape; only shape and dtype matter.
-        fold: also remove units without live inputs: their constants are added to the biases of the layers that use them,
-            and can be trained no more. Such a unit stays where a layer that uses it has no bias or pads with zeros, and
-            where what lies between does not leave it a constant, by a try-out in evaluation mode.
+    Its pruned weights count as zero, whatever they hold. The compact one is on its device, the mask on the CPU. Of
+    ``example`` only shape and dtype matter. With ``fold`` units without live inputs go too: their constants are added
+    to the biases of the layers that use them, and can be trained no more. Such a unit stays where a layer that uses it
+    has no bias or pads with zeros, and where what lies between does not leave it a constant, by a try-out in
+    evaluation mode.
 
     Guarantees:
         Outputs equal the masked network's up to the rounding of shorter sums. So do gradients at the coordinates that

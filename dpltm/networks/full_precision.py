@@ -64,11 +64,9 @@ def full_precision() -> Iterator[None]:
 
 
 class _Settings:
-    """The settings as they are found.
-
-    torch keeps two sets of switches that write to each other. The older ones cannot be read where a program has used the
-    newer ones to say different things of two operators; then the newer ones alone are written.
-    """
+    """The settings as found. torch keeps two sets of switches that write to each other. The older ones cannot be read
+    where a program has used the newer ones to say different things of two operators; then the newer ones alone are
+    written."""
 
     def __init__(self) -> None:
         self._matmul = _read(torch.get_float32_matmul_precision)

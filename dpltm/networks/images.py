@@ -101,7 +101,6 @@ class Cnn(_OfImages):
         (height, width, channels), (first, second, units) = self.parts(text)
 
         def left(side: int) -> int:
-            """Pixels that the last maximum leaves of a side."""
             return ((side - 2) // 2 - 4) // 2
 
         return (
@@ -164,7 +163,7 @@ class Latent(_OfImages):
 
 
 def _left(side: int, widths: tuple[int, ...]) -> int:
-    """Pixels that the last maximum of ``latent`` leaves of a side."""
+    """Pixels of a side that the last maximum of ``latent`` leaves."""
     return (side - 4) // 2 if len(widths) == len(GREY) else ((side - 2) // 2 - 2) // 2
 
 

@@ -36,13 +36,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """One layer of a network, before it is made.
-
-    Attributes:
-        name: of the layer, which its parameters' names start with.
-        module: name of a class of ``dpltm.networks.layers`` or ``torch.nn``; or whatever makes a module.
-        arguments: what it is made with.
-    """
+    """One layer, before it is made: ``module`` is a class of ``dpltm.networks.layers`` or ``torch.nn``, or makes a
+    module."""
 
     name: str
     module: str | Callable[..., nn.Module]

@@ -1,7 +1,4 @@
-"""Networks made from the layers that a kind names, and layers that torch has no module for.
-
-This is where torch comes in; ``dpltm.networks`` goes without it.
-"""
+"""Networks made from the layers that a kind names, and layers that torch has no module for: here torch comes in."""
 
 from __future__ import annotations
 
@@ -62,10 +59,8 @@ class Last(nn.Module):
 
 
 class Factors(nn.Module):
-    """Positions of a user and an item, ``(..., 2)``, to ``(..., product + 2 beside)``: what their vectors make together.
-
-    First the products, number by number, of the two vectors of ``product`` numbers; then the two of ``beside`` numbers.
-    """
+    """Positions of a user and an item, ``(..., 2)``, to ``(..., product + 2 beside)``: first the products, number by
+    number, of two vectors of ``product`` numbers; then the two of ``beside`` numbers."""
 
     def __init__(self, users: int, items: int, product: int, beside: int) -> None:
         super().__init__()
@@ -104,7 +99,6 @@ def _class(layer: LayerSpec) -> Callable[..., nn.Module]:
 
 
 def _initialise(model: nn.Module, generator: torch.Generator) -> None:
-    """Glorot normal weights and zero biases; a single layer starts at zero."""
     linear = sum(parameter.ndim >= 2 for parameter in model.parameters()) == 1
     for parameter in model.parameters():
         if parameter.ndim >= 2 and not linear:

@@ -1,8 +1,6 @@
-"""What a mask is: which coordinates of a network are live.
-
-A mask covers *every* parameter, so that its number of live coordinates is the number that gradients, noise and
-updates see. Only weights (two or more dimensions) are ever pruned; biases stay live.
-"""
+"""Masks: which coordinates of a network are live. A mask covers *every* parameter, so that its number of live
+coordinates is what gradients, noise and updates see. Only weights (two or more dimensions) are ever pruned; biases
+stay live."""
 
 from __future__ import annotations
 
@@ -34,7 +32,6 @@ class Mask(Mapping[str, Tensor]):
 
     @classmethod
     def dense(cls, model: nn.Module) -> Mask:
-        """The mask that keeps everything."""
         return cls({name: torch.ones_like(value, dtype=torch.bool) for name, value in model.named_parameters()})
 
     @property

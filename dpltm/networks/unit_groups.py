@@ -36,10 +36,8 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Use:
-    """Inputs of a layer (features or channels) and the unit that feeds each; both ``(n,)`` int64.
-
-    Behind a flattened convolution one unit feeds many inputs.
-    """
+    """Inputs of a layer and the unit that feeds each, both ``(n,)`` int64; behind a flattened convolution one unit
+    feeds many."""
 
     layer: str
     inputs: Tensor
@@ -97,16 +95,12 @@ def positions(model: nn.Module) -> nn.Module:
 
 
 def unit_groups(places: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
-    """Every layer of at least two units that nothing but Linear layers and convolutions takes in.
+    """Every layer of at least two units that nothing but Linear layers and convolutions takes in, of a network of
+    ``positions``.
 
     Left out are units that cannot be removed by themselves: outputs of the network, units that are added to those of
     another layer or go into their own, and those next to a grouped convolution or to another kind of layer with parameters.
-
-    Args:
-        places: what ``positions`` gives, perhaps with units removed.
-
-    Raises:
-        InputError: the network cannot be traced.
+    Raises InputError where the network cannot be traced.
     """
     import torch_pruning as tp
 

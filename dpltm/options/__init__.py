@@ -71,11 +71,8 @@ def arguments(cls: type[T], given: Mapping[str, Any], beside: Iterable[str] = ()
     """Options from Python's keyword arguments; None stands for the default.
 
     A sequence of numbers stands for a text with commas, a number for a text, and a number of numpy's for one of Python's.
-    ``beside`` are names that the caller takes itself, for suggestions.
-
-    Raises:
-        InputError: an unknown name, with the nearest that there is; a value of the wrong type, or a text that is not among
-            the choices.
+    Raises InputError for an unknown name, with the nearest that there is (also ``beside``, names that the caller takes
+    itself), a value of the wrong type, or a text that is not among the choices.
     """
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
     values = {}
@@ -103,11 +100,8 @@ def arguments(cls: type[T], given: Mapping[str, Any], beside: Iterable[str] = ()
 def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], source: str | None = None) -> T:
     """Options from the command line (None: not given), then a configuration section, then defaults.
 
-    Keys of the section are as the file ``source`` spells them.
-
-    Raises:
-        InputError: an unknown key in the section, a value of the wrong type, a text that is not among the choices, or
-            nothing for an option that is needed.
+    Keys of the section are as the file ``source`` spells them. Raises InputError for an unknown key, a value of the
+    wrong type, a text that is not among the choices, or nothing for an option that is needed.
     """
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
     values, problems = _read(cls, section)
@@ -158,11 +152,7 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
 
 
 def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The table ``[name]`` of a TOML document; empty if it has none, InputError if that name is no table.
-
-    Raises:
-        InputError: something of that name that is no table.
-    """
+    """The table ``[name]`` of a TOML document; empty if it has none, InputError if that name is no table."""
     section = body.get(name, {})
     if not isinstance(section, dict):
         raise InputError(f"`config` {path}: {name} must be a table, as in [{name}]")

@@ -107,7 +107,6 @@ class Account:
         return replace(self, entries=union(self.entries, new))
 
     def without(self, one: Entry) -> Account:
-        """Return the account without an entry."""
         return replace(self, entries=tuple(entry for entry in self.entries if entry.id != one.id))
 
     @property
@@ -157,11 +156,7 @@ class Account:
         return tuple(dict.fromkeys(touched))
 
     def mechanisms(self, piece: tuple[Entry, ...]) -> tuple[Mechanism, ...]:
-        """Return the mechanisms of a piece as an accountant takes them.
-
-        Args:
-            piece: one of ``pieces``.
-        """
+        """Return the mechanisms of a piece as an accountant takes them."""
         found = [mechanism for entry in piece for mechanism in _in_order(entry, piece)]
         return tuple(map(as_replace_one, found) if self.adjacency == "replace-one" else found)
 
@@ -204,11 +199,8 @@ class Account:
         return set_here[-1].mechanisms[0] if set_here else None  # type: ignore[return-value]
 
     def check_budget(self, drafts: Iterable[Entry]) -> None:
-        """Raise BudgetError if ``drafts``, in order, would exceed the budget in force.
-
-        Raises:
-            BudgetError: with the budget and what everything would come to.
-        """
+        """Raise BudgetError, with what everything would come to, if ``drafts``, in order, would exceed the budget in
+        force."""
         drafts = tuple(drafts)
         limit = (self + drafts).budget
         if limit is None or not any(entry.paid for entry in drafts):
@@ -278,7 +270,6 @@ class Planned:
         return replace(self.account, entries=overlapping(self.account.entries, self.part, self.account.unit, relation))
 
     def with_mechanisms(self, mechanisms: tuple[Mechanism, ...]) -> Account:
-        """Return the account with a release of these mechanisms in it."""
         if not mechanisms:
             return self.account
         drafts = [Entry("release", self.part, mechanisms, unit=self.account.unit, day="")]
@@ -309,11 +300,7 @@ _SAID = {"public": "public", "excluded": "apart from the people that are protect
 
 
 def check_private(account: Account, part: Part) -> None:
-    """Raise InputError for a release on ``part`` if it was declared public, or not to be the population's.
-
-    Raises:
-        InputError: the declaration that stands against it.
-    """
+    """Raise InputError for a release on ``part`` if it was declared public, or not to be the population's."""
     for entry in account.entries:
         if entry.kind in _SAID and _meets(entry.part, part, by_name=entry.kind == "public"):
             raise InputError(
@@ -329,10 +316,8 @@ def check_private(account: Account, part: Part) -> None:
 
 
 def check_moves(account: Account) -> None:
-    """Refuse releases under replace-one from a part by hash, beside a declaration of another by hash of the same records.
-
-    A record that is replaced by one of another hash would leave what is protected for what is not.
-    """
+    """Refuse releases under replace-one from a part by hash, beside a declaration of another by hash of the same
+    records: a record replaced by one of another hash would leave what is protected for what is not."""
     if account.adjacency != "replace-one":
         return
     for declared in account.entries:
@@ -348,11 +333,7 @@ def check_moves(account: Account) -> None:
 
 
 def check_declared(account: Account, part: Part, kind: str) -> None:
-    """Raise InputError if ``part``, from which a release was made, is to be declared public or excluded.
-
-    Raises:
-        InputError: the release that stands against it.
-    """
+    """Raise InputError if ``part``, from which a release was made, is to be declared public or excluded."""
     for entry in account.paid:
         if _meets(entry.part, part, by_name=kind == "public"):
             raise InputError(
@@ -364,11 +345,7 @@ def check_declared(account: Account, part: Part, kind: str) -> None:
 
 
 def check_unprotected(account: Account, drafts: Iterable[Entry], allowed: bool) -> None:
-    """Refuse drafts that would join releases without protection to an account that has guarantees, unless ``allowed``.
-
-    Raises:
-        InputError: a release without protection would join releases with it.
-    """
+    """Refuse drafts that would join releases without protection to an account that has guarantees, unless ``allowed``."""
     ends = any(draft.of(Unprotected) for draft in drafts)
     if ends and account.paid and not allowed and not any(entry.of(Unprotected) for entry in account.paid):
         raise InputError(

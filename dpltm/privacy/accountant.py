@@ -83,11 +83,8 @@ NOT_PRIVATE = Composition(Counter(), 0.0, 0.0, 0.0, False)
 
 
 def compose(mechanisms: Iterable[Mechanism]) -> Composition:
-    """Return what mechanisms that all ran on the same records amount to, in whatever order.
-
-    Raises:
-        InputError: a mechanism that no accountant knows, or mechanisms stated for different relations.
-    """
+    """Return what mechanisms that all ran on the same records amount to, in whatever order; InputError if one is
+    unknown, or they are stated for different relations."""
     mechanisms = tuple(mechanisms)
     _check_common_relation(mechanisms)
     losses: Counter[PrivacyLoss] = Counter()
@@ -161,7 +158,6 @@ def _check_common_relation(mechanisms: tuple[Mechanism, ...]) -> None:
 
 
 def _losses_of_try(training: NoisySgd, score_noise: float) -> tuple[tuple[PrivacyLoss, int], ...]:
-    """Losses of one try of a search: its training, and its score."""
     score = GaussianRelease(score_noise, adjacency=training.adjacency)
     return tuple(compose([training, score]).losses.items())
 
@@ -221,11 +217,7 @@ def _known(mechanisms: tuple[Mechanism, ...], delta: float, accountant: Accounta
 
 def approximate(mechanisms: Iterable[Mechanism], delta: float, accountant: str = "clt") -> float:
     """Figure of an accountant that certifies nothing: neither an upper nor a lower bound. Arguments as
-    :func:`epsilon`.
-
-    Raises:
-        InputError: delta out of range, no such accountant, or mechanisms stated for different neighbouring relations.
-    """
+    :func:`epsilon`."""
     check_delta(delta)
     return _price(compose(mechanisms), delta, ACCOUNTANTS.find(accountant), FINE)
 
@@ -272,10 +264,8 @@ def by_privacy_loss(composition: Composition, delta: float, resolution: Resoluti
 
 
 def by_renyi(composition: Composition, delta: float, _: Resolution) -> float:
-    """``rdp``: Renyi divergences, which add up; guarantees that may fail take their chance off delta.
-
-    Arguments as :func:`by_privacy_loss`.
-    """
+    """``rdp``: Renyi divergences, which add up; guarantees that may fail take their chance off delta. Arguments as
+    :func:`by_privacy_loss`."""
     remaining = delta - composition.delta
     if remaining <= 0:
         return math.inf
@@ -339,7 +329,7 @@ def by_central_limit(composition: Composition, delta: float, _: Resolution) -> f
 
 
 def _alone(loss: PrivacyLoss, delta: float) -> float:
-    """Epsilon of a loss that the theorem does not speak of."""
+    """Epsilon of a loss that the theorem does not cover."""
     found = bounded_epsilon(loss)
     return renyi.best_epsilon(loss.renyi, delta) if math.isinf(found) else found
 

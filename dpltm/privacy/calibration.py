@@ -110,10 +110,8 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, ac
 def calibrate_rate(
     budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld"
 ) -> NoisySgd:
-    """The mechanism ``plan`` with the largest sampling rate whose epsilon fits; 1 where even that underspends.
-
-    Its own sampling rate is ignored. Raises as :func:`calibrate_noise`, also where not even ``MIN_RATE`` fits.
-    """
+    """The mechanism ``plan`` with the largest sampling rate whose epsilon fits; 1 where even that underspends. Raises
+    as :func:`calibrate_noise`, also where not even ``MIN_RATE`` fits."""
     before = _fixed(before)
     spent, left = _check(budget, delta, before, accountant)
 
@@ -133,11 +131,8 @@ def calibrate_rate(
 def calibrate_steps(
     budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld", most: int | None = None
 ) -> NoisySgd:
-    """The mechanism ``plan`` with the most steps, up to ``most`` or ``MAX_STEPS``, whose epsilon fits.
-
-    Its own steps are ignored. Where ``most`` fits, nothing is searched for. Raises as :func:`calibrate_noise`, also where
-    not even one step fits.
-    """
+    """The mechanism ``plan`` with the most steps, up to ``most`` or ``MAX_STEPS``, whose epsilon fits. Raises as
+    :func:`calibrate_noise`, also where not even one step fits."""
     before = _fixed(before)
     spent, left = _check(budget, delta, before, accountant)
     if most is not None and spent(wanted := replace(plan, steps=most), FINE) <= budget:
@@ -164,9 +159,7 @@ def calibrate_search(
     budget: float, delta: float, plan: PrivateSearch, before: Before = (), accountant: str = "pld"
 ) -> PrivateSearch:
     """The search ``plan`` with the noise of all its trainings scaled alike, so that it spends ``budget`` and no more.
-
-    Its score and its number of tries stay as they are. Raises as :func:`calibrate_noise`.
-    """
+    Raises as :func:`calibrate_noise`."""
     before = _fixed(before)
     spent, left = _check(budget, delta, before, accountant)
 
@@ -199,11 +192,7 @@ def slack_noise(plan: NoisySgd, delta: float) -> float:
 
 
 def check_share(budget: float, used: float, before: Before, delta: float, kind: str = "epsilon") -> None:
-    """Raise BudgetError, which names what took it, if ``used`` leaves less than ``MIN_SHARE`` of a budget.
-
-    Raises:
-        BudgetError: less than ``MIN_SHARE`` is left; names what took it, and what to do.
-    """
+    """Raise BudgetError, which names what took it, if ``used`` leaves less than ``MIN_SHARE`` of a budget."""
     if budget - used >= MIN_SHARE * budget:
         return
     share = f"which leaves less than {100 * MIN_SHARE:g} % of {budget:g}, nothing but noise"
@@ -252,7 +241,6 @@ def _noise(plan: NoisySgd) -> float:
 
 
 def _refuse(budget: float, left: float, delta: float, before: Before, why: str, remedy: str) -> NoReturn:
-    """Raise the error that says whether the budget was too small from the start."""
     if left < budget:
         little = f"which leaves too little of {budget:g}: {why}"
         raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", little, delta))
@@ -265,10 +253,8 @@ def _excess(spent: float, budget: float) -> float:
 
 
 def _least(excess: Callable[[float, Resolution], float], guess: float, low: float, high: float) -> float | None:
-    """The least x in [low, high] at which ``excess``, which falls in x, is within half the tolerance of 0.
-
-    ``low`` if it underspends there already, None if it overspends even at ``high``.
-    """
+    """The least x in [low, high] at which ``excess``, which falls in x, is within half the tolerance of 0; ``low`` if
+    it underspends there already, None if it overspends even at ``high``."""
     quick = _root(lambda x: excess(x, QUICK), guess, 0.05, low, high)
     root = high if quick is None else quick
     off = excess(root, FINE)

@@ -41,12 +41,7 @@ AGAIN = "say `fresh` to begin again"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """State of some work, as JSON, and its ``place`` in words, such as "step 30 of 100".
-
-    Attributes:
-        place: the same in words, such as "step 30 of 100".
-        state: as JSON.
-    """
+    """State of some work, as JSON, and its ``place`` in words, such as "step 30 of 100"."""
 
     place: str
     state: Mapping[str, Any] = field(repr=False)
@@ -65,10 +60,8 @@ class Checkpoints(Protocol):
         spent."""
 
     def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
-        """Keep a checkpoint if it is time to, or if the work was told to stop, which raises Interrupted.
-
-        Returns True if what was computed so far may be told: it is on disk, or nobody will ever compute it again.
-        """
+        """Keep a checkpoint if it is time to, or if the work was told to stop, which raises Interrupted. Returns True
+        if what was computed so far may be told: it is on disk, or nobody will ever compute it again."""
 
     def forget(self) -> None:
         """Remove what is held: nothing will go on from it."""
@@ -95,11 +88,8 @@ NOT_KEPT = NoCheckpoints()
 
 @dataclass(frozen=True)
 class PartOf:
-    """Checkpoints of a part of some work: those of the part, with ``state`` and ``tensors`` of the whole.
-
-    Attributes:
-        begun: whether the checkpoint that the whole holds, if any, is one of this part.
-    """
+    """Checkpoints of a part of some work, with ``state`` and ``tensors`` of the whole; ``begun`` if the whole's is one
+    of it."""
 
     whole: Checkpoints
     state: Mapping[str, Any]
@@ -166,10 +156,9 @@ def _shown(value: object) -> str:
 
 
 class Kept:
-    """The checkpoints of a release, as the door asks for them (``dpltm.privacy.release.Keeper``).
+    """The checkpoints of a release, as the door asks for them (``dpltm.privacy.release.Keeper``); ``shown`` is for refusals.
 
     Before the first draw the checkpoint holds the key. Whatever is kept later must not: keys are erased as they are used.
-    ``shown`` names what the work is of, for refusals.
     """
 
     def __init__(self, checkpoints: Checkpoints, shown: Mapping[str, Any]) -> None:

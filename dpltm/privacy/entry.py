@@ -135,7 +135,6 @@ class Part:
 
     @property
     def whole(self) -> Part:
-        """Dataset that this is a part of."""
         return replace(self, cut="whole", start=0, stop=END)
 
     def __str__(self) -> str:
@@ -170,7 +169,6 @@ class Entry:
     A plan makes drafts, without ``id``, ``home`` and ``sequence``; those are given when it is entered.
 
     Attributes:
-        kind: what it is.
         part: the records that it touched or speaks of.
         mechanisms: what an accountant needs; one release may hold several, such as a centre, moments and steps.
         words: what was released, in a few words, for people.
@@ -219,11 +217,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Head:
-    """Length of a ledger at one moment: refused later if it is shorter then.
-
-    Attributes:
-        digest: of the chain up to the last of ``count`` entries.
-    """
+    """Length of a ledger at one moment, refused later if it is shorter then; the digest is of the chain up to the last
+    entry."""
 
     ledger: Id
     count: int
@@ -254,11 +249,8 @@ class Lineage:
             raise ArtifactError("lineage: two heads of one ledger")
 
     def __or__(self, other: Lineage) -> Lineage:
-        """Union by id.
-
-        Raises:
-            ArtifactError: one id with two contents; or a ledger with two, which was copied and went on in both places.
-        """
+        """Union by id; ArtifactError if one id has two contents, or a ledger, which was copied and went on in both
+        places."""
         return lineage_of(self, other) if other.entries or other.heads else self
 
     def __bool__(self) -> bool:
@@ -275,11 +267,8 @@ NO_LINEAGE = Lineage()
 
 
 def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return the entries of all groups, each id once, in order of first appearance.
-
-    Raises:
-        ArtifactError: one id with two contents.
-    """
+    """Return the entries of all groups, each id once, in order of first appearance; ArtifactError if one has two
+    contents."""
     known: dict[Id, Entry] = {}
     for group in groups:
         for entry in group:
@@ -289,11 +278,7 @@ def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def lineage_of(*values: object) -> Lineage:
-    """Return the union of the lineages of values that carry one; None carries none.
-
-    Raises:
-        ArtifactError: one id with two contents; or a ledger with two, which was copied and went on in both places.
-    """
+    """Return the union of the lineages of values that carry one; None carries none. Raises as :meth:`Lineage.__or__`."""
     found: list[Lineage] = [
         value if isinstance(value, Lineage) else value.lineage  # type: ignore[attr-defined]
         for value in values
@@ -352,11 +337,7 @@ def _plain(value: Any) -> Any:
 
 
 def entry_from_json(body: object) -> Entry:
-    """Return the entry that :func:`to_json` wrote.
-
-    Raises:
-        ArtifactError: an unknown or missing field, a wrong type, a value out of range.
-    """
+    """Return the entry that :func:`to_json` wrote; ArtifactError for unknown or missing fields, wrong types or values."""
     found = _read(Entry, body, "entry")
     assert isinstance(found, Entry)
     return found

@@ -27,13 +27,9 @@ _joined: set[frozenset[Part]] = set()
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """Digests by which records are recognised.
+    """Digests by which records are recognised, sorted, each once: of ``rows`` without labels, of ``persons``, and of both.
 
-    Attributes:
-        rows: of records without their labels, sorted, each once.
-        persons: of those whose they are; None where nothing says.
-        whose: of records with their persons.
-        unit: the noun of those.
+    ``persons`` is None where nothing says whose the records are; ``unit`` is their noun.
     """
 
     rows: np.ndarray
@@ -49,11 +45,8 @@ class Marks:
 
 
 def digests(values: Iterable[bytes], of: object, key: bytes | None = None) -> np.ndarray:
-    """Return 64-bit digests, sorted, each once.
-
-    ``of`` says what the values are, such as names of columns: values of something else are not recognised. The default key
-    is one that this process alone has.
-    """
+    """Return 64-bit digests, sorted, each once, by a key of this process alone unless given. Values that are not
+    ``of`` the same, such as names of columns, are not recognised."""
     key = hashlib.sha256((_KEY if key is None else key) + repr(of).encode()).digest()
     found = (int.from_bytes(hashlib.blake2b(value, key=key, digest_size=8).digest(), "little") for value in values)
     return np.unique(np.fromiter(found, dtype=np.uint64))

@@ -76,12 +76,8 @@ class Book:
         return 0 <= head.count <= len(self.entries) and self.digests[head.count] == head.digest
 
     def account(self, lineage: Lineage | None = None) -> Account:
-        """Return what it holds, together with what a value depends on.
-
-        Raises:
-            ArtifactError: the lineage knows more of this ledger, or something else, than it holds.
-            InputError: a release protects another unit.
-        """
+        """Return what it holds, together with what a value depends on; ArtifactError where that knows it longer, or
+        other."""
         if lineage is not None:
             self._check(lineage)
         return Account.of(self.entries, lineage, home=self.home, population=self.population, unit=self.unit)
@@ -111,12 +107,8 @@ class Book:
         return next((entry for entry in self.entries if _alike(entry, draft)), None)
 
     def lacking(self, drafts: Iterable[Entry]) -> list[Entry]:
-        """Return the releases among some drafts, and the declarations that it lacks, once each. Refuses
-        contradictions.
-
-        Raises:
-            InputError: a release that it holds stands against a declaration.
-        """
+        """Return the releases among some drafts, and the declarations that it lacks, once each; InputError where a
+        release stands against a declaration."""
         lacking, account = list[Entry](), self.account()
         for draft in drafts:
             if draft.paid:
@@ -133,11 +125,8 @@ class Book:
         return Lineage(known, (self.head,)) if known else Lineage()
 
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
-        """Return it with drafts added, under one of ``ids`` each.
-
-        Raises:
-            ArtifactError: an id that it holds already; or an entry that could not be read again.
-        """
+        """Return it with drafts added, one of ``ids`` each; ArtifactError for an id on record, or an entry that could
+        not be read."""
         entries, digests = list(self.entries), list(self.digests)
         for draft, id in zip(drafts, ids, strict=True):
             population = draft.population if draft.kind == "apart" else self.population
@@ -152,7 +141,6 @@ class Book:
 
 
 def _alike(one: Entry, other: Entry) -> bool:
-    """True if two declarations say the same."""
     return (one.kind, one.part) == (other.kind, other.part)
 
 
@@ -179,9 +167,7 @@ class Store(Protocol):
 
     def add(self, before: Book, after: Book, marks: Mapping[Id, Marks]) -> None:
         """Write, flush and sync what ``after`` has more than ``before``, all or nothing; called in a locked block.
-
-        ``marks`` are of records that the new entries declare public or excluded, under the key of the ledger: kept as well.
-        """
+        Keeps ``marks`` of records newly declared public or excluded as well."""
         ...
 
     def marks(self) -> Mapping[Id, Marks]:
@@ -276,9 +262,7 @@ class Ledger:
 
     def part(self, dataset: Dataset, *, to_declare: bool = False) -> Part:
         """Return the part of a dataset, of its snapshot: published records have one name everywhere, others one here.
-
-        With ``to_declare`` it is to be declared public, or excluded: then another process will know its rows again.
-        """
+        With ``to_declare`` another process will know its rows again."""
         published = dataset.published_id()
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
         part = replace(dataset.part, name=dataset.name, snapshot=snapshot)
@@ -295,35 +279,26 @@ class Ledger:
         return part
 
     def public(self, dataset: Dataset, words: str) -> tuple[Entry, ...]:
-        """Return the draft that declares the records of ``dataset`` public; none for synthetic ones, which are nobody's.
-
-        ``words`` say what is read off them.
-        """
+        """Return the draft that declares records of ``dataset``, of which ``words`` are read off, public; none for
+        synthetic ones."""
         if dataset.synthetic:
             return ()
         return (Entry("public", self.part(dataset, to_declare=True), words=words, unit=self.unit),)
 
     def apart(self, dataset: Dataset) -> tuple[Entry, ...]:
-        """Return the draft that declares the test split of a dataset, measured exactly, apart from the population.
-        None for published records, which say so themselves, or where there is no test split.
-
-        None for published records, which say so themselves, or where there is no test split.
-        """
+        """Return the draft that declares the test split of a dataset, measured exactly, apart from the population;
+        none for published records, which say so themselves, or without a test split."""
         if dataset.test is None or dataset.published_id() is not None:
             return ()
         return (Entry("excluded", self.part(dataset.tested(), to_declare=True), words="a test split", unit=self.unit),)
 
     def exclude(self, dataset: Dataset) -> None:
-        """Declare that the test split of a dataset is not of the population, before something is measured on it exactly.
-
-        Raises:
-            InputError: a release on record protects some of these records.
-        """
+        """Declare that the test split of a dataset is not of the population, before something is measured on it
+        exactly. Raises InputError if a release on record protects some of these records."""
         self.declare_once(*self.apart(dataset))
 
     def declare_once(self, *drafts: Entry) -> Lineage:
-        """Enter some ``drafts``, all or none, except declarations on record; return the lineage of releases and public
-        records.
+        """Enter ``drafts``, except declarations on record; return the lineage of releases and public records.
 
         Raises:
             InputError: a release on record protects some of these records.
@@ -335,8 +310,7 @@ class Ledger:
         return public | self.lineage(*made) if made else public
 
     def declare_public(self, dataset: Dataset, words: str) -> Lineage:
-        """Enter that the records of ``dataset`` are public, once in a ledger; return the lineage of ``words``, read
-        off them.
+        """Enter that records of ``dataset`` are public, once in a ledger; return the lineage of ``words``, read off them.
 
         Raises:
             InputError: a release on record protects some of them.
@@ -344,8 +318,7 @@ class Ledger:
         return dataset.lineage | self.declare_once(*self.public(dataset, words))
 
     def declare(self, *drafts: Entry) -> tuple[Entry, ...]:
-        """Enter declarations, or releases that were made elsewhere, in order, all or none; return them as they are on
-        record.
+        """Enter declarations, or releases that were made elsewhere, all or none; return them as they are on record.
 
         Of a release made here see ``release.pay``, which draws only what was entered.
 
@@ -444,11 +417,8 @@ _of_process: list[Ledger] = []
 
 
 def of_process(unit: str = RECORD) -> Ledger:
-    """Return the ledger of arrays where none is named: one a process.
-
-    Raises:
-        InputError: it protects another unit: two ledgers would let what concerns the same people stand apart.
-    """
+    """Return the ledger of arrays where none is named: one a process. Raises InputError if it protects another unit:
+    two ledgers would let what concerns the same people stand apart."""
     if not _of_process:
         _of_process.append(Ledger(unit=unit))
     (ledger,) = _of_process

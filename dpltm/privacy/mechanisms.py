@@ -144,12 +144,7 @@ class Selection(Mechanism):
 
 @dataclass(frozen=True)
 class GaussianRelease(Mechanism):
-    """A statistic with Gaussian noise on each coordinate.
-
-    Attributes:
-        noise_multiplier: standard deviation of the noise over ``sensitivity``.
-        sensitivity: L2 bound of the change one neighbour makes.
-    """
+    """A statistic with Gaussian noise on each coordinate, of deviation ``noise_multiplier`` times L2 ``sensitivity``."""
 
     noise_multiplier: float
     sensitivity: float = 1.0
@@ -166,12 +161,7 @@ class GaussianRelease(Mechanism):
 
 @dataclass(frozen=True)
 class LaplaceRelease(Mechanism):
-    """A statistic with Laplace noise on each coordinate.
-
-    Attributes:
-        scale: scale b of the noise.
-        sensitivity: L1 bound of the change one neighbour makes.
-    """
+    """A statistic with Laplace noise of scale b on each coordinate, for the L1 ``sensitivity``."""
 
     scale: float
     sensitivity: float = 1.0
@@ -285,11 +275,8 @@ def check_positive(name: str, value: float, *, infinite: bool = False) -> None:
 
 
 def over_two_steps(mechanism: Mechanism) -> Mechanism:
-    """Return a mechanism as it concerns somebody who is two steps between its neighbours away.
-
-    Raises:
-        InputError: there is no such rule for it.
-    """
+    """Return a mechanism as it concerns somebody two steps between its neighbours away; InputError where there is no
+    rule."""
     match mechanism:
         case NoisySgd():
             noise, bound = mechanism.noise_multiplier / 2, _twice(mechanism.sensitivity)

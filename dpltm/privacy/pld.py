@@ -141,10 +141,8 @@ class _Draw:
 
 
 def compose(losses: Mapping[PrivacyLoss, int], draw: float = 0.0, resolution: Resolution = FINE) -> Profile | None:
-    """The profile of all ``losses`` together, in any order, adaptively, and of ``draw`` (0: none) before them.
-
-    None where they spread so far (an epsilon of many thousands) that no grid of bearable size resolves them.
-    """
+    """The profile of all ``losses`` together, in any order, adaptively, and of ``draw`` (0: none) before them; None
+    where they spread so far (an epsilon of many thousands) that no grid of bearable size resolves them."""
     return _compose(tuple(sorted(losses.items(), key=repr)), draw, resolution)
 
 

@@ -93,7 +93,6 @@ class GaussianProfile:
         return np.clip(upper - np.exp(epsilons + lower), 0.0, 1.0)
 
     def _loss(self, x: float) -> float:
-        """ln(P / Q) at x."""
         rate, shift = self.sampling_rate, self._shift
 
         def mixed(x: float) -> float:
@@ -144,13 +143,8 @@ LARGEST_ORDER = 64.0
 
 @dataclass(frozen=True, eq=False)
 class LossDistribution:
-    """Distribution of the loss in one direction.
-
-    Attributes:
-        first: the first loss, in widths.
-        chances: of the losses ``first``, ``first + 1``, ... times ``width``; below 0 at most by rounding.
-        infinite: the chance of an infinite loss.
-    """
+    """Distribution of the loss in one direction: ``chances`` of ``first``, ``first + 1``, ... times ``width``, below 0
+    at most by rounding, and of an infinite loss."""
 
     width: float
     first: int
@@ -158,7 +152,6 @@ class LossDistribution:
     infinite: float
 
     def plus(self, other: LossDistribution) -> LossDistribution:
-        """Distribution of the sum with an independent loss on the same grid."""
         count = len(self.chances) + len(other.chances) - 1
         size = fft.next_fast_len(count, real=True)
         chances = fft.irfft(fft.rfft(self.chances, size) * fft.rfft(other.chances, size), size)[:count]

@@ -135,12 +135,8 @@ _ORDERS = 1 + np.geomspace(1e-2, 1e5, 60)
 
 @dataclass(frozen=True)
 class SearchLoss:
-    """Privacy loss of the winner of a search.
-
-    Attributes:
-        tries: what a try releases, and at how many of the settings, which are all equally likely.
-        gamma: of the number of tries.
-    """
+    """Privacy loss of the winner of a search; ``tries`` holds what one releases, and at how many of equally likely
+    settings."""
 
     tries: tuple[tuple[Try, int], ...]
     gamma: float
@@ -167,7 +163,6 @@ class SearchLoss:
         return self._try(order) + more + math.log(mean_tries(self.gamma)) / (order - 1)
 
     def _try(self, order: float) -> float:
-        """Renyi divergence of a try whose setting is told."""
         total = sum(number for _, number in self.tries)
         each = [
             (order - 1) * sum(count * loss.renyi(order) for loss, count in one) + math.log(number / total)
@@ -211,10 +206,8 @@ def _curves(search: SearchLoss) -> tuple[Curve, Curve] | None:
 
 
 def _convex(curve: Curve, losses: np.ndarray) -> np.ndarray:
-    """The largest function below ``curve`` that is convex in e^loss and 1 at e^loss = 0, at each of ``losses``.
-
-    The true profile is such a function, so it is below.
-    """
+    """The largest function below ``curve`` that is convex in e^loss and 1 at e^loss = 0, at each of ``losses``; the
+    true profile is such a function, so it is below."""
     asked = np.linspace(losses[0], losses[-1], _POINTS)
     points = np.column_stack([np.append(0.0, np.exp(asked)), np.append(1.0, curve(asked))])
     hull: list[np.ndarray] = []
@@ -227,5 +220,4 @@ def _convex(curve: Curve, losses: np.ndarray) -> np.ndarray:
 
 
 def _above(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> bool:
-    """True if the middle point is on or above the chord of the others."""
     return bool((middle[1] - left[1]) * (right[0] - left[0]) >= (right[1] - left[1]) * (middle[0] - left[0]))

@@ -82,9 +82,7 @@ class Secret:
 class Release(Protocol[T_co]):
     """A computation from private records: what it costs, and how it is drawn.
 
-    Attributes:
-        entry: its draft, without id; complete before anything is drawn.
-        lineage: of everything that it is made of.
+    ``entry`` is a draft without id, complete before anything is drawn; ``lineage`` covers everything that it is made of.
     """
 
     @property
@@ -103,12 +101,8 @@ class Release(Protocol[T_co]):
 
 @dataclass(frozen=True)
 class Once(Generic[T]):
-    """A :class:`Release` of one value, drawn at once: it never goes on.
-
-    Attributes:
-        value: drawn from the secret of the release.
-        refuse: what cannot be done, before anything is spent.
-    """
+    """A :class:`Release` of one ``value``, drawn at once from its secret: it never goes on. ``refuse`` is its
+    ``check``."""
 
     entry: Entry
     lineage: Lineage
@@ -301,7 +295,6 @@ def _go_on(
 
 
 def _as_planned(known: Entry, draft: Entry) -> Entry:
-    """A draft as it would be on record in place of an entry, under the same names."""
     given = {name: getattr(known, name) for name in ("id", "home", "sequence", "population", "day", "words")}
     return replace(draft, part=replace(draft.part, name=known.part.name), **given)
 

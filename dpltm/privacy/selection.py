@@ -119,15 +119,12 @@ class SelectionPlan:
 
     @property
     def _slope(self) -> float:
-        """Change of a score when an accuracy moves by one."""
         return max(abs(1 - self.nu * density) for density in self.densities) if self.score == "product" else 1.0
 
     @property
     def exponent(self) -> float:
-        """Factor of a score inside exp: eps1 / (2 Delta), or eps1 / Delta for monotone scores.
-
-        The additive score is monotone under add/remove: an added record lowers no score (privacy-model.md 3.1).
-        """
+        """Factor of a score inside exp: eps1 / (2 Delta), or eps1 / Delta for monotone scores: the additive one under
+        add/remove, since an added record lowers no score (privacy-model.md 3.1)."""
         monotone = self.score == "additive" and self.adjacency == "add-remove"
         return self.eps1 / (self.sensitivity if monotone else 2 * self.sensitivity)
 
@@ -145,19 +142,14 @@ def exponential_probabilities(scores: np.ndarray, exponent: float) -> np.ndarray
 
 
 def draw_exponential(source: RandomSource, scores: np.ndarray, exponent: float) -> int:
-    """Position drawn by the exponential mechanism (McSherry and Talwar 2007), by the inverse distribution function.
-
-    Returns:
-        Position of the winner, below k.
-    """
+    """Position drawn by the exponential mechanism (McSherry and Talwar 2007), by the inverse distribution function."""
     cumulative = np.cumsum(exponential_probabilities(scores, exponent))
     point = uniform(source, 1)[0] * cumulative[-1]
     return int(np.searchsorted(cumulative, point, side="right"))
 
 
 def draw_permute_and_flip(source: RandomSource, scores: np.ndarray, exponent: float) -> int:
-    """Position drawn by permute-and-flip (McKenna and Sheldon 2020): in random order, accept i with exp(exponent (S_i
-    - max)).
+    """Position drawn by permute-and-flip (McKenna and Sheldon 2020): in random order, accept with exp(exponent (S_i - max)).
 
     A best candidate is always accepted, so one pass ends. Its expected score is never below the exponential mechanism's.
     """
@@ -201,13 +193,7 @@ def smallest_within(
     densities: tuple[float, ...], accuracies: tuple[float, ...], dense: float, tolerance: float, max_density: float
 ) -> int | None:
     """DPLTM's rule for public data: position of the sparsest ticket, at most ``max_density``, within ``tolerance`` of
-    the dense one; None if there is none.
-
-    Only for accuracies that are public: it looks at them with no protection.
-
-    Returns:
-        Position of the ticket, or None if there is no such ticket.
-    """
+    the dense one; None if there is none. It looks at accuracies, which must be public, with no protection."""
     good = [
         index
         for index, (density, accuracy) in enumerate(zip(densities, accuracies, strict=True))

@@ -54,11 +54,9 @@ class Nominal:
 
 @dataclass(frozen=True)
 class PrivacyReport:
-    """Figures and notes that are printed about privacy.
+    """Figures and notes that are printed about privacy; ``nominal`` is None where no source claims anything of its own.
 
-    Attributes:
-        nominal: what a source claims; None where none claims anything of its own.
-        apart: at least this epsilon for populations that are declared to have nobody in common with this one.
+    ``apart`` has at least this epsilon for populations that are declared to have nobody in common with this one.
     """
 
     certified: Certified

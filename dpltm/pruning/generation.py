@@ -81,7 +81,6 @@ class GenerationConfig:
 
     @property
     def steps(self) -> int:
-        """Training steps of all rounds together."""
         return self.iterations + self.rounds * (self.iterations - self.rewind)
 
 
@@ -91,8 +90,7 @@ class Ticket:
 
     Attributes:
         round: 0 is the dense network, r the mask after r prunings.
-        accuracy: fraction right of ``predictor`` on the evaluation records it was measured on; None if not measured. Those
-            may be private, so a ticket's text (``repr``) leaves it out.
+        accuracy: fraction right of ``predictor`` on evaluation records, which may be private, so ``repr`` leaves it out.
         predictor: parameters at the end of the round's training, pruned ones zero; it is what selection scores. None if
             nothing was trained.
     """
@@ -111,13 +109,8 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 class Rounds:
     """Train, prune, rewind, round after round.
 
-    Args:
-        schedule: live weights after each round.
-        evaluation: records that accuracies are measured on; None for no accuracies.
-        dropout: share of the last layer's inputs that each training step leaves out.
-
-    Attributes:
-        tickets: of the rounds that are done.
+    ``schedule`` has the live weights after each round. Accuracies are measured on ``evaluation``, if there is one;
+    ``dropout`` is the share of the last layer's inputs that each training step leaves out.
     """
 
     def __init__(
@@ -156,7 +149,6 @@ class Rounds:
             self._prune()
 
     def checkpoint(self) -> Checkpoint:
-        """State of the rounds that are done."""
         epoch, taken = self._batches.state()
         masks = {f"masks/{ticket.round}": ticket.mask for ticket in self.tickets} | {"mask": self._mask}
         weights = {f"predictors/{ticket.round}": ticket.predictor or {} for ticket in self.tickets}
@@ -182,7 +174,6 @@ class Rounds:
         )
 
     def resume(self, held: Checkpoint) -> None:
-        """Resume from a checkpoint of the same rounds."""
         try:
             state, tensors = held.state, held.tensors
             self.theta0 = self._weights(tensors, "theta0")
@@ -231,7 +222,6 @@ class Rounds:
         self.theta0, self._rewound = weights_of(self._model), True
 
     def _prune(self) -> None:
-        """Make the next mask, over theta0."""
         number, config = len(self.tickets), self._config
         live, prune = self._schedule[number], CRITERIA[config.criterion].next_mask
         given = PruningRound(
@@ -310,10 +300,7 @@ def train_dense(
     dropout: float = 0.0,
     checkpoints: Checkpoints = NOT_KEPT,
 ) -> Ticket:
-    """The dense network: the first round of :func:`generate` alone, the same to the last bit.
-
-    Arguments as :func:`generate`.
-    """
+    """The dense network: the first round of :func:`generate` alone, the same to the last bit."""
     dense = ({name: math.prod(spec.shapes()[name]) for name in pruning_rates(spec, config)},)
     rounds = Rounds(spec, x, y, config, dense, None, dropout)
     _made(rounds, progress, checkpoints, config.threads)

@@ -1,7 +1,4 @@
-"""Training without privacy: plain SGD of a masked network, for tickets that do not depend on private records.
-
-Nothing in this module is differentially private.
-"""
+"""Plain SGD of a masked network, without privacy: for tickets that do not depend on private records."""
 
 from __future__ import annotations
 
@@ -66,11 +63,7 @@ def train_plain(
 
 @contextlib.contextmanager
 def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iterator[None]:
-    """A block with that share, at least 0 and below 1, of the last layer's inputs left out at random and made up for.
-
-    Raises:
-        InputError: a share out of range.
-    """
+    """A block with that share, at least 0 and below 1, of the last layer's inputs left out at random and made up for."""
     if not 0 <= share < 1:
         raise InputError(f"`dropout`: {share:g} is not at least 0 and below 1")
 
@@ -88,11 +81,8 @@ def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iter
 
 
 class Batches:
-    """Index batches of exactly ``batch_size``, through one shuffled epoch after another; a short rest is left out.
-
-    Yields:
-        Indices ``(batch_size,)`` int64, without end.
-    """
+    """Index batches ``(batch_size,)`` int64 without end, through one shuffled epoch after another; a short rest is
+    left out."""
 
     def __init__(self, records: int, batch_size: int, generator: torch.Generator) -> None:
         self._records, self._size, self._generator = records, batch_size, generator
@@ -113,7 +103,6 @@ class Batches:
         return self._epoch, self._taken
 
     def resume(self, epoch: Tensor, taken: int) -> None:
-        """Resume from such a state."""
         self._generator.set_state(epoch)
         self._epoch, self._taken = epoch, 0
         if taken:

@@ -110,12 +110,8 @@ def check_network(spec: ModelSpec, schedule: Schedule) -> None:
 class _Units:
     """The prunable weights of a network as one long vector, and its units, numbered through all layers.
 
-    Attributes:
-        shapes: of the weights, in the vector's order.
-        weights: for every unit, where its weights are.
-        layers: ``(units,)``, the number of its layer.
-        maker: ``(size,)``, the unit whose incoming weight this is; -1 if it is none's.
-        feeder: ``(size,)``, the unit whose outgoing weight this is; -1 if it is none's.
+    ``weights`` has the places of every unit's weights; ``maker`` and ``feeder`` ``(size,)`` the unit whose incoming,
+    and whose outgoing, weight each is, or -1.
     """
 
     def __init__(self, model: nn.Module, example: Tensor) -> None:
@@ -154,7 +150,6 @@ class _Units:
             self.weights.append(torch.cat(parts).sort().values)
 
     def flat(self, values: dict[str, Tensor]) -> Tensor:
-        """Values of the prunable weights in the vector's order."""
         empty = torch.empty(0, dtype=next(iter(values.values())).dtype)
         return torch.cat([empty, *(values[name].flatten() for name in self.shapes)])
 
@@ -164,12 +159,8 @@ class _Units:
 
 
 class _Live:
-    """Live weights while units are being removed.
-
-    Attributes:
-        alive: ``(size,)``, of which ``total`` are alive.
-        incoming, outgoing: ``(units,)``, how many weights of each unit are alive on that side.
-    """
+    """Live weights while units are removed: ``alive`` ``(size,)``; ``incoming`` and ``outgoing`` count each unit's,
+    ``(units,)``."""
 
     def __init__(self, units: _Units, mask: Mask) -> None:
         self.units = units

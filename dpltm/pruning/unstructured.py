@@ -47,11 +47,8 @@ def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
 
 
 def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int) -> list[tuple[int, ...]]:
-    """Live weights of each layer after 0, 1, ..., ``rounds`` rounds.
-
-    Raises:
-        InputError: a round would leave a layer empty, or drop nothing at all.
-    """
+    """Live weights of each layer after 0, ..., ``rounds`` rounds; InputError if a round leaves a layer empty, or drops
+    nothing."""
     schedule = [sizes]
     for number in range(1, rounds + 1):
         before = schedule[-1]
@@ -74,9 +71,8 @@ def keep_topk(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int],
     Equal scores are dropped in the order of their position; NaN counts as the highest.
 
     Args:
-        live: how many weights of each prunable parameter are to stay, from 1 to as many as live now; no others are
-        looked at. scope: ``layer`` keeps these numbers in each layer; ``global`` keeps their sum, wherever in the
-        network the scores
+        live: how many weights of each prunable parameter are to stay, from 1 to as many as live now; others are ignored.
+        scope: ``layer`` keeps these numbers in each layer; ``global`` keeps their sum, wherever in the network the scores
             are highest, but at least one weight of every layer, so that none is cut off.
     """
     flat = {name: scores[name].detach().flatten() for name in live}
@@ -89,7 +85,6 @@ def keep_topk(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int],
 
 
 def _topk(scores: Tensor, alive: Tensor, count: int) -> Tensor:
-    """``alive`` with its ``count`` highest scores left."""
     positions = alive.nonzero().squeeze(1)
     if not 0 <= count <= len(positions):
         raise ValueError(f"Expected 0 <= count={count} <= {len(positions)} live weights")
@@ -127,11 +122,8 @@ def prune_by_input(
     An input counts as much as the L2 norm of its live weights. They go from the least on, one after another, so that
     at most one is dropped in part. Inputs of a group go together: a column of a table lives or dies whole, but for the one
     that the number of live weights may leave in part. It counts as much as what it adds to the next layer varies, if all
-    that the schema allows is equally likely.
-
-    Args:
-        inputs: which dimension of the first parameter of ``live`` the inputs are in.
-        groups: variances of neighbouring inputs that go together; none where each stands alone.
+    that the schema allows is equally likely. ``inputs`` is their dimension in the first parameter of ``live``;
+    ``groups`` has the variances of neighbouring inputs that go together.
     """
     first = next(iter(live))
     scores = {name: weights[name].detach().abs() for name in live}
@@ -246,10 +238,8 @@ UNIFORM = 1 / 12
 
 
 def input_groups(dataset: Dataset) -> Groups:
-    """Inputs that each column became, by their variances if everything that the schema allows is equally likely.
-
-    None where records have no schema, or a map stands in front, which mixes columns.
-    """
+    """Inputs that each column became, by their variances if everything that the schema allows is equally likely; none
+    without a schema, or behind a map, which mixes columns."""
     schema = _schema(dataset.schema)
     if schema is None or dataset.feature_map is not None:
         return ()

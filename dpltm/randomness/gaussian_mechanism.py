@@ -175,7 +175,6 @@ def gaussian_mechanism_on_device(values: Tensor, noise_std: float, source: Rando
 
 
 def _released(values: Tensor, noise_std: float, source: RandomSource) -> Tensor:
-    """(1) of some blocks, ``(blocks, count)``."""
     import torch
 
     step, (blocks, count) = grid_step(noise_std), values.shape

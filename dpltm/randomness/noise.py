@@ -99,8 +99,7 @@ def two_sided_geometric(source: RandomSource, epsilon: float) -> int:
     """One whole number k with probability proportional to e^(-epsilon |k|): the noise of a count, epsilon-DP.
 
     The difference of two geometric draws (Ghosh, Roughgarden, Sundararajan 2009), for a count that changes by at most one
-    between neighbours, at epsilon from ``MIN_EPSILON``. A guarantee of real arithmetic: chances below about 2^-52 are
-    not met.
+    between neighbours. A guarantee of real arithmetic: chances below about 2^-52 are not met.
     """
     if not epsilon >= MIN_EPSILON:
         raise InputError(f"Expected epsilon={epsilon} >= {MIN_EPSILON:g}")

@@ -79,8 +79,7 @@ def others(chunks: Sequence[slice], records: int) -> list[slice]:
 
 
 def poisson_sample(source: RandomSource, records: int, sampling_rate: float) -> np.ndarray:
-    """Indices of the records that enter one step, int64 ``(m,)``, m ~ Binomial(n, q), in increasing order; possibly
-    none.
+    """Indices of the records that enter one step, int64 ``(m,)``, m ~ Binomial(n, q), in increasing order; maybe none.
 
     Args:
         source: where the coins come from; secret, since amplification by sampling rests on nobody knowing them.

@@ -59,10 +59,8 @@ def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: 
 
 
 def whole_rows(rows: Tensor) -> Tensor:
-    """Rows ``(n, features)`` divided by their norm where that is above 1, times 2^16, cut towards zero.
-
-    Whole numbers in float64, with rows of norm at most 2^16; zeros if unusable.
-    """
+    """Rows ``(n, features)`` over their norm where that is above 1, times 2^16, cut towards zero: whole numbers in
+    float64, of norm at most 2^16; zeros if unusable."""
     wide = rows.to(torch.float64)
     largest = wide.abs().amax(dim=1, keepdim=True).clamp(min=1.0)  # so that no square overflows
     wide = wide / largest
@@ -71,10 +69,8 @@ def whole_rows(rows: Tensor) -> Tensor:
 
 
 def within_norm(whole: Tensor) -> Tensor:
-    """Rows of whole numbers, with zeros in place of those whose norm is above 2^16 or not a number.
-
-    This check is what the bounds rest on: squares of whole numbers up to 2^16 add up exactly, and a larger one fails it.
-    """
+    """Rows of whole numbers, with zeros in place of those whose norm is above 2^16 or not a number. The bounds rest on
+    this check: squares of whole numbers up to 2^16 add up exactly, and a larger one fails it."""
     usable = whole.square().sum(dim=1) <= 4.0**BITS
     return whole.where(usable[:, None], torch.zeros_like(whole))
 
@@ -87,11 +83,7 @@ def sum_of_squares(whole: Tensor) -> Tensor:
 
 
 def noisy_symmetric(second: Tensor, noise_std: float, noise: RandomSource) -> Tensor:
-    """Symmetric int64 sums over 2^32, with noise of ``noise_std`` on the diagonal and that over sqrt 2 off it.
-
-    Returns:
-        float64 of the same shape, symmetric.
-    """
+    """Symmetric int64 sums over 2^32, with noise of ``noise_std`` on the diagonal and that over sqrt 2 off it."""
     first, other = torch.triu_indices(len(second), len(second), 1)
     pairs = noisy_whole(second[first, other], noise_std / math.sqrt(2), 2 * BITS, noise)
     released = torch.diag(noisy_whole(second.diagonal(), noise_std, 2 * BITS, noise))
