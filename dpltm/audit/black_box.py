@@ -48,8 +48,8 @@ LEAST = 40
 
 @dataclass(frozen=True, eq=False)
 class Trials:
-    """Log-odds of the target's label by each model, ``(trials,)``: trained with the target (inside), or without
-    (outside)."""
+    """Log-odds of the target's label by each model, ``(trials,)``, inside: trained with the target, or outside:
+    without."""
 
     inside: np.ndarray
     outside: np.ndarray

@@ -54,7 +54,7 @@ class Guesses:
 
 @lru_cache(maxsize=64)
 def planned(canaries: int, mu: float, error: float) -> int:
-    """Number of guesses with the best expected bound at delta 0, for scores N(0, 1), and N(mu, 1) where a canary is
+    """Number of guesses with the best expected bound at delta 0, for scores N(0, 1), or N(mu, 1) of canaries that are
     in."""
     numbers = [2 * max(1, int(share * canaries / 2)) for share in SHARES]
     accuracy = [_accuracy(number / canaries, min(mu, 30.0)) for number in numbers]

@@ -68,8 +68,7 @@ def check_compiles(filter: Filter, name: str = "") -> None:
 
 
 def check_claims(filter: Filter, name: str = "") -> None:
-    """Raise InputError unless noise can be calibrated as the source of a filter does, which the message calls
-    ``name``."""
+    """Raise InputError unless noise can be calibrated as a filter's source does, which the message calls ``name``."""
     if filter.nominal_bound is None:
         known = listed(FILTERS.names(lambda entry: entry.claims))
         raise InputError(

@@ -24,8 +24,7 @@ GAMMA = 0.01
 
 @dataclass(frozen=True)
 class Automatic(NormBounded):
-    """Radial filter g -> C g / (norm(g) + gamma), C > 0; with gamma 0 it normalises, but norms below 1e-30 count as
-    zero."""
+    """Radial filter g -> C g / (norm(g) + gamma), C > 0; gamma 0 normalises, but norms below 1e-30 count as zero."""
 
     gamma: float = GAMMA
     kind: ClassVar[Literal["radial"]] = "radial"

@@ -16,8 +16,7 @@ TINY = 2.0**-126
 
 @dataclass(frozen=True)
 class NormBounded:
-    """Base of filters whose output has norm C at most, ``clip_norm`` from 1e-6 to its inverse, for any number of
-    coordinates."""
+    """Base of filters whose output has norm C at most, ``clip_norm`` from 1e-6 to its inverse, whatever the network."""
 
     clip_norm: float
     nominal_bound: ClassVar[None] = None

@@ -1,5 +1,4 @@
-"""Per-layer clipping (McMahan et al. 2018), each of L layers to C_l = C / sqrt(L). Certified bound: sqrt(sum C_l^2) =
-C."""
+"""Per-layer clipping (McMahan et al. 2018) of L layers to C_l = C / sqrt(L). Certified bound: sqrt(sum C_l^2) = C."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PerLayerClip(NormBounded):
-    """Layer-wise radial filter: the part of the gradient in layer l is clipped to C / sqrt(L); C from 1e-6 to its
-    inverse."""
+    """Layer-wise radial filter: the gradient in layer l is clipped to C / sqrt(L); C from 1e-6 to its inverse."""
 
     kind: ClassVar[Literal["layer-wise"]] = "layer-wise"
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RadialTanh(NormBounded):
-    """Radial filter g -> C tanh(norm(g) / k) g / norm(g), C > 0; it begins to bend at norm k > 0: small gradients
-    times C / k."""
+    """Radial filter g -> C tanh(norm(g) / k) g / norm(g), C and k > 0; small gradients are multiplied by C / k."""
 
     range: float
     kind: ClassVar[Literal["radial"]] = "radial"

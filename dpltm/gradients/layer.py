@@ -53,8 +53,7 @@ def only_call(
 
 
 class Recorder:
-    """Keep the calls of some modules while entered; outputs of ``copy`` are handed on as copies, since they are
-    overwritten."""
+    """Keep the calls of some modules while entered; outputs of ``copy`` are handed on as copies: they are overwritten."""
 
     def __init__(
         self,
@@ -109,8 +108,7 @@ class Recorder:
         return tree_map(_copied, output) if id(module) in self._copy else output
 
     def backward(self, total: Tensor) -> None:
-        """Fill in the gradients of ``total``, a scalar, at every output; InputError where an in-place operation
-        falsifies them."""
+        """Fill in the gradients of ``total``, a scalar, at every output; InputError after an in-place operation."""
         self._over = True
         outputs = [output for call in self.calls for output in call.outputs]
         gradients = iter(torch.autograd.grad(total, outputs, allow_unused=True) if outputs else ())

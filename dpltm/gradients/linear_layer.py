@@ -37,8 +37,7 @@ WORTH_COMPILING = 1000
 
 
 class Operands:
-    """One weight under a mask ``(out, in)``, with the inputs ``(batch, in)`` and output gradients ``(batch, out)`` of
-    a batch."""
+    """One weight under a mask ``(out, in)``, with inputs ``(batch, in)`` and output gradients ``(batch, out)``."""
 
     def __init__(self, module: nn.Linear, live: Tensor) -> None:
         self.module, self._live = module, live
@@ -90,8 +89,8 @@ class Operands:
         return self._aligned
 
     def scaled(self, factor: Tensor, turned: bool) -> Tensor:
-        """Factor ``(batch,)`` times output gradient, ``(batch, out)``, to be overwritten; ``turned`` makes records
-        contiguous."""
+        """Factor ``(batch,)`` times output gradient, ``(batch, out)``, to be overwritten; records contiguous if
+        ``turned``."""
         if turned:
             return self.space.fill("turned", self.gradients, factor.dtype).mul_(factor).T
         records, width = self.gradient.shape
@@ -297,8 +296,7 @@ class LinearLayer:
         return output.requires_grad_()
 
     def take(self, calls: Sequence[Call], records: int) -> None:
-        """Take the layer's input and the gradient at its output. Raises InputError unless called once, on one row per
-        record."""
+        """Take the layer's input and the gradient at its output; InputError unless called once, on one row per record."""
         seen, gradient = only_call(calls, self.names[0], records, dimensions=2)
         dtype, operands = self.module.weight.dtype, self.operands
         operands.input = seen.to(dtype)

@@ -189,8 +189,8 @@ LENGTHS = (1, 2, 8, 16, 32)
 """Batches whose losses must not depend on how many records come after."""
 
 ALIKE, ALIKE_WIDE = 2e-3, 1e-6
-"""Largest relative difference, in float32 and in float64, between batches of different lengths: they are summed in other
-orders."""
+"""Largest relative difference, in float32 and float64, between batches of different lengths: other orders of
+summation."""
 
 KINK = 0.1
 """Largest share of what a layer sees or gives, in L2 norm, that a unit may change which rounding switches on or off."""
@@ -264,7 +264,7 @@ def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Probe:
-    """A network and a loss, tried out; ``units`` are watched, and an in-place operation overwrites the outputs of
+    """A network and a loss, tried out; ``units`` are watched, and in-place operations overwrite the outputs of
     ``copy``."""
 
     model: nn.Module
@@ -441,8 +441,7 @@ class Probe:
             raise InputError(f"model or loss: what one record gives depends on {what} (seen at {place}{why}): {MIXED}")
 
     def _told_by_part(self, x: Tensor, y: Tensor, parts: Sequence[slice], alike: float) -> tuple[str | None, float]:
-        """Where records give something else in a part of the batch, None if nowhere; and the largest share that
-        differs."""
+        """Where records differ in a part of the batch, None if nowhere; and the largest share that differs."""
         whole, found, largest = self.seen(x, y), None, 0.0
         for rows in parts:
             start, stop = rows.start, rows.stop

@@ -81,8 +81,7 @@ class ModelSpec:
 
     @property
     def tables(self) -> tuple[int, ...]:
-        """Sizes of the tables that inputs are positions in, one for all or one each; empty where they are
-        quantities."""
+        """Sizes of the tables that inputs are positions in, one for all or one each; empty for quantities."""
         return self.kind.tables(_plain(self.text))
 
     @property
@@ -96,8 +95,7 @@ class ModelSpec:
 
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
-    """The network of the same layers as ``spec`` with these parameters; InputError if more than widths of layers
-    differs."""
+    """The network of the same layers as ``spec`` with these parameters; InputError if more than widths differs."""
     try:
         name = spec.kind.renamed(_plain(spec.text), shapes)
         head, colon, rest = name.partition(":")

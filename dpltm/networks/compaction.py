@@ -22,8 +22,7 @@ from dpltm.networks.unit_groups import Coordinates, UnitGroup, Use, check_no_nor
 
 @dataclass(frozen=True)
 class Compact:
-    """A smaller network that computes what a masked one does, and the ``places`` in the original that its values came
-    from."""
+    """A smaller network that computes what a masked one does, and the ``places`` of its values in the original."""
 
     model: nn.Module
     mask: Mask

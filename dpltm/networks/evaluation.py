@@ -61,8 +61,7 @@ def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> floa
 
 
 def root_mean_squared_error(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:
-    """Root mean squared error of the expected rating, sum_k p_k k, against the rating; infinity if outputs are not
-    numbers."""
+    """Root mean squared error of the expected rating, sum_k p_k k, against the rating; infinity if not finite."""
     total = 0.0
     with torch.no_grad():
         for start in range(0, len(x), chunk):

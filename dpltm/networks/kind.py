@@ -36,8 +36,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """One layer, before it is made: ``module`` is a class of ``dpltm.networks.layers`` or ``torch.nn``, or makes a
-    module."""
+    """One layer, before it is made: ``module`` names a class of ``dpltm.networks.layers`` or ``torch.nn``, or makes
+    one."""
 
     name: str
     module: str | Callable[..., nn.Module]

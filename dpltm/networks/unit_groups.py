@@ -27,8 +27,7 @@ _NORMS = (
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Flat coordinates of one parameter, before any unit was removed, and the unit of each; both ``(coordinates,)``
-    int64."""
+    """Flat coordinates of one parameter, before any removal, and the unit of each; both ``(coordinates,)`` int64."""
 
     units: Tensor
     positions: Tensor
@@ -36,8 +35,7 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Use:
-    """Inputs of a layer and the unit that feeds each, both ``(n,)`` int64; behind a flattened convolution one unit
-    feeds many."""
+    """Inputs of a layer and the unit that feeds each, ``(n,)`` int64; one feeds many behind a flattened convolution."""
 
     layer: str
     inputs: Tensor

@@ -119,8 +119,7 @@ def resolve(cls: type[T], given: Mapping[str, Any], section: Mapping[str, Any], 
 
 
 def section_problems(cls: type, section: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong with a configuration section by itself: keys, types, choices; nothing where it is
-    right."""
+    """Everything that is wrong with a configuration section by itself: keys, types, choices; nothing if right."""
     known = {item.name: item for item in fields(cls)}
     values, problems = _read(cls, section)
     wrong = (_not_a_choice(known[name], value) for name, value in values.items())

@@ -188,8 +188,7 @@ class Account:
         return max(float(_FILTER(self.mechanisms(piece), delta)) for piece in self.pieces)
 
     def profiles(self) -> list[Profile]:
-        """Return the certified delta at every epsilon, one profile a piece; InputError where no curve can be
-        certified."""
+        """Return the certified delta at every epsilon, one profile a piece; InputError where nothing can be certified."""
         return [_PROFILE(self.mechanisms(piece)) for piece in self.pieces]
 
     @property
@@ -199,8 +198,7 @@ class Account:
         return set_here[-1].mechanisms[0] if set_here else None  # type: ignore[return-value]
 
     def check_budget(self, drafts: Iterable[Entry]) -> None:
-        """Raise BudgetError, with what everything would come to, if ``drafts``, in order, would exceed the budget in
-        force."""
+        """Raise BudgetError, with the total, if ``drafts``, in order, would exceed the budget in force."""
         drafts = tuple(drafts)
         limit = (self + drafts).budget
         if limit is None or not any(entry.paid for entry in drafts):

@@ -216,8 +216,7 @@ def _known(mechanisms: tuple[Mechanism, ...], delta: float, accountant: Accounta
 
 
 def approximate(mechanisms: Iterable[Mechanism], delta: float, accountant: str = "clt") -> float:
-    """Figure of an accountant that certifies nothing: neither an upper nor a lower bound. Arguments as
-    :func:`epsilon`."""
+    """Figure of an accountant that certifies nothing: no upper and no lower bound. Arguments as :func:`epsilon`."""
     check_delta(delta)
     return _price(compose(mechanisms), delta, ACCOUNTANTS.find(accountant), FINE)
 

@@ -201,8 +201,7 @@ def check_share(budget: float, used: float, before: Before, delta: float, kind: 
 
 
 def taken(before: Before, amount: str, why: str, delta: float) -> str:
-    """One line on what took a budget: the costliest event, with its date if a ledger has it, how many others, and a
-    remedy."""
+    """One line on what took a budget: the costliest event, with its date if known, how many others, and a remedy."""
     if not isinstance(before, Planned):
         return f"budget: on these records {amount} goes to what comes before, {why}; set a larger `epsilon`"
     paid = before.with_mechanism(None).paid

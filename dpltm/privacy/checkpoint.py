@@ -56,8 +56,7 @@ class Checkpoints(Protocol):
         """Checkpoint to resume from; None to begin."""
 
     def keep(self, checkpoint: Checkpoint) -> None:
-        """Replace the last checkpoint; on return it is on disk. Raises ArtifactError if it cannot be: nothing may be
-        spent."""
+        """Replace the last checkpoint; on return it is on disk. ArtifactError if it cannot be: nothing may be spent."""
 
     def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
         """Keep a checkpoint if it is time to, or if the work was told to stop, which raises Interrupted. Returns True
@@ -88,8 +87,7 @@ NOT_KEPT = NoCheckpoints()
 
 @dataclass(frozen=True)
 class PartOf:
-    """Checkpoints of a part of some work, with ``state`` and ``tensors`` of the whole; ``begun`` if the whole's is one
-    of it."""
+    """Checkpoints of a part, with ``state`` and ``tensors`` of the whole; ``begun`` if the whole's is of this part."""
 
     whole: Checkpoints
     state: Mapping[str, Any]

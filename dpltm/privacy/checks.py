@@ -48,8 +48,8 @@ def check_delta_alone(delta: float) -> None:
 
 
 def check_delta_of(delta: float, records: int, at_hand: int, unit: str = "record") -> None:
-    """Raise InputError unless 0 < delta < 1/n for the public number of records, and for those at hand, never said:
-    private."""
+    """Raise InputError unless 0 < delta < 1/n for the public number of records, and for those at hand (private, never
+    said)."""
     if 0 < delta < MIN_DELTA:
         raise InputError(
             f"`delta`: {delta:g} is below {MIN_DELTA:g}, which the accountant does not resolve; take a larger one"

@@ -217,8 +217,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Head:
-    """Length of a ledger at one moment, refused later if it is shorter then; the digest is of the chain up to the last
-    entry."""
+    """Length of a ledger at one moment, refused if it is shorter later; the digest of the chain up to its last entry."""
 
     ledger: Id
     count: int
@@ -249,7 +248,7 @@ class Lineage:
             raise ArtifactError("lineage: two heads of one ledger")
 
     def __or__(self, other: Lineage) -> Lineage:
-        """Union by id; ArtifactError if one id has two contents, or a ledger, which was copied and went on in both
+        """Union by id; ArtifactError if an id has two contents, or a ledger that was copied and went on in both
         places."""
         return lineage_of(self, other) if other.entries or other.heads else self
 
@@ -267,8 +266,7 @@ NO_LINEAGE = Lineage()
 
 
 def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return the entries of all groups, each id once, in order of first appearance; ArtifactError if one has two
-    contents."""
+    """Return the entries of all groups, each id once, in order of first appearance; ArtifactError for two contents."""
     known: dict[Id, Entry] = {}
     for group in groups:
         for entry in group:

@@ -76,8 +76,7 @@ class Book:
         return 0 <= head.count <= len(self.entries) and self.digests[head.count] == head.digest
 
     def account(self, lineage: Lineage | None = None) -> Account:
-        """Return what it holds, together with what a value depends on; ArtifactError where that knows it longer, or
-        other."""
+        """Return what it holds and what a value depends on; ArtifactError where that knows it longer, or other."""
         if lineage is not None:
             self._check(lineage)
         return Account.of(self.entries, lineage, home=self.home, population=self.population, unit=self.unit)
@@ -125,8 +124,8 @@ class Book:
         return Lineage(known, (self.head,)) if known else Lineage()
 
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
-        """Return it with drafts added, one of ``ids`` each; ArtifactError for an id on record, or an entry that could
-        not be read."""
+        """Return it with drafts added, one of ``ids`` each; ArtifactError for an id on record, or what cannot be read
+        again."""
         entries, digests = list(self.entries), list(self.digests)
         for draft, id in zip(drafts, ids, strict=True):
             population = draft.population if draft.kind == "apart" else self.population
@@ -256,8 +255,8 @@ class Ledger:
         return Lineage(entries, (self.book.head,))
 
     def snapshot(self, digest: bytes) -> Id:
-        """Return the id of a dataset by the digest of its content: the same for the same content, meaningless without
-        the key."""
+        """Return the id of a dataset by the digest of its content: equal for equal content, meaningless without the
+        key."""
         return hmac.new(self.book.key, digest, hashlib.sha256).hexdigest()
 
     def part(self, dataset: Dataset, *, to_declare: bool = False) -> Part:
@@ -279,8 +278,8 @@ class Ledger:
         return part
 
     def public(self, dataset: Dataset, words: str) -> tuple[Entry, ...]:
-        """Return the draft that declares records of ``dataset``, of which ``words`` are read off, public; none for
-        synthetic ones."""
+        """Return the draft that declares ``dataset`` public, with ``words`` on what is read; none for synthetic
+        records."""
         if dataset.synthetic:
             return ()
         return (Entry("public", self.part(dataset, to_declare=True), words=words, unit=self.unit),)

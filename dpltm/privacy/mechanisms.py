@@ -275,8 +275,7 @@ def check_positive(name: str, value: float, *, infinite: bool = False) -> None:
 
 
 def over_two_steps(mechanism: Mechanism) -> Mechanism:
-    """Return a mechanism as it concerns somebody two steps between its neighbours away; InputError where there is no
-    rule."""
+    """Return a mechanism for somebody two steps between its neighbours away; InputError where there is no rule."""
     match mechanism:
         case NoisySgd():
             noise, bound = mechanism.noise_multiplier / 2, _twice(mechanism.sensitivity)

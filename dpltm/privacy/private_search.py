@@ -54,8 +54,7 @@ _LEVELS = 3000
 
 
 def gamma_for(mean: float) -> float:
-    """The parameter in (0, 1) at which ``mean`` tries are expected; InputError unless above 1 and within
-    ``MIN_GAMMA``."""
+    """The parameter in (0, 1) at which ``mean`` tries are expected; InputError unless 1 < mean, within ``MIN_GAMMA``."""
     if not 1.001 <= mean <= mean_tries(MIN_GAMMA):
         raise InputError("mean", mean, f"from 1.001 to {mean_tries(MIN_GAMMA):.3g}")
     return float(math.exp(brentq(lambda log: mean_tries(math.exp(log)) - mean, math.log(MIN_GAMMA), -1e-4)))
@@ -135,8 +134,7 @@ _ORDERS = 1 + np.geomspace(1e-2, 1e5, 60)
 
 @dataclass(frozen=True)
 class SearchLoss:
-    """Privacy loss of the winner of a search; ``tries`` holds what one releases, and at how many of equally likely
-    settings."""
+    """Privacy loss of the winner of a search; ``tries`` holds losses of one, and at how many of the settings."""
 
     tries: tuple[tuple[Try, int], ...]
     gamma: float

@@ -101,8 +101,7 @@ class Release(Protocol[T_co]):
 
 @dataclass(frozen=True)
 class Once(Generic[T]):
-    """A :class:`Release` of one ``value``, drawn at once from its secret: it never goes on. ``refuse`` is its
-    ``check``."""
+    """A :class:`Release` of one ``value``, drawn at once from its secret, with ``refuse`` for its ``check``."""
 
     entry: Entry
     lineage: Lineage

@@ -142,8 +142,7 @@ def _bend(x: float, order: float) -> float:
 
 
 def modern_epsilon(divergence: float, order: float, delta: float) -> float:
-    """Epsilon, perhaps below 0, at delta from D_alpha (Balle et al. 2020, Th. 21; Canonne, Kamath, Steinke 2020, Prop.
-    12)."""
+    """Epsilon, perhaps below 0, at delta (Balle et al. 2020, Theorem 21; Canonne, Kamath, Steinke 2020, Prop. 12)."""
     return divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
 
 

@@ -391,8 +391,7 @@ def scheduled_densities(spec: ModelSpec, config: GenerationConfig) -> tuple[floa
 
 
 def by_round(iterations: int, rewind: int, step: Step, cost: str = "") -> Callable[[int, int], None]:
-    """Progress of a generation that names the round; later rounds leave out ``rewind`` of the ``iterations`` of the
-    first."""
+    """Progress of a generation that names the round; later rounds leave out ``rewind`` of the first's ``iterations``."""
 
     def report(done: int, total: int) -> None:
         del total

@@ -81,8 +81,7 @@ def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iter
 
 
 class Batches:
-    """Index batches ``(batch_size,)`` int64 without end, through one shuffled epoch after another; a short rest is
-    left out."""
+    """Index batches ``(batch_size,)`` int64 without end, one shuffled epoch after another; a short rest is left out."""
 
     def __init__(self, records: int, batch_size: int, generator: torch.Generator) -> None:
         self._records, self._size, self._generator = records, batch_size, generator

@@ -159,8 +159,7 @@ class _Units:
 
 
 class _Live:
-    """Live weights while units are removed: ``alive`` ``(size,)``; ``incoming`` and ``outgoing`` count each unit's,
-    ``(units,)``."""
+    """Live weights while units are removed: ``alive`` ``(size,)``; counts ``incoming`` and ``outgoing`` ``(units,)``."""
 
     def __init__(self, units: _Units, mask: Mask) -> None:
         self.units = units
@@ -179,8 +178,7 @@ class _Live:
         )
 
     def without(self, weights: Tensor, sizes: Tensor, live: int) -> _Live:
-        """Remove weights and then all that lead to no output any more, until ``live`` are left; each lot smallest
-        first."""
+        """Remove weights, then all that lead to no output any more, until ``live`` are left; each lot smallest first."""
         remaining = copy.copy(self)
         remaining.alive = self.alive.clone()
         while True:

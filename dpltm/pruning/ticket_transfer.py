@@ -180,8 +180,7 @@ def _report(
 def retarget(
     spec: ModelSpec, shape: tuple[int, ...], features: int, classes: int, tables: tuple[int, ...] = ()
 ) -> ModelSpec:
-    """The network of ``spec`` for records of another shape or classes, or of positions in ``tables``; InputError if
-    none."""
+    """The network of ``spec`` for records of another shape, classes or ``tables`` of positions; InputError if none."""
     kind, *rest = spec.text.split(":")
     named = resolve(kind, shape, tables)  # with what the data decide, which stands right behind the kind
     return ModelSpec(spec.text if named == kind else ":".join([named, *rest[1:]]), features, classes)

@@ -47,8 +47,7 @@ def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
 
 
 def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int) -> list[tuple[int, ...]]:
-    """Live weights of each layer after 0, ..., ``rounds`` rounds; InputError if a round leaves a layer empty, or drops
-    nothing."""
+    """Live weights of each layer after 0, ..., ``rounds`` rounds; InputError if a round drops nothing, or all."""
     schedule = [sizes]
     for number in range(1, rounds + 1):
         before = schedule[-1]

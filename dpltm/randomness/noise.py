@@ -63,8 +63,7 @@ class OneProcess:
 
 
 class FastSource(OneProcess):
-    """NumPy's SFC64: quick, statistically sound, but not cryptographic; an observer might predict it. Only tests fix
-    the seed."""
+    """NumPy's SFC64: quick, statistically sound, but not cryptographic: perhaps predictable. Only tests fix the seed."""
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
