@@ -458,7 +458,7 @@ Load = Callable[[DataOptions], Dataset]
 
 
 def check_ready(recipe: Recipe, load: Load, ledger: Ledger) -> dict[str, Part]:
-    """Read every dataset, and check that networks fit; return each arm's part by name, or name all that lacks."""
+    """Read every dataset, check that networks fit, and return each arm's part by name; refuse with all that is missing."""
     look = _Look(recipe, load, ledger)
     for name, section in recipe.tickets.items():
         look.at_set(name, section, f"[tickets.{name}]")

@@ -309,7 +309,7 @@ def largest(
     For UER more is not always worth more: all of a grid is looked at, and the last step of it refined.
 
     Args:
-        epsilon: nominal, what the protocol claims; where it is given, alpha is asked for, from 1 on.
+        epsilon: nominal; where it is given, the largest alpha from 1 on is returned.
         one_hot: whether exactly one bit of a message is set, as the certificate may then assume.
     """
     if not 0 < wanted < math.inf:

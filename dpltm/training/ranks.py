@@ -37,7 +37,7 @@ _REFUSALS = {kind.exit_code: kind for kind in (BudgetError, InputError)}
 
 
 class Ranks:
-    """This process among the ranks of a process group, whose processes have joined it, or the only one of one."""
+    """This process among the ranks of a process group that was joined already, or alone."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
