@@ -111,7 +111,7 @@ _IN_PYTHON = {
 """Phrases of messages about the command line, and their counterparts in a call of the public face."""
 
 _LOADED = re.compile(r"^`dataset` (?=\S)")
-"""How messages about a name or a file start: of a call, that can only be the dataset that ``public`` names."""
+"""Beginnings of messages about a name or a file: of a call, that can only be the dataset that ``public`` names."""
 
 _OR_PASS = re.compile(r" or pass `([a-z]+)`")
 _WITH_ROUND = re.compile(r"^(.+)@(-?\d+): no such round; it has")

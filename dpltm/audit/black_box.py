@@ -57,11 +57,9 @@ class Trials:
 
 @dataclass(frozen=True)
 class Point:
-    """A test of the ROC, on the models that are counted; intervals hold with 95 % each.
+    """A test of the ROC, on the models that are counted: shares, each with its 95 % interval.
 
-    Attributes:
-        false_alarms: share of models without the target that are taken for one with it; with its interval.
-        hits: share of models with the target that are recognised; with its interval.
+    ``false_alarms`` are models without the target taken for one with it, ``hits`` models with it that are recognised.
     """
 
     false_alarms: tuple[float, float, float]
@@ -263,7 +261,7 @@ def _sureness(logits: np.ndarray, label: int) -> float:
 
 
 def _scores(trials: Trials) -> tuple[np.ndarray, np.ndarray]:
-    """Of both kinds of scores, the one that tells the deciding half apart best."""
+    """The one of both kinds of scores that tells the deciding half apart best."""
     shapes = [(half.mean(), max(half.std(), 1e-9)) for half in (trials.inside[::2], trials.outside[::2])]
 
     def ratio(values: np.ndarray) -> np.ndarray:

@@ -123,7 +123,6 @@ class Findings:
         return violated(self.lower_bound, self.certified.epsilon, nominal)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that ``dpltm audit`` prints."""
         nominal = None if self.nominal is None else json_figure(self.nominal.epsilon)
         return {
             "lower_bound": self.lower_bound,

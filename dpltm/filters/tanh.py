@@ -20,8 +20,8 @@ ROUNDING = 1 + 1e-6
 """Outward rounding of the bound: covers the error of tanh and of two products in float32 (a few 2^-24)."""
 
 SHRINKING = 2.0**-19
-"""By which ``fraction`` comes out smaller. It is cut off with an error of 4.8e-7, and computed by 26 roundings of at most
-2^-24: less than 2.1e-6 together. So it is above tanh by less than 2.5e-7, which ``ROUNDING`` covers."""
+"""Share by which ``fraction`` comes out smaller. It is cut off with an error of 4.8e-7, and computed by 26 roundings
+of at most 2^-24: less than 2.1e-6 together. So it is above tanh by less than 2.5e-7, which ``ROUNDING`` covers."""
 
 SATURATED = 9.1
 """From here on tanh is 1 in float32."""

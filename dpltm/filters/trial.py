@@ -18,7 +18,7 @@ SIZES = (1, 10, 1000)
 """Live coordinates of the gradients that are tried; in two layers, where there is more than one."""
 
 LENGTHS = 17
-"""Norms that are tried, from 1e-8 to 1e8."""
+"""Norms that are tried."""
 
 SLACK = 1e-5
 """Relative rounding of float32, in which filters are computed."""

@@ -218,7 +218,6 @@ class RecordGradients:
         return FilteredSum(total, skipped)
 
     def _passes(self, plan: Plan, x: Tensor, y: Tensor) -> None:
-        """Run one forward and one backward pass that leave every layer its gradients."""
         with torch.enable_grad(), Recorder(plan.modules, plan.copy, plan.instead) as recorder:
             if not plan.whole:
                 recorder.backward(losses_of(self._model, self._loss, x, y).sum())

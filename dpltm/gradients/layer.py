@@ -1,4 +1,4 @@
-"""What the engine asks of a part of a network after a pass, and what modules see and give during one.
+"""Parts of a network after a pass, as the engine uses them, and the calls of modules that they are made of.
 
 A layer makes norms and sums of per-record gradients from calls, which are kept from the forward pass until the backward
 pass has been through them, in memory that outlives a step.
@@ -21,12 +21,8 @@ from dpltm.errors import InputError
 
 @dataclass
 class Call:
-    """One call of one module, its tensors detached.
-
-    Attributes:
-        outputs: the tensors that a loss can depend on, in the order of flattening.
-        places: where in the flattened output they stand.
-        gradients: the loss's gradient at each of them, once known; None where the loss does not depend on one.
+    """One call of one module, its tensors detached: ``outputs`` that a loss can depend on, in the order of flattening, their
+    ``places`` in the flattened output, and the loss's gradient at each, None where the loss does not depend on it.
     """
 
     module: nn.Module

@@ -30,7 +30,7 @@ on layers from 100 to 4,096 wide: at half of the weights dense products win, at 
 long. A layer of up to ``SMALL`` weights takes no longer in float64."""
 
 KERNELS = ("auto", "float64", "dense", "sparse")
-"""What may be asked for: ``auto`` follows the rule."""
+"""Kernels that may be asked for; ``auto`` follows the rule."""
 
 WORTH_COMPILING = 1000
 """Live weights of a layer from which on a compiled filter is worth its while."""
@@ -71,7 +71,6 @@ class Operands:
         return self.turned(self.input) if self._inputs is None else self._inputs
 
     def turned(self, input: Tensor) -> Tensor:
-        """Transpose of an input that is about to become that of the pass."""
         self._inputs = self.space.turn("inputs", input)
         return self._inputs
 
@@ -191,7 +190,7 @@ def sparse_forward(operands: Operands, input: Tensor) -> Tensor:
 
 
 def sparse_squared_norms(operands: Operands) -> Tensor:
-    """As :func:`dense_squared_norms`; records side by side."""
+    """The same as :func:`dense_squared_norms`; records side by side."""
     inputs, gradients, space = operands.inputs, operands.gradients, operands.space
     if len(gradients) < len(inputs):
         left, right, bags = inputs, gradients, operands.bags
@@ -239,8 +238,6 @@ def compiler_at_hand() -> bool:
 
 @lru_cache(maxsize=16)
 def _fused_sum(map: Map) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]:
-    """The compiled sum over the batch of weight times mapped gradient times input, at ``rows`` and ``columns``."""
-
     def total(gradient: Tensor, inputs: Tensor, rows: Tensor, columns: Tensor, weight: Tensor | None) -> Tensor:
         values = map(gradient[rows] * inputs[columns])
         return (values if weight is None else values * weight).sum(1, dtype=torch.float64)

@@ -31,13 +31,10 @@ of the network's largest, since a gradient that is zero by nature comes out as r
 
 @dataclass(frozen=True)
 class Plan:
-    """How per-record gradients of one network are computed.
+    """Rules for one network: ``layers``, with their modules.
 
-    Attributes:
-        modules: those whose calls are kept; none if the whole model goes through ``torch.func``.
-        copy: those among them whose outputs are overwritten in place.
-        layers: what they leave behind, with the modules of each.
-        floats: numbers that a record takes up in passing, approximate.
+    Calls of ``modules`` are kept, and outputs of ``copy`` overwritten in place; without ``modules``, ``torch.func`` takes the
+    whole model. A record takes about ``floats`` numbers.
     """
 
     modules: tuple[nn.Module, ...]

@@ -95,7 +95,7 @@ def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
 
 
 _OWN = {*vars(nn.Module()), "_flat_weights", "_flat_weight_refs"}
-"""What PyTorch keeps in a module for itself."""
+"""Attributes that PyTorch keeps in a module for itself."""
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
@@ -205,10 +205,8 @@ MIXED = (
 class MadeUp:
     """Batches of the same shape and dtype as ``x`` and ``y``, of which nothing else is looked at.
 
-    Attributes:
-        dtype: of floating-point batches, where those of the records are narrower.
-        largest: whole number (token, class) in records and in labels: as large as the model and the loss take, among a few.
-        records: default size of a batch.
+    ``dtype`` is wider where that of the records is narrow; ``largest`` are whole numbers (tokens, classes) in records and in
+    labels, as large as the model and the loss take, among a few; ``records`` is the default size.
     """
 
     x: Tensor
@@ -293,7 +291,6 @@ class Probe:
         ) from failure
 
     def _of_largest_numbers(self) -> Probe:
-        """The same probe with whole numbers as large as the model and the loss take them."""
         probe = self
         for which, like in enumerate((self.made_up.x, self.made_up.y)):
             largest = probe.made_up.largest
@@ -441,7 +438,7 @@ class Probe:
             raise InputError(f"model or loss: what one record gives depends on {what} (seen at {place}{why}): {MIXED}")
 
     def _told_by_part(self, x: Tensor, y: Tensor, parts: Sequence[slice], alike: float) -> tuple[str | None, float]:
-        """Where records differ in a part of the batch, None if nowhere; and the largest share that differs."""
+        """Name of what differs in a part of the batch, None if nothing does; and the largest share that differs."""
         whole, found, largest = self.seen(x, y), None, 0.0
         for rows in parts:
             start, stop = rows.start, rows.stop

@@ -76,7 +76,6 @@ class ModelSpec:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters, biases included."""
         return sum(math.prod(shape) for shape in self.shapes().values())
 
     @property

@@ -1,4 +1,4 @@
-"""How good a network is on given records: how many it gets right, and how far off its ratings are."""
+"""Evaluation of a network on given records: how many it gets right, and how far off its ratings are."""
 
 from __future__ import annotations
 

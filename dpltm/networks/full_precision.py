@@ -32,12 +32,13 @@ _SWITCHES = (
     (torch.backends.cudnn, "deterministic", True),
     (torch.backends.cudnn, "benchmark", False),
 )
-"""Of matrix products on CUDA: partial sums in the narrow type of the operands. Of cuDNN: its choice of algorithms."""
+"""Switches of CUDA matrix products (partial sums in the narrow type of the operands), and of cuDNN's choice of
+algorithms."""
 
 
 _lock = threading.Lock()
 _inside: list[_Settings] = []
-"""Of all blocks that are entered, in this thread or another, what the first of them found: the last to leave restores it."""
+"""Settings found by the first of all blocks that are entered, in any thread; the last to leave restores them."""
 
 
 @contextlib.contextmanager

@@ -23,19 +23,19 @@ from dpltm.errors import InputError
 from dpltm.networks.kind import MAX_LAYER_WIDTH, WIDTH, LayerSpec, NetworkKind, Shapes, layer, named
 
 USUAL = (16, 32, 32)
-"""Of ``cnn``: filters of both convolutions, and units behind them, where the name does not say."""
+"""Filters of both convolutions of ``cnn``, and units behind them, where the name does not say."""
 
 GREY, COLOUR = (32, 64, 128), (32, 32, 64, 64, 512)
-"""Of ``latent``: filters of each convolution and units behind them, where the name does not say."""
+"""Filters of each convolution of ``latent`` and units behind them, where the name does not say."""
 
 MIN_SIDE = 14
-"""What two convolutions and two maxima of ``cnn`` leave one pixel of."""
+"""Side of which two convolutions and two maxima of ``cnn`` leave one pixel."""
 
 _IMAGE = f"{WIDTH}x{WIDTH}x{WIDTH}"
 
 
 class _OfImages(NetworkKind):
-    """What both kinds have in common."""
+    """Base of both kinds."""
 
     def parts(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Height, width and channels of the images; filters of each convolution, and units behind them."""

@@ -1,4 +1,4 @@
-"""What is known of a kind of networks: how its names are read, its layers, and what its inputs are."""
+"""Kinds of networks: how their names are read, their layers, and their inputs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ MAX_LAYER_WIDTH = 4096
 """The same where a layer's memory grows with the square of it, or with images and tables."""
 
 TANH = "-tanh"
-"""Behind the name of a kind: tanh in place of ReLU."""
+"""Suffix of a kind: tanh in place of ReLU."""
 
 SIZE, WIDTH = "([1-9][0-9]{0,7})", "([1-9][0-9]{0,3})"
-"""How a size of records, and a width of a layer, are written."""
+"""Patterns of a size of records, and of a width of a layer."""
 
 Inputs = Literal["vectors", "images", "sequences", "texts", "ratings"]
-"""What a record is: numbers of any count, an image, a sequence of vectors, words of one table, a user and an item."""
+"""Kinds of records: numbers of any count, an image, a sequence of vectors, words of one table, a user and an item."""
 
 _TABLES: dict[Inputs, int] = {"vectors": 0, "images": 0, "sequences": 0, "texts": 1, "ratings": 2}
-"""How many tables the values of such records are positions in."""
+"""Number of tables that the values of such records are positions in."""
 
 GATES = {"LSTM": 4, "GRU": 3}
-"""How many products of a unit's inputs, and of its last state, a step of a recurrent layer takes."""
+"""Number of products of a unit's inputs, and of its last state, in a step of a recurrent layer."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Name and shape of every parameter, in order."""
@@ -108,7 +108,7 @@ class NetworkKind:
 
     @property
     def table_counts(self) -> frozenset[int]:
-        """How many tables inputs may be positions in."""
+        """Numbers of tables that inputs may be positions in."""
         return frozenset(_TABLES[inputs] for inputs in self.inputs)
 
     def check(self, text: str, features: int) -> None:

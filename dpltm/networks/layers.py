@@ -52,7 +52,7 @@ class Mean(nn.Module):
 
 
 class Last(nn.Module):
-    """What a recurrent layer gives, its outputs and states, to the output at the last step, ``(batch, units)``."""
+    """Outputs and states of a recurrent layer to the output at the last step, ``(batch, units)``."""
 
     def forward(self, x: tuple[Tensor, ...]) -> Tensor:
         return x[0][:, -1]

@@ -33,9 +33,8 @@ from dpltm.errors import InputError
 from dpltm.networks.kind import MAX_LAYER_WIDTH, SIZE, WIDTH, LayerSpec, NetworkKind, Shapes, layer, named, stack
 
 EMBED_WIDTHS, NCF_WIDTHS, UNITS, VECTOR = (16, 16), (5, 10), 32, 16
-"""Where the name does not say: of ``embed``, numbers in the vector of a word, and units behind their mean; of ``ncf``,
-numbers in the vectors that are multiplied, and in those beside them; of recurrent networks, units, and numbers of a
-word."""
+"""Default widths: of ``embed``, numbers in the vector of a word, and units behind their mean; of ``ncf``, numbers in
+the vectors that are multiplied, and in those beside them; of recurrent networks, units, and numbers of a word."""
 
 MAX_LAYERS = 100
 
@@ -43,7 +42,7 @@ MAX_TABLE = 1_000_000
 """Most users, or items, as in files of ratings. Networks named in files are built before weights are seen: for memory."""
 
 PADDED = "embed-pad:"
-"""How names begin of networks with a vector of padding that is trained."""
+"""Prefixes of networks with a vector of padding that is trained."""
 
 OF_USERS = ("factors.user_product.weight", "factors.user_beside.weight")
 """The parameters that have a row for each user."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dpltm.errors import InputError, first_line
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
-"""What makes and uses units."""
+"""Layers that make and use units."""
 
 _NORMS = (
     nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.instancenorm._InstanceNorm,

@@ -294,7 +294,7 @@ def epsilon_with(
 
 
 _SAID = {"public": "public", "excluded": "apart from the people that are protected (a test split)"}
-"""What declarations say of records, for messages: these cannot be private as well."""
+"""Words of declarations, for messages: the records cannot be private as well."""
 
 
 def check_private(account: Account, part: Part) -> None:

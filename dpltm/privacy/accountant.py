@@ -280,8 +280,8 @@ def by_moments(composition: Composition, delta: float, _: Resolution) -> float:
 
 
 FILTER_ORDERS = ((1.0, 1 / 4), (1 / 12, 1 / 16), (1 / 4, 1 / 16), (4.0, 1 / 16), (16.0, 1 / 16))
-"""Of a Renyi filter: (order - 1) / ln(1 / delta), and the part of delta that goes to it. The first is about the best one for
-Gaussians that come to an epsilon of 1 to 2; the next two are for less noise, the last two for more."""
+"""Orders of a Renyi filter, (order - 1) / ln(1 / delta), and the part of delta of each. The first is about the best
+one for Gaussians that come to an epsilon of 1 to 2; the next two are for less noise, the last two for more."""
 
 
 def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:

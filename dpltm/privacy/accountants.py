@@ -17,7 +17,7 @@ from dpltm.registry import Deferred, Registry
 
 @dataclass(frozen=True)
 class Resolution:
-    """How finely losses are discretised; both are upper bounds, one quicker and one tighter.
+    """Discretisation of losses; both are upper bounds, one quicker and one tighter.
 
     Attributes:
         fraction: grid width over the deviation of one step's loss; epsilon comes out high by about fraction^2 / 12.

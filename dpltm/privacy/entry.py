@@ -55,7 +55,7 @@ Cut = Literal["whole", "record", "person", "place"]
 """
 
 Kind = Literal["release", "local", "public", "excluded", "budget", "apart"]
-"""What an entry is:
+"""Kinds of entries:
 
 - ``release``: something was computed from the records and given out; its mechanisms are what it costs.
 - ``local``: a message of one owner, made under local DP. It adds up in the owner's ledger, and is stated a message

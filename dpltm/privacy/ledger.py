@@ -35,7 +35,7 @@ def facts_digest(facts: object) -> str:
 
 @dataclass(frozen=True)
 class Book:
-    """What a ledger is and holds at one moment.
+    """Identity and contents of a ledger at one moment.
 
     Attributes:
         home: its id.

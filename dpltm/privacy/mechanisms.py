@@ -24,10 +24,10 @@ from typing import Literal, get_args
 from dpltm.errors import InputError
 
 Adjacency = Literal["add-remove", "replace-one"]
-"""How neighbours differ: one has a record (or user) more, or one is replaced by another."""
+"""Relation between neighbours: one has a record (or user) more, or one is replaced by another."""
 
 Sampling = Literal["poisson", "none"]
-"""How records enter the steps: each by a coin of its own, or all of them in every step."""
+"""Ways in which records enter the steps: each by a coin of its own, or all of them in every step."""
 
 Bits = Literal["secure", "fast"]
 """Bits that noise is made of: of a cryptographic generator, or of one that is statistically sound only."""

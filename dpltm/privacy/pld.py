@@ -21,10 +21,11 @@ MAX_WIDTH = 50.0
 """A grid of losses this wide says nothing any more."""
 
 ROUNDING = 2e-15
-"""What the Fourier transforms may err by in delta, either way, for every composed step. Measured, not proven: at most 7e-17
-a step for Gaussians, whose composition is known exactly, but 3e-16 at low sampling rates, where nearly all losses are one
-(against transforms in long double). It is added to every delta. The rounding of a step's deltas, 4e-16 (1 + |epsilon|), adds
-up in the same way, and is paid for too: at losses that are large enough for more, connecting deltas adds far more."""
+"""Error of the Fourier transforms in delta, either way, for every composed step. Measured, not proven: at most 7e-17 a
+step for Gaussians, whose composition is known exactly, but 3e-16 at low sampling rates, where nearly all losses are
+one (against transforms in long double). It is added to every delta. The rounding of a step's deltas, 4e-16 (1 +
+|epsilon|), adds up in the same way, and is paid for too: at losses that are large enough for more, connecting deltas
+adds far more."""
 
 MAX_LOSS = 700.0
 """Beyond this e^loss leaves float64."""

@@ -138,7 +138,8 @@ TAILS = 1e-15
 """Most chance of a sum of like losses that is left out at both ends; it counts as that of an infinite loss."""
 
 LARGEST_ORDER = 64.0
-"""Of Chernoff bounds on these tails, for losses that spread over 1: their exponentials stay far within float64."""
+"""Largest order of Chernoff bounds on these tails, for losses that spread over 1: exponentials stay far within
+float64."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -123,7 +123,7 @@ Try = tuple[tuple[PrivacyLoss, int], ...]
 """Losses of one try, and how often each occurs."""
 
 _NEGLIGIBLE = 1e-15
-"""How much more than at ``_WIDEST`` delta may be at the last loss on the grid; all of it counts as an infinite loss."""
+"""Largest excess of delta at the last loss on the grid over that at ``_WIDEST``; all of it counts as an infinite loss."""
 
 _WIDEST, _POINTS = 64.0, 2001
 """Losses beyond this count as infinite; and points at which a profile is asked before it is made convex."""
@@ -170,7 +170,6 @@ class SearchLoss:
 
     @functools.cached_property
     def _end(self) -> float:
-        """A loss above which hardly anything is."""
         curves = _curves(self)
         if curves is None:
             return 1.0

@@ -118,12 +118,10 @@ class Once(Generic[T]):
 
 @dataclass(frozen=True)
 class Held:
-    """The part of a release that a checkpoint holds.
+    """The part of a release that a checkpoint holds; ``state`` is read by the release, None where nothing was drawn.
 
-    Attributes:
-        key: its secret key; None once a checkpoint holds the states of its sources instead. Until then what was drawn is
-            drawn again from it, and nobody was told.
-        state: where it is, to be read by the release; None where nothing was drawn.
+    ``key`` is None once a checkpoint holds the states of its sources instead. Until then what was drawn is drawn again from
+    it, and nobody was told.
     """
 
     id: Id
@@ -189,13 +187,10 @@ class Values(Iterator[T]):
 
 @dataclass(frozen=True)
 class Paid(Generic[T]):
-    """A release that was paid for.
+    """A release that was paid for, with its ``entry`` on record.
 
-    Attributes:
-        entry: as it is on record.
-        lineage: of the values: what they are made of, and the release itself.
-        account: everything that counts with it.
-        values: what it yields as it is drawn.
+    ``lineage`` covers what the values are made of, and the release itself; ``account`` is everything that counts with it;
+    ``values`` are what it yields as it is drawn.
     """
 
     release: Release[T]

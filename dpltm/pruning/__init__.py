@@ -59,12 +59,10 @@ class PruningRound:
 
 @dataclass(frozen=True)
 class TrainingDefaults:
-    """Training of a criterion's networks if nothing is said.
+    """Training of a criterion's networks if nothing is said: ``iterations`` are minibatch steps of a round.
 
-    Attributes:
-        iterations: minibatch steps of a round.
-        epochs: passes over the records, in place of ``iterations`` where they are counted in these.
-        fewest_batches: the records make at least so many batches, however few these are; None for no such limit.
+    ``epochs``, passes over the records, stand in their place where given; the records make at least ``fewest_batches``
+    batches, however few these are (None: no such limit).
     """
 
     iterations: int = 5000
@@ -74,13 +72,11 @@ class TrainingDefaults:
     lr: float = 0.1
 
     def batch_of(self, records: int) -> int:
-        """Records of a step, of so many in all."""
         if self.fewest_batches is None:
             return self.batch_size
         return min(self.batch_size, max(1, records // self.fewest_batches))
 
     def iterations_of(self, records: int, batch_size: int) -> int:
-        """Minibatch steps over so many records."""
         return self.iterations if self.epochs is None else max(1, round(self.epochs * records / batch_size))
 
 

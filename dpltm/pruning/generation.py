@@ -29,7 +29,6 @@ from dpltm.pruning.plain import Batches, check_lr, dropping, threads, train_plai
 from dpltm.pruning.unstructured import layer_rates, live_schedule
 
 MAX_ROUNDS = 9_999
-"""Largest number of pruning rounds of a ticket set."""
 
 
 @dataclass(frozen=True)
@@ -284,7 +283,6 @@ def generate(
 def _made(
     rounds: Rounds, progress: Callable[[int, int], None] | None, checkpoints: Checkpoints, number: int | None
 ) -> None:
-    """Run all rounds, from where a checkpoint was taken if one is held, on so many threads."""
     with threads(number):
         if checkpoints.held is not None:
             rounds.resume(checkpoints.held)

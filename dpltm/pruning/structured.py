@@ -172,7 +172,7 @@ class _Live:
         return torch.bincount(owners[owners >= 0], minlength=len(self.units.weights))
 
     def mask(self, like: Mask) -> Mask:
-        """As a mask, with what it does not cover as it is in ``like``."""
+        """Return the mask, with what it does not cover as it is in ``like``."""
         return Mask(
             {**like, **{name: value.to(like[name].device) for name, value in self.units.named(self.alive).items()}}
         )

@@ -26,14 +26,10 @@ Fresh = Literal["sparse", "dense"]
 
 @dataclass(frozen=True)
 class LayerReport:
-    """Result of a transfer for one layer.
+    """Result of a transfer for one layer: shapes of its weight before and after, and its density in the last ticket.
 
-    Attributes:
-        layer: its name; of one with several weights, that of the weight.
-        before, after: shapes of its weight.
-        mask: ``kept``, ``repeated`` (over the channels of images), ``shuffled`` or ``random``; ``dense`` if it keeps all.
-        weights: ``kept``, ``repeated`` or ``fresh``.
-        density: of its weight in the last ticket.
+    ``mask`` is ``kept``, ``repeated`` (over the channels of images), ``shuffled``, ``random``, or ``dense`` if it keeps all;
+    ``weights`` are ``kept``, ``repeated`` or ``fresh``. The name of a layer with several weights is that of the weight.
     """
 
     layer: str

@@ -94,7 +94,6 @@ def _topk(scores: Tensor, alive: Tensor, count: int) -> Tensor:
 
 
 def _topk_overall(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], count: int) -> tuple[Tensor, ...]:
-    """The same for all layers together; the highest of each stays."""
     safe = torch.cat([_topk(scores[name], alive[name], 1) for name in scores])
     others = torch.cat([alive[name] for name in scores]) & ~safe
     chosen = _topk(torch.cat(list(scores.values())), others, count - int(safe.sum()))

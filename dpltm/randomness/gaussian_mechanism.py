@@ -67,7 +67,7 @@ LARGE = 2.0**27
 """Values from so many steps on are split into whole steps and a rest; noise never reaches 2^14 of them."""
 
 OPEN = 2.0**-22
-"""How near to a half, and how near to 0 or 1 a uniform number, float64 arithmetic is not trusted."""
+"""Distance to a half, and of a uniform number to 0 or 1, within which float64 arithmetic is not trusted."""
 
 _MORE, _PRECISION = 256, 600
 """Further bits of a uniform number, and bits of the arithmetic with it."""

@@ -72,7 +72,6 @@ class FastSource(OneProcess):
 
     @classmethod
     def of(cls, words: bytes) -> FastSource:
-        """The source with these 32 bytes as its state."""
         source = cls()
         known: Any = source._generator.state  # what numpy says of its type lets nothing be put in
         known["state"]["state"] = np.frombuffer(words, dtype="<u8").astype(np.uint64)
@@ -147,7 +146,6 @@ def box_muller(pairs: np.ndarray, scale: float) -> np.ndarray:
 
 
 KEY = 32
-"""Bytes of a key."""
 
 AES, SHAKE, SFC = "aes-256-ctr", "shake-256", "sfc64"
 """Names of generators: the first two of ``KeyedSource``, the last of ``FastSource``."""

@@ -27,7 +27,6 @@ ROWS = 4096
 """Records at a time: products of 32 bits, so many of them, are exact in float64 (2^44 of 2^53)."""
 
 MAX_NOISE = 2.0**16
-"""Largest noise multiplier."""
 
 LOW = 48
 """Bits of a whole number that take part in the rounding of its noise: grid steps are below 2^41 up to ``MAX_NOISE``."""
