@@ -33,8 +33,8 @@ of the network's largest, since a gradient that is zero by nature comes out as r
 class Plan:
     """Rules for one network: ``layers``, with their modules.
 
-    Calls of ``modules`` are kept, and outputs of ``copy`` overwritten in place; without ``modules``, ``torch.func`` takes the
-    whole model. A record takes about ``floats`` numbers.
+    Calls of ``modules`` are kept, and outputs of ``copy`` overwritten in place; without ``modules``, ``torch.func``
+    takes the whole model. A record takes about ``floats`` numbers.
     """
 
     modules: tuple[nn.Module, ...]
