@@ -40,7 +40,15 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Paid, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import SILENT, Progress
-from dpltm.pruning.generation import GenerationConfig, Ticket, by_round, generate, prune_once, train_dense
+from dpltm.pruning.generation import (
+    GenerationConfig,
+    Ticket,
+    by_round,
+    check_trained,
+    generate,
+    prune_once,
+    train_dense,
+)
 from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records import Dataset, Split
 from dpltm.records.notes import bounds_notes, unit_notes
@@ -361,8 +369,8 @@ def learn(
         kept = PartOf(checkpoints, {"of": facts})
         tickets = _trained(Messages(files, answer), spec, config, options, progress, kept)
     seconds = time.perf_counter() - began
-    if not all(bool(value.isfinite().all()) for ticket in tickets for value in (ticket.predictor or {}).values()):
-        raise InputError(f"`lr`: training diverged at {options.lr:g}; take a smaller one")
+    for ticket in tickets:
+        check_trained(ticket.predictor or {})
     inputs = None if test is None or test.test is None else _test_inputs(scheme, test.test, progress)
     scores = tuple(_scores(ticket, spec, inputs) for ticket in tickets)
     notes = [*bounds_notes(test, "agree on a scheme with others"), *scheme_notes(scheme)]

@@ -38,7 +38,7 @@ def test_lists_stand_for_numbers_with_commas(cli, config):
 
 def test_a_mark_of_byte_order_in_front_is_passed_over(cli, config):
     config("\ufeffsteps = 7\n")
-    body = cli(*TRAIN, *PRIVATE, "--noise-multiplier", "3", "--dry-run", "--json").json
+    body = cli(f"{TRAIN} {PRIVATE} --noise-multiplier 3 --dry-run --json").json
     assert body["steps"] == 7
 
 

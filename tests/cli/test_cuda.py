@@ -31,7 +31,9 @@ def test_it_spends_what_the_processor_spends(cli: Callable, more: tuple[str, ...
     """The same certificate, a network that learns as well, and a run that any machine reads."""
     found = {}
     for device in ("cpu", "cuda"):
-        found[device] = cli(*TRAIN, *more, "--device", device, "--out", device, "--json").json
+        found[device] = cli(
+            *TRAIN, *more, "--device", device, "--out", device, "--ledger", f"{device}.jsonl", "--json"
+        ).json
         assert not any(Path(".").glob(".*.checkpoint"))
     one, other = found.values()
     assert one["privacy"]["certified"] == other["privacy"]["certified"]

@@ -105,11 +105,12 @@ def test_a_provenance_that_its_lineage_does_not_bear_out(tmp_path, save, edit, p
     for name, lineage in lineages.items():
         if provenance in ("data-free", name):
             assert (
-                load_ticket_set(save(tmp_path / name, provenance=provenance, lineage=lineage).path).lineage == lineage
+                load_ticket_set(save(tmp_path / name, provenance=provenance, made_from=lineage).path).lineage
+                == lineage
             )
         else:
             message = f"provenance {provenance}: its lineage holds no entry that this could come from"
-            assert told(save, tmp_path / name, provenance=provenance, lineage=lineage) == message
+            assert told(save, tmp_path / name, provenance=provenance, made_from=lineage) == message
             assert not (tmp_path / name).exists()
     edit("dp", provenance=provenance)
     if provenance in ("public", "private"):

@@ -84,7 +84,7 @@ def test_a_large_file_is_checked_identified_and_read_in_little_memory(tmp_path):
 import resource, sys
 import numpy as np
 from dpltm.records import from_arrays
-from dpltm.randomness.sampling import Records
+from dpltm.records.batches import Records
 x = np.lib.format.open_memmap(sys.argv[1], "w+", "f8", (25_000, 1000))
 x[::2, 0] = 1  # the rest is a hole, and zero
 x.flush()
