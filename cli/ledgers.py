@@ -45,8 +45,8 @@ def explain(options: LedgerRequest, progress: Progress) -> dict[str, Any]:
         )
     adaptive = account.filter_epsilon(options.delta)
     notes.append(
-        f"epsilon {figure(adaptive)} also holds for releases that were chosen after looking at answers (a Renyi filter of"
-        " fixed order)"
+        f"epsilon {figure(adaptive)} also holds for releases that were chosen after looking at answers (Renyi filters of"
+        " fixed orders)"
     )
     return {
         "ledgers": [str(name) for name in options.files or ()],
