@@ -33,7 +33,7 @@ from dpltm.local.server import Estimates, Messages, best_codebook, nearest_mean,
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
-from dpltm.pruning.plain import Batches, train_plain
+from dpltm.networks.plain import Batches, train_plain
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Dataset, load
 

@@ -19,7 +19,7 @@ from torch.nn import functional
 from dpltm.features import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.normalisation import principal_axes
 from dpltm.features.transforms import check_resizable, colours_first
-from dpltm.pruning.plain import threads
+from dpltm.networks.plain import threads
 from dpltm.records.files import bundled_tensors
 
 SIDE = 28  # pixels of a drawing's side

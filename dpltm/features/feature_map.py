@@ -33,7 +33,7 @@ from dpltm.privacy.entry import Lineage
 from dpltm.records.scaling import scale
 
 if TYPE_CHECKING:
-    from dpltm.records import Dataset
+    from dpltm.privacy.ledger import Dataset
 
 VERSION = 1
 """Part of every id; raised when the same settings give other features, so that nothing stale is taken for them."""

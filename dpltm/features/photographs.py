@@ -20,7 +20,7 @@ from dpltm.features import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.features.drawings import uniform
 from dpltm.features.normalisation import principal_axes
 from dpltm.features.transforms import check_resizable, colours_first
-from dpltm.pruning.plain import threads
+from dpltm.networks.plain import threads
 from dpltm.records.files import bundled_tensors
 
 SIDE, CANVAS = 32, 44  # pixels of an image's side, and of what it is cut from

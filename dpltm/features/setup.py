@@ -14,7 +14,6 @@ from dpltm.errors import InputError
 from dpltm.features import MAPS, Choice, NetworkRun, Takes, names_with_channels, parse
 from dpltm.features.feature_map import ROWS, FeatureMap, channel_statistics, principal_components
 from dpltm.features.transforms import resized
-from dpltm.options.data import FeatureOptions
 from dpltm.privacy.entry import Entry, Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.progress import SILENT, Progress
@@ -23,6 +22,17 @@ from dpltm.records.notes import bounds_notes
 
 PUBLIC_RECORDS = 7000
 """Public records that statistics and components are taken from, at most: evenly spaced ones."""
+
+
+class Asked(Protocol):
+    """Options that say what stands in front of the network (``dpltm.options.data.FeatureOptions``)."""
+
+    @property
+    def features(self) -> str | None: ...
+    @property
+    def public(self) -> str | None: ...
+    @property
+    def components(self) -> int | None: ...
 
 
 class Trained(Protocol):
@@ -48,7 +58,7 @@ class FeatureSources:
 
 
 def with_feature_map(
-    dataset: Dataset, options: FeatureOptions, sources: FeatureSources, progress: Progress = SILENT
+    dataset: Dataset, options: Asked, sources: FeatureSources, progress: Progress = SILENT
 ) -> Dataset:
     """Return the dataset with the map that options ask for, if any.
 
@@ -90,7 +100,7 @@ def as_declared(dataset: Dataset, public: Lineage) -> Dataset:
     return replace(dataset, feature_map=known)
 
 
-def chosen_map(options: FeatureOptions) -> Choice | NetworkRun | None:
+def chosen_map(options: Asked) -> Choice | NetworkRun | None:
     """Return the map that options name; None for records as they are."""
     choice = parse("none" if options.features is None else options.features)
     if options.components is not None and options.public is None:
@@ -162,9 +172,7 @@ def _evenly_spaced(
         step(min(start + ROWS, count))
 
 
-def take_over_map(
-    dataset: Dataset, feature_map: FeatureMap | None, options: FeatureOptions | None, where: str
-) -> Dataset:
+def take_over_map(dataset: Dataset, feature_map: FeatureMap | None, options: Asked | None, where: str) -> Dataset:
     """Return the dataset with the map that a ticket set or run remembers; InputError where options name one as well."""
     if options is not None:
         for name in ("features", "public", "components"):

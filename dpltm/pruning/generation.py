@@ -22,10 +22,10 @@ from dpltm.networks.content import pack
 from dpltm.networks.evaluation import Inputs, accuracy
 from dpltm.networks.masks import Mask
 from dpltm.networks.mlp import PROJECTION
+from dpltm.networks.plain import Batches, check_lr, dropping, threads, train_plain
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
 from dpltm.progress import Step
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope
-from dpltm.pruning.plain import Batches, check_lr, dropping, threads, train_plain
 from dpltm.pruning.unstructured import layer_rates, live_schedule
 
 MAX_ROUNDS = 9_999

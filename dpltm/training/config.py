@@ -50,8 +50,8 @@ from dpltm.filters import Filter, check_compiles
 from dpltm.filters.dpsr_cg import DpsrCg
 from dpltm.filters.trial import check_filter_bound
 from dpltm.gradients.linear_layer import KERNELS
+from dpltm.networks.plain import check_lr
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
-from dpltm.pruning.plain import check_lr
 from dpltm.training.optimizers import AVERAGES, OPTIMIZERS, SCHEDULES, Average, Schedule
 
 FACTOR = 2.0

@@ -20,6 +20,7 @@ from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.networks.plain import threads
 from dpltm.options import check_choices, parse_numbers
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
@@ -44,7 +45,6 @@ from dpltm.pruning.generation import (
     weights_of,
     without_data,
 )
-from dpltm.pruning.plain import threads
 from dpltm.pruning.unstructured import input_groups
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset

@@ -16,6 +16,7 @@ from dpltm.errors import Interrupted
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy, count_correct
 from dpltm.networks.masks import Mask
+from dpltm.networks.plain import Batches, dropping
 from dpltm.privacy.checkpoint import Checkpoint
 from dpltm.pruning import DATA_FREE, PLAIN_CRITERIA
 from dpltm.pruning.generation import (
@@ -29,7 +30,6 @@ from dpltm.pruning.generation import (
     train_dense,
     without_data,
 )
-from dpltm.pruning.plain import Batches, dropping
 from refusals import refused
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
