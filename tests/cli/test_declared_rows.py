@@ -1,7 +1,7 @@
 """Rows that were declared public or tested on, and come back as another file, in another process.
 
-What a process remembers is gone then: digests beside the ledger tell (DESIGN, rule 7). Each second command is a process of
-its own.
+What a process remembers is gone then: digests beside the ledger tell (DESIGN, rule 7). One second command is a process of
+its own; the others begin with nothing remembered.
 """
 
 from __future__ import annotations
@@ -14,23 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SCALED = ("--bounds", "0,1", "--classes", "2", "--label", "ill")
-NETWORK = ("--model", "mlp:4", "--rounds", "1", "--iterations", "2", "--batch-size", "20")
-TRAIN = (
-    "train",
-    "--dense",
-    "--model",
-    "mlp:4",
-    "--steps",
-    "2",
-    "--noise-multiplier",
-    "9",
-    "--delta",
-    "1e-3",
-    *SCALED,
-    "--quiet",
-)
-PUBLIC = ("generate", *SCALED, *NETWORK, "--provenance", "public", "--out", "s", "--quiet")
+from dpltm.privacy import guards
+
+SCALED = "--bounds 0,1 --classes 2 --label ill --quiet"
+TRAIN = f"train --dense --model mlp:4 --steps 2 --noise-multiplier 9 --delta 1e-3 {SCALED}"
+MAKE = "--model mlp:4 --rounds 1 --iterations 2 --batch-size 20 --provenance public --out s"
+PUBLIC = f"generate --dataset a.csv {SCALED} {MAKE}"
+OTHERS = np.random.default_rng(6).random((60, 3)).round(4)
 
 
 def table(path: str, rows: np.ndarray) -> None:
@@ -47,61 +37,62 @@ def rows(cli) -> np.ndarray:
     return found
 
 
-def elsewhere(*command: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own."""
-    program = [
-        sys.executable,
-        "-c",
-        "import sys; from dpltm.cli.main import run; sys.exit(run(sys.argv[1:]))",
-        *command,
-    ]
-    return subprocess.run(program, capture_output=True, text=True, env=os.environ, check=False)
+@pytest.fixture
+def forget(monkeypatch):
+    """Begins anew, as another process does."""
+
+    def begin():
+        monkeypatch.setattr(guards, "_met", {})
+        monkeypatch.setattr(guards, "_joined", set())
+        monkeypatch.setattr(guards, "_KEY", b"another")
+
+    return begin
 
 
-@pytest.mark.parametrize(
-    "change",
-    ["a copy backwards", "a few of them", "a record more"],
-)
-def test_rows_that_were_declared_public_are_not_private_in_another_file(cli, rows, change):
-    assert cli(*PUBLIC, "--dataset", "a.csv").code == 0
-    others = np.random.default_rng(6).random((60, 3)).round(4)
-    table("b.csv", {"a copy backwards": rows[::-1], "a few of them": np.vstack([others, rows[:3]]), "a record more":
-                    np.vstack([rows, others[:1]])}[change])  # fmt: skip
+def test_a_copy_of_public_rows_is_refused_by_another_process(cli, rows):
+    assert cli(PUBLIC).code == 0
+    table("b.csv", rows[::-1])
     before = Path("dpltm.ledger.jsonl").read_bytes()
-    done = elsewhere(*TRAIN, "--dataset", "b.csv", "--out", "r")
-    assert done.returncode == 2, done.stderr
-    assert "declared public" in done.stderr
+    program = [sys.executable, "-c", "import sys; from dpltm.cli.main import run; sys.exit(run(sys.argv[1:]))"]
+    command = [*program, *f"{TRAIN} --dataset b.csv --out r".split()]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+    assert (done.returncode, "declared public" in done.stderr) == (2, True), done.stderr
     assert Path("dpltm.ledger.jsonl").read_bytes() == before
     assert not Path("r").exists()
-    table("b.csv", others)  # the control: other people
-    assert elsewhere(*TRAIN, "--dataset", "b.csv", "--out", "r").returncode == 0
 
 
-def test_rows_that_were_tested_on_are_not_private_in_another_file(cli, rows):
-    assert cli(*TRAIN, "--dataset", "a.csv", "--test", "0.4", "--out", "r").code == 0
+@pytest.mark.parametrize("change", ["a few of them", "a record more", "other people"])
+def test_rows_that_were_declared_public_are_not_private_in_another_file(cli, rows, forget, change):
+    assert cli(PUBLIC).code == 0
+    held = {"a few of them": [OTHERS, rows[:3]], "a record more": [rows, OTHERS[:1]], "other people": [OTHERS]}
+    table("b.csv", np.vstack(held[change]))
+    forget()
+    done = cli(f"{TRAIN} --dataset b.csv --out r")
+    assert done.code == (0 if change == "other people" else 2), done.err
+
+
+def test_rows_that_were_tested_on_are_not_private_in_another_file(cli, rows, forget, refused):
+    assert cli(f"{TRAIN} --dataset a.csv --test 0.4 --out r").code == 0
     table("b.csv", rows[::-1])
-    done = elsewhere(*TRAIN, "--dataset", "b.csv", "--out", "q")
-    assert done.returncode == 2, done.stderr
-    assert not Path("q").exists()
+    forget()
+    assert "a test split" in refused(f"{TRAIN} --dataset b.csv --out q")
 
 
 @pytest.mark.usefixtures("rows")
-def test_a_file_that_was_public_is_not_private_once_it_was_edited(cli):
+def test_a_file_that_was_public_is_not_private_once_it_was_edited(cli, forget, refused):
     """In the name of the file alone: not one row is the same."""
-    assert cli(*PUBLIC, "--dataset", "a.csv").code == 0
-    table("a.csv", np.random.default_rng(7).random((60, 3)).round(4))
-    done = elsewhere(*TRAIN, "--dataset", "a.csv", "--out", "r")
-    assert done.returncode == 2, done.stderr
-    assert "declared public" in done.stderr
+    assert cli(PUBLIC).code == 0
+    table("a.csv", OTHERS)
+    forget()
+    assert "declared public" in refused(f"{TRAIN} --dataset a.csv --out r")
 
 
 @pytest.mark.usefixtures("rows")
-def test_public_records_beside_those_of_persons_do_not_settle_the_unit(cli):
+def test_public_records_beside_those_of_persons_do_not_settle_the_unit(cli, refused):
     """A ledger that holds declarations alone takes the unit of its first release."""
-    assert cli(*PUBLIC, "--dataset", "a.csv").code == 0
-    others = np.random.default_rng(6).random((60, 3)).round(4)
-    lines = (f"{a:.4f},{b:.4f},{c:.4f},{int(a > 0.5)},p{place // 2}" for place, (a, b, c) in enumerate(others))
+    assert cli(PUBLIC).code == 0
+    lines = (f"{a:.4f},{b:.4f},{c:.4f},{int(a > 0.5)},p{place // 2}" for place, (a, b, c) in enumerate(OTHERS))
     Path("b.csv").write_text("\n".join(["a,b,c,ill,patient", *lines]) + "\n")
-    done = cli(*TRAIN, "--dataset", "b.csv", "--unit-column", "patient", "--per-unit", "2", "--out", "r")
+    done = cli(f"{TRAIN} --dataset b.csv --unit-column patient --per-unit 2 --out r")
     assert done.code == 0, done.err
-    assert "patient" in elsewhere(*TRAIN, "--dataset", "b.csv", "--out", "q").stderr
+    assert "patient" in refused(f"{TRAIN} --dataset b.csv --out q")
