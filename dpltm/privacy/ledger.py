@@ -60,8 +60,9 @@ class Book:
 
     @property
     def settled(self) -> str | None:
-        """Noun of whom it protects, by its first release or budget; None as long as it holds declarations alone."""
-        return next((entry.unit for entry in self.entries if entry.paid or entry.kind == "budget"), None)
+        """Noun of whom it protects, by its first release, budget or test split; None as long as it holds none of these."""
+        settling = (entry for entry in self.entries if entry.paid or entry.kind in ("budget", "excluded"))
+        return next((entry.unit for entry in settling), None)
 
     @property
     def unit(self) -> str:
@@ -303,8 +304,10 @@ class Ledger:
             InputError: a release on record protects some of these records.
             BudgetError: a budget would be exceeded.
         """
-        lacking = self.book.lacking(drafts)
-        made = [entry for entry in self.declare(*lacking) if entry.paid] if lacking else []
+        made: list[Entry] = []
+        if self.book.lacking(drafts):
+            with self.adding() as book:  # what others entered meanwhile counts
+                made = [entry for entry in self._declare(book, *book.lacking(drafts)) if entry.paid]
         public = self.book.public(drafts)
         return public | self.lineage(*made) if made else public
 
@@ -325,9 +328,12 @@ class Ledger:
             BudgetError: a budget would be exceeded; nothing was entered.
         """
         with self.adding() as book:
-            check_moves(book.account() + drafts)
-            book.account().check_budget(drafts)
-            return self._add(book, drafts, [secrets.token_hex(32) for _ in drafts])
+            return self._declare(book, *drafts)
+
+    def _declare(self, book: Book, *drafts: Entry) -> tuple[Entry, ...]:
+        check_moves(book.account() + drafts)
+        book.account().check_budget(drafts)
+        return self._add(book, drafts, [secrets.token_hex(32) for _ in drafts])
 
     def enter(self, draft: Entry, id: Id, planned_on: Head) -> Entry:
         """Enter a release that was planned on what the ledger held at ``planned_on``; return it as it is on record.

@@ -331,6 +331,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
     if plan.under_dp:
         kept = Kept(checkpoints, plan.shown)
         paid = pay(plan.planned, ledger, kept, lambda _: ledger.declare_once(*plan.beside))
+        ledger.declare_once(*plan.beside)  # of work that goes on: its test split may be another by now
         body, lineage = next(paid.values), paid.lineage
         plan = plan.on_record(ledger.book.public(plan.beside))
     elif plan.provenance == "data-free":
@@ -368,7 +369,9 @@ def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
         raise InputError(f"checkpoint: an interrupted attempt was begun on other records, or otherwise; {AGAIN}")
     before = [] if held is None else [each for each in ledger.entries if each.id in held.state["entries"]]
     known = looks and len(before) == len(looks)
-    entered = ledger.lineage(*before) if known else ledger.declare_once(*plan.beside)
+    declared = [draft for draft in plan.beside if not (known and draft.paid)]
+    entered = ledger.declare_once(*declared)
+    entered = entered | ledger.lineage(*before) if known else entered
     plan = plan.on_record(ledger.book.public(plan.beside))
     dataset = plan.dataset
     x, y = inputs(dataset.train, dataset, services)

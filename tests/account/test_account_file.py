@@ -310,6 +310,10 @@ def test_declarations_alone_settle_no_unit():
     limit = Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),), unit="household")
     open_ledger("m.jsonl", unit="household").declare(public, limit)
     assert "household" in refusal("m.jsonl", unit="record")
+    open_ledger("e.jsonl").declare(
+        public, Entry("excluded", words="a test split")
+    )  # rows of people who could be protected
+    assert "record" in refusal("e.jsonl", unit="patient")
 
 
 def test_a_ledger_of_people_whom_nobody_named_is_not_somebodys():
