@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 from commands import PRIVATE, PUBLIC, certified
 from dpltm.tickets import checkpoint_files
 from dpltm.tickets.checkpoint_files import CheckpointFolder
+from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training import least_squares
 from dpltm.training.descent import NoisyGradients
 from interruptions import Killed, ctrl_c, die, ending, often, signals
@@ -347,3 +348,18 @@ def test_training_on_messages_goes_on_to_the_same_bits(cli, stopped_at, tree):
     assert cli(command).code == 0
     assert Path("r/model.safetensors").read_bytes() == whole
     assert {name.partition("/")[0] for name in set(tree()) - set(before)} == {"r"}
+
+
+def test_a_test_split_that_was_replaced_meanwhile_is_declared_as_well(cli, stopped):
+    """Work that goes on measures what is there now."""
+    draw = np.random.default_rng(0)
+    for name in ("a", "first", "second"):
+        np.savez(f"{name}.npz", x_train=draw.integers(0, 17, (80, 4), dtype=np.uint8), y_train=np.arange(80) % 2)
+    Path("first.npz").rename("test.npz")
+    train = "train --dense --model mlp:4 --dataset a.npz --test test.npz --bounds 0,16 --delta 1e-3 --steps 9 --out r"
+    command = f"{train} --noise-multiplier 9 --ledger l.jsonl --quiet"
+    assert stopped(ctrl_c, 4, command).code == 130
+    Path("second.npz").rename("test.npz")
+    assert cli(command).code == 0
+    kinds = [entry.kind for entry in open_ledger("l.jsonl").entries]
+    assert sorted(kinds) == ["excluded", "excluded", "release"]
