@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
@@ -266,17 +266,25 @@ class Ledger:
         published = dataset.published_id()
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
         part = replace(dataset.part, name=dataset.name, snapshot=snapshot)
-        remember(part, dataset.marks())
+        self.meet(part, dataset.marks)
+        if to_declare and published is None:
+            self._to_keep[part] = dataset.marks(self.book.key)
+        return part
+
+    def meet(self, part: Part, marks: Callable[[bytes | None], Marks | None]) -> None:
+        """Know the rows of a part again: in this process, and among declared rows that are kept beside the ledger.
+
+        Args:
+            part: of these rows.
+            marks: of them, under a key; None for that of this process.
+        """
+        remember(part, marks(None))
         book, kept = self.book, self._store.marks()
         unseen = [entry for entry in book.entries if entry.id in kept and not met(entry.part)]
-        if unseen or (to_declare and published is None):
-            marks = dataset.marks(book.key)
-            for entry in unseen:
-                if marks is not None and kept[entry.id].common(marks):
-                    join(part, entry.part)
-            if to_declare:
-                self._to_keep[part] = marks
-        return part
+        ours = marks(book.key) if unseen else None
+        for entry in unseen:
+            if ours is not None and kept[entry.id].common(ours):
+                join(part, entry.part)
 
     def public(self, dataset: Dataset, words: str) -> tuple[Entry, ...]:
         """Return the draft that declares ``dataset`` public, with ``words`` on what is read; none for synthetic

@@ -27,7 +27,6 @@ from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
-from dpltm.privacy.guards import remember
 from dpltm.privacy.ledger import Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
 from dpltm.privacy.release import Secret, pay
@@ -507,7 +506,7 @@ def part_of(ledger: Ledger, x: Tensor | np.ndarray) -> Part:
     values = x.detach().cpu().float().numpy() if isinstance(x, Tensor) else x
     rows = Rows(values.reshape(len(values), -1), np.zeros(len(values), dtype=np.int64))
     part = Part("arrays", ledger.snapshot(rows.digest))
-    remember(part, rows.marks)
+    ledger.meet(part, rows.marks_under)
     return part
 
 

@@ -13,8 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
+from dpltm import PrivateLoop
+from dpltm.errors import InputError
 from dpltm.privacy import guards
+from dpltm.records import from_arrays
+from dpltm.tickets import open_ledger
 
 SCALED = "--bounds 0,1 --classes 2 --label ill --quiet"
 TRAIN = f"train --dense --model mlp:4 --steps 2 --noise-multiplier 9 --delta 1e-3 {SCALED}"
@@ -96,3 +101,19 @@ def test_public_records_beside_those_of_persons_do_not_settle_the_unit(cli, refu
     done = cli(f"{TRAIN} --dataset b.csv --unit-column patient --per-unit 2 --out r")
     assert done.code == 0, done.err
     assert "patient" in refused(f"{TRAIN} --dataset b.csv --out q")
+
+
+@pytest.mark.usefixtures("cwd")
+def test_a_loop_knows_rows_that_another_process_declared(forget):
+    x, y = OTHERS.astype("f4"), np.arange(60) % 2
+    open_ledger("l.jsonl").declare_public(from_arrays(x, y, bounds=(0, 1), classes=2, name="theirs"), "tickets")
+    forget()
+
+    def loop(rows: np.ndarray) -> int:
+        about = {"batch_size": 20, "steps": 1, "noise_multiplier": 9.0, "delta": 1e-3, "records": 60}
+        loss = nn.CrossEntropyLoss(reduction="none")
+        return len(list(PrivateLoop(nn.Linear(3, 2), loss, rows, y, ledger=open_ledger("l.jsonl"), **about)))
+
+    with pytest.raises(InputError, match="declared public"):
+        loop(x[::-1].copy())
+    assert loop(x / 2) == 1
