@@ -180,7 +180,7 @@ class Account:
         )
 
     def filter_epsilon(self, delta: float) -> float:
-        """Return the figure of a Renyi filter of fixed order (``accountant.filter_epsilon``), for ``delta`` in (0, 1).
+        """Return the figure of Renyi filters of fixed orders (``accountant.filter_epsilon``), for ``delta`` in (0, 1).
 
         Guarantees:
             As :meth:`epsilon`; and it holds for mechanisms and parts that were chosen after looking at answers.

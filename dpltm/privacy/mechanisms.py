@@ -63,7 +63,7 @@ class Mechanism:
                 raise InputError(f"Expected {name}={value!r:.40} to be one of {', '.join(known)}")
 
 
-MIN_RATE = 1e-15
+LEAST_RATE = 1e-15
 """A lower sampling rate is a slip of the finger, and its square is nothing to a computer."""
 
 
@@ -93,8 +93,8 @@ class NoisySgd(Mechanism):
         super().__post_init__()
         if not 0 < self.sampling_rate <= 1:
             raise InputError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
-        if self.sampling_rate < MIN_RATE:
-            raise InputError(f"Expected sampling_rate={self.sampling_rate} to be at least {MIN_RATE:g}")
+        if self.sampling_rate < LEAST_RATE:
+            raise InputError(f"Expected sampling_rate={self.sampling_rate} to be at least {LEAST_RATE:g}")
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or not 1 <= self.steps <= MAX_STEPS:
             raise InputError(f"Expected steps={self.steps!r:.40} to be a whole number from 1 to {MAX_STEPS:,}")
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):

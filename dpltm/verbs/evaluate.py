@@ -53,9 +53,9 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
             f"`bounds`: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
         )
     elsewhere = False
-    if dataset.published_id() is None:  # a publication says that its splits are apart
-        check_declared(ledger.account(run.lineage), ledger.part(dataset.tested()), "measured without a price")
-        declared = any(ledger.book.found(draft) for draft in ledger.apart(dataset))
+    for draft in ledger.apart(dataset):  # none of a publication, which says that its splits are apart
+        check_declared(ledger.account(run.lineage), draft.part, "measured without a price")
+        declared = ledger.book.found(draft)
         elsewhere = not declared and any(entry.paid and not met(entry.part) for entry in run.lineage.entries)
     notes = [
         *([UNKNOWN] if elsewhere else []),

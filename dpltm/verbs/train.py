@@ -109,9 +109,8 @@ def train_start(
     paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, kept, ready)
     if checkpoints.held is not None and "key" not in checkpoints.held.state:
         services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
-    ledger.declare_once(
-        *cast(Training, paid.release).beside
-    )  # of one that goes on: the test split may be another by now
+    # again, for a training that goes on: its test split may be another by now
+    ledger.declare_once(*cast(Training, paid.release).beside)
     (drawn,) = paid.values  # which trains
     training, found = drawn.training, drawn.descent.gradients
     account = ledger.book.own_account(paid.lineage) if own else paid.account
