@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from dpltm.errors import DpltmError, InputError
-from dpltm.privacy.account import Account, check_moves
+from dpltm.privacy.account import Account, check_moves, check_private
 from dpltm.privacy.entry import Entry, Id, Lineage
 from dpltm.privacy.ledger import Book, Ledger, Moved
 
@@ -82,16 +82,23 @@ class Secret:
 class Release(Protocol[T_co]):
     """A computation from private records: what it costs, and how it is drawn.
 
-    ``entry`` is a draft without id, complete before anything is drawn; ``lineage`` covers everything that it is made of.
+    ``entry`` is a draft without id, complete before anything is drawn; ``lineage`` covers everything that it is made of;
+    ``beside`` are drafts that declare what is read besides the records, such as a test split: entered before the release.
     """
 
     @property
     def entry(self) -> Entry: ...
     @property
     def lineage(self) -> Lineage: ...
+    @property
+    def beside(self) -> tuple[Entry, ...]: ...
 
     def check(self) -> None:
         """Refuse what cannot be done, before anything is spent. May look at records; gives nothing of them away."""
+        ...
+
+    def rehearse(self) -> None:
+        """Refuse what shows on trying alone, such as a network that mixes records: once, when nothing else refuses."""
         ...
 
     def draw(self, secret: Secret, at: Any) -> Iterator[T_co]:
@@ -107,9 +114,13 @@ class Once(Generic[T]):
     lineage: Lineage
     value: Callable[[Secret], T] = field(repr=False)
     refuse: Callable[[], None] = field(default=lambda: None, repr=False)
+    beside: tuple[Entry, ...] = ()
 
     def check(self) -> None:
         self.refuse()
+
+    def rehearse(self) -> None:
+        """See :class:`Release`."""
 
     def draw(self, secret: Secret, at: Any) -> Iterator[T]:
         del at
@@ -205,11 +216,13 @@ def price(release: Release[Any], book: Book) -> Account:
 
     Raises:
         BudgetError: a budget does not allow it.
-        InputError: it cannot be done.
+        InputError: it cannot be done, or a declaration on record stands against it, or it against one of its own.
         ArtifactError: what it is made of knows more of the ledger than that holds.
     """
     release.check()
     account, drafts = book.account(release.lineage), (release.entry,)
+    check_private(account, release.entry.part)
+    book.lacking(release.beside)
     check_moves(account + drafts)
     account.check_budget(drafts)
     return account + drafts
@@ -219,25 +232,23 @@ def pay(
     plan: Callable[[Book, Entry | None], Release[T]],
     ledger: Ledger,
     keeper: Keeper | None = None,
-    ready: Callable[[Any], object] | None = None,
 ) -> Paid[T]:
-    """Plan, check, price, enter and begin a release, or go on with one that was paid for.
+    """Plan, check, price, rehearse, enter and begin a release, or go on with one that was paid for.
 
     Args:
         plan: gives the release from what the ledger holds, to which it may calibrate; and from its entry, if it is on record
             already: then mechanisms are read from that, and nothing is calibrated.
         ledger: that pays.
         keeper: where its checkpoint lies.
-        ready: called once with the release, when nothing else refuses it: to refuse what shows on trying, and then to
-            declare what is read beside the records. That moves the ledger's head, and the release is planned again.
 
     Raises:
         BudgetError: a budget does not allow it. Nothing is spent.
         InputError: it cannot be done, or the checkpoint is of a release that this ledger does not hold.
 
     Guarantees:
-        When ``values`` can be drawn from, the key and then the entry are on disk. Two calls never share a key. What a
-        killed process left is found again: without an entry nothing was drawn, and the key is dropped.
+        When ``values`` can be drawn from, what is read beside the records is on record, and the key and then the entry are
+        on disk. Two calls never share a key. What a killed process left is found again: without an entry nothing was
+        drawn, and the key is dropped.
     """
     keeper = InMemory() if keeper is None else keeper
     held = keeper.held()
@@ -249,8 +260,11 @@ def pay(
         book = ledger.book
         release = plan(book, None)
         price(release, book)
-        if attempt == 0 and ready is not None:
-            ready(release)
+        if attempt == 0:
+            release.rehearse()
+        ledger.declare_once(*release.beside)
+        if ledger.book.head != book.head:
+            continue  # planned again, with what was declared in its lineage
         key = secrets.token_bytes(32)
         keeper.keep(Held(release_id(key), key))
         try:
@@ -285,6 +299,9 @@ def _go_on(
         raise InputError(f"checkpoint: nothing says whether the records are those that it was begun with; {AGAIN}")
     if _as_planned(known, release.entry) != known:  # one noise with two values would take the noise away
         raise InputError(f"checkpoint: an interrupted attempt was begun with other settings or records; {AGAIN}")
+    ledger.declare_once(*release.beside)  # a test split may be another by now
+    if ledger.book.head != book.head:
+        release = plan(ledger.book, known)
     return _begun(release, ledger, Secret(known, held.key), held.state)
 
 

@@ -31,7 +31,7 @@ from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import TICKETS, Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, Unprotected
-from dpltm.privacy.release import Secret, pay
+from dpltm.privacy.release import Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, generation
 from dpltm.pruning.generation import (
@@ -143,7 +143,6 @@ class Generation:
     def planned(self, book: Book, known: Entry | None = None) -> Generation:
         """Return the same with its entry: as noisy as what a ledger holds makes it, or as it is on record."""
         made, part = self.on_record(book.public(self.beside)), self.ledger.part(self.dataset)
-        check_private(book.account(made.lineage), part)
         (mechanism,) = made._mechanism(Planned(made.account(book), part)) if known is None else known.mechanisms
         words = f"tickets by {self.options.criterion}, {self.spec.parameters:,} weights"
         return replace(made, drafts=(Entry("release", part, (mechanism,), words, self.facts),))
@@ -161,6 +160,9 @@ class Generation:
         return (fitted,)
 
     def check(self) -> None:
+        """Refuse nothing more: what shows without trying was refused as it was planned."""
+
+    def rehearse(self) -> None:
         """Refuse what cannot be trained."""
         if self.entry.of(NoisySgd):
             self._training(Sources(*(KeyedSource(bytes(32)) for _ in range(3))))
@@ -299,7 +301,7 @@ def plan(
         return settled
     services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
     planned = settled.planned(book)
-    account.check_budget(planned.drafts)
+    price(planned, book)
     return planned
 
 
@@ -330,8 +332,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
     plan = replace(plan, checkpoints=checkpoints)
     if plan.under_dp:
         kept = Kept(checkpoints, plan.shown)
-        paid = pay(plan.planned, ledger, kept, lambda _: ledger.declare_once(*plan.beside))
-        ledger.declare_once(*plan.beside)  # of work that goes on: its test split may be another by now
+        paid = pay(plan.planned, ledger, kept)
         body, lineage = next(paid.values), paid.lineage
         plan = plan.on_record(ledger.book.public(plan.beside))
     elif plan.provenance == "data-free":

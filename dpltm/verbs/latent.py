@@ -31,7 +31,7 @@ from dpltm.networks.masks import Mask
 from dpltm.options import parse_numbers
 from dpltm.options.data import FeatureOptions
 from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonRequest, SchemeOptions, ServerOptions
-from dpltm.privacy.account import Account, check_private
+from dpltm.privacy.account import Account
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, PartOf, check_same
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
@@ -236,8 +236,12 @@ class Encoding:
     dataset: Dataset
     progress: Progress = SILENT
 
+    beside = ()
+
     def check(self) -> None:
         """Refuse nothing: all that can be refused was, as it was planned."""
+
+    rehearse = check
 
     def draw(self, secret: Secret, at: object) -> Iterator[np.ndarray]:
         """Yield some messages at a time, ``(n, record_bytes)`` uint8, in the order of the records.
@@ -267,13 +271,10 @@ def encoding(
             "`test`: a fraction picks owners by a hash of what they hold, as `subset` would; leave it out"
         )
     part, lineage = ledger.part(dataset), lineage_of(scheme, dataset)
-    account = ledger.account(lineage)
-    check_private(account, part)
     clear = ", labels declared public" if scheme.labels_are_public else ""
     words = f"one message of each record by {scheme.answer.protocol}{clear}"
     guarantee = Guarantee(scheme.answer.certified, adjacency="replace-one")
     entry = Entry("local", part, (guarantee,), words, unit=dataset.unit)
-    account.check_budget((entry,))
     return Encoding(entry=entry, lineage=lineage, scheme=scheme, dataset=dataset, progress=progress)
 
 

@@ -22,7 +22,7 @@ from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.options import arguments, check_required
 from dpltm.options.train import LoopOptions
-from dpltm.privacy.account import Account, Planned, check_private, check_unprotected
+from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.describe import figure
@@ -246,10 +246,14 @@ class _LoopRelease:
     lineage: Lineage
     account: Account
 
+    beside = ()
+
     def check(self) -> None:
-        """Refuse records that were declared public or apart, and to end the guarantees of an account that has some."""
-        check_private(self.account, self.entry.part)
+        """Refuse to end the guarantees of an account that has some."""
         check_unprotected(self.account, (self.entry,), allowed=False)
+
+    def rehearse(self) -> None:
+        """Refuse nothing: the network was tried out as the loop was made."""
 
     def draw(self, secret: Secret, at: object) -> Iterator[None]:
         """Yield nothing: samples and noise come from the sources of the loop."""

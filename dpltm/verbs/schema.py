@@ -40,7 +40,7 @@ from scipy.special import ndtri
 from dpltm.errors import DataError, InputError
 from dpltm.options import check_choices
 from dpltm.options.datasets import FindOptions
-from dpltm.privacy.account import Account, Planned, check_private
+from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import NO_LINEAGE, Entry, to_json
@@ -335,7 +335,6 @@ class Search:
         del known  # nothing goes on: it is drawn at once
         options, adjacency = self.options, cast(Adjacency, self.options.adjacency)
         part, account = self.ledger.part(self.table.dataset), book.account(self.table.schema.lineage)
-        check_private(account, part)
         query, delta = ColumnQuery(self.table.schema.wanted, adjacency), NAMES_DELTA * options.delta
         lone = (Guarantee(LEAST, delta, adjacency=adjacency),) if query.lone_names else ()
         assert options.epsilon is not None

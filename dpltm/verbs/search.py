@@ -22,7 +22,7 @@ from dpltm.networks.evaluation import accuracy, count_correct
 from dpltm.options import check_choices, check_required, recorded
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import PrivateTuneOptions
-from dpltm.privacy.account import Account, Planned, check_private
+from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.calibration import calibrate_noise, calibrate_search, check_share
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, Kept, reading, standing
 from dpltm.privacy.describe import figure
@@ -30,7 +30,7 @@ from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 from dpltm.privacy.private_search import SCORE_NOISE, gamma_for, tries
-from dpltm.privacy.release import Secret, pay, price
+from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.noise import KEY, KeyedSource, RandomSource, source_of, uniform
@@ -118,26 +118,19 @@ def search(
         records.
     """
     settled = replace(settle(target, dataset, options, ledger, services or Services()), checkpoints=checkpoints)
-    at, held = ledger.book, _held(ledger, checkpoints)
-    first = plan(settled, at, held)
-    if held is None:
-        price(first, at)
-        first.rehearse()
-    ledger.declare_once(*settled.beside)
+    settled = replace(settle(target, dataset, options, ledger, services or Services()), checkpoints=checkpoints)
+    calibrated: dict[tuple[Entry, ...], PrivateSearch] = {}  # which takes seconds; what is declared does not change it
 
     def planned(book: Book, known: Entry | None) -> Search:
-        same = [each for each in book.entries if each.paid] == [each for each in at.entries if each.paid]
-        return plan(settled, book, known, first.mechanism if same else None)  # calibrating takes seconds
+        paid = tuple(each for each in book.entries if each.paid)
+        made = plan(settled, book, known, calibrated.get(paid))
+        calibrated[paid] = made.mechanism
+        return made
 
     paid = pay(planned, ledger, Kept(checkpoints, settled.facts))
     made = replace(cast(Search, paid.release), entry=paid.entry)
     (best,) = paid.values
     return _winner(made, best, paid.account, paid.lineage, ledger)
-
-
-def _held(ledger: Ledger, checkpoints: Checkpoints) -> Entry | None:
-    id = None if checkpoints.held is None else checkpoints.held.state.get("id")
-    return next((entry for entry in ledger.entries if entry.id == id), None)
 
 
 def settle(
@@ -218,8 +211,6 @@ def plan(settled: Search, book: Book, known: Entry | None = None, noisy: Private
     )
     options, part, account = settled.options, settled.entry.part, book.account(settled.lineage)
     drafts = settled.mechanism.trainings
-    check_private(account, part)
-    book.lacking(settled.beside)
     if known is not None:
         (noisy,) = known.of(PrivateSearch)
         account = account.without(known)

@@ -75,9 +75,14 @@ class Draw:
         words, exact = "scores and probabilities of the candidates", Unprotected(adjacency=self.settled.adjacency)
         return (Entry("release", self.part, (exact,), words, unit=self.dataset.unit),)
 
+    beside = ()
+
     def check(self) -> None:
         """Refuse features that cannot be had, before anything is spent."""
         network_inputs(self.dataset.train, self.dataset, self.services)
+
+    def rehearse(self) -> None:
+        """Refuse nothing: the predictors have been trained."""
 
     def draw(self, secret: Secret, at: object) -> Iterator[int]:
         """Yield the round that won."""

@@ -26,7 +26,7 @@ from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.networks.evaluation import accuracy
 from dpltm.options import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
-from dpltm.privacy.account import Account, Planned, check_private
+from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.checks import check_count, check_epsilon
 from dpltm.privacy.entry import RECORD, Entry, Lineage
@@ -331,7 +331,6 @@ class Synthesis:
         del known  # nothing goes on: it is drawn at once
         dataset, options, part = self.dataset, self.options, self.ledger.part(self.dataset)
         account, adjacency = book.account(dataset.lineage), cast(Adjacency, options.adjacency)
-        check_private(account, part)
         assert options.epsilon is not None
         self.services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
         bound = SENSITIVITY * (2.0 if adjacency == "replace-one" else 1.0)
@@ -345,7 +344,7 @@ class Synthesis:
             source = KeyedSource(secret.child("noise"))
             return release_moments(x, y, dataset.classes, noise_multiplier=noise, adjacency=adjacency, noise=source)
 
-        return Once(entry, dataset.lineage, moments)
+        return Once(entry, dataset.lineage, moments, beside=self.ledger.apart(dataset))
 
     def priced(self) -> tuple[GaussianRelease, PrivacyReport]:
         """Return the mechanism that would be released, and what the report would be."""
@@ -361,13 +360,7 @@ class Synthesis:
         """
         dataset, options = self.dataset, self.options
 
-        def planned(book: Book, known: Entry | None) -> Once[Moments]:
-            release = self.plan(book, known)
-            book.account(release.lineage).check_budget((release.entry,))
-            self.ledger.exclude(dataset)  # now that nothing is refused any more; and then it is planned once more
-            return release
-
-        paid = pay(planned, self.ledger)
+        paid = pay(self.plan, self.ledger)
         self.services.progress.say(f"releasing moments of {dataset.features} features")
         drawn, labels = draw_records(next(paid.values), dataset, options.records_out, options.seed)
         made = from_arrays(

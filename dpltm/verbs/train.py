@@ -24,7 +24,7 @@ from dpltm.networks.evaluation import DIVERGED, has_diverged
 from dpltm.networks.masks import Mask
 from dpltm.options import check_choices, recorded
 from dpltm.options.train import PER_UNIT, TrainOptions
-from dpltm.privacy.account import Account, Planned, check_private
+from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.calibration import POINTS, calibrate_noise, calibrate_steps, check_share
@@ -101,16 +101,10 @@ def train_start(
     if options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
 
-    def ready(made: Training) -> None:
-        made.rehearse()
-        ledger.declare_once(*made.beside)
-
     kept = Kept(checkpoints, settled.facts)
-    paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, kept, ready)
+    paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, kept)
     if checkpoints.held is not None and "key" not in checkpoints.held.state:
         services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
-    # again, for a training that goes on: its test split may be another by now
-    ledger.declare_once(*cast(Training, paid.release).beside)
     (drawn,) = paid.values  # which trains
     training, found = drawn.training, drawn.descent.gradients
     account = ledger.book.own_account(paid.lineage) if own else paid.account
@@ -439,8 +433,6 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
     """
     settled = on_record(settled, book)
     options, start, dataset, part = settled.options, settled.start, settled.dataset, settled.entry.part
-    check_private(book.account(settled.lineage), part)
-    book.lacking(settled.beside)
     account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
     counts: tuple[Guarantee, ...]
     if known is not None:  # its noise, beside everything else as it is asked for now: the door compares the two

@@ -77,10 +77,15 @@ class Sums:
     entry: Entry
     keeper: Any = field(default_factory=InMemory)
     lineage: Lineage = NOTHING
+    beside: tuple[Entry, ...] = ()
+    tried: Callable[[], object] = bool
 
     def check(self) -> None:
         if not self.numbers:
             raise InputError("numbers", len(self.numbers), "one or more")
+
+    def rehearse(self) -> None:
+        self.tried()
 
     def draw(self, secret: Secret, at: Any) -> Iterator[float]:
         state = {"key": secret.child("noise").hex(), "drawn": []} if at is None else at
@@ -104,6 +109,14 @@ def planned(numbers=(1.0, 2.0), keeper=None, snapshot="5" * 64, facts="a", linea
         return Sums(numbers, Entry("release", part, mechanisms, "sums", facts), keeper, lineage)
 
     return plan
+
+
+TESTED = Entry("excluded", Part("tested", snapshot="7" * 64), words="a test split")
+
+
+def with_a_test_split(tried=bool, test=TESTED, **options):
+    plan = planned(**options)
+    return lambda book, known: replace(plan(book, known), beside=(test,), tried=tried)
 
 
 def as_it_is(release: Sums, book: Book, known: Entry | None) -> Sums:
@@ -292,9 +305,10 @@ def told_in(told: Path) -> dict[tuple[Id, int], set[str]]:
 
 
 def entries_in(path: Path) -> list[Id]:
-    """Ids in a ledger file, read without the package."""
+    """Ids of releases in a ledger file, read without the package."""
     lines = path.read_text().splitlines()[1:] if path.exists() else []
-    return [json.loads(line)["entry"]["id"] for line in lines]
+    entries = [json.loads(line)["entry"] for line in lines]
+    return [entry["id"] for entry in entries if entry["kind"] == "release"]
 
 
 def test_processes_at_once_keep_to_the_budget_and_draw_what_they_entered(tmp_path):
@@ -363,6 +377,58 @@ def test_a_ledger_in_memory_lets_one_thread_in_at_a_time():
             concurrent.futures.wait([other], 0.1)
             assert not other.done()
         assert other.result() == ledger.entries
+
+
+# --- what is read beside the records ---
+
+
+def test_what_is_read_beside_is_declared_before_the_release_and_once(tmp_path):
+    ledger, tried = open_ledger(tmp_path / "l.jsonl"), []
+    for _ in range(2):
+        tried.clear()
+        paid = pay(with_a_test_split(partial(tried.append, None)), ledger)
+        assert len(tried) == 1, "trying takes long"
+    first, second, third = ledger.entries
+    assert [first.kind, first.part] == ["excluded", TESTED.part]
+    assert [second.kind, third] == ["release", paid.entry]
+    assert (second.mechanisms, third.mechanisms) == ((GaussianRelease(6.0),), (GaussianRelease(7.0),)), "planned again"
+
+
+def test_a_refusal_on_trying_declares_nothing(tmp_path):
+    def refuse() -> None:
+        raise InputError("model", "Mixes", "a network that keeps records apart")
+
+    ledger = open_ledger(tmp_path / "l.jsonl")
+    with pytest.raises(InputError):
+        pay(with_a_test_split(refuse), ledger)
+    assert ledger.entries == ()
+
+
+@pytest.mark.parametrize("kind", ["public", "excluded"])
+def test_a_declaration_by_another_process_meanwhile_stands_against_the_release(tmp_path, kind):
+    """The records were declared public, or apart, while the release was tried out."""
+    ledger, other = (open_ledger(tmp_path / "l.jsonl") for _ in range(2))
+    ours = planned()(Ledger().book, None).entry.part
+    against = partial(other.declare, Entry(kind, ours))  # type: ignore[arg-type]
+    keeper = Kept(tmp_path / "k")
+    with pytest.raises(InputError):
+        pay(with_a_test_split(against), ledger, keeper)
+    assert not any(entry.paid for entry in ledger.entries)
+    assert keeper.held() is None
+
+
+def test_work_that_goes_on_declares_another_test_split(tmp_path, begun):
+    ledger, keeper = open_ledger(tmp_path / "l.jsonl"), Kept(tmp_path / "k")
+    paid = pay(with_a_test_split(keeper=keeper), ledger, keeper)
+    assert paid.entry == begun.entry
+    assert [entry.kind for entry in ledger.entries] == ["release", "excluded"]
+
+
+def test_work_does_not_go_on_with_its_own_records_as_a_test_split(tmp_path, begun):
+    ledger, keeper = open_ledger(tmp_path / "l.jsonl"), Kept(tmp_path / "k")
+    with pytest.raises(InputError):
+        pay(with_a_test_split(test=replace(TESTED, part=begun.entry.part)), ledger, keeper)
+    assert ids(ledger) == [begun.entry.id]
 
 
 # --- forks, copies ---
@@ -544,7 +610,7 @@ def command(home: Path, told: Path) -> Callable[[], None]:
             keeper.forget()
             return
         ledger = open_ledger(home / "l.jsonl")
-        paid = pay(planned(keeper=keeper), ledger, keeper)
+        paid = pay(with_a_test_split(keeper=keeper), ledger, keeper)
         state = keeper.held()
         assert state is not None
         tell(told, paid, 0 if state.state is None else len(state.state["drawn"]))
