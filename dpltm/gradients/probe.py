@@ -2,8 +2,9 @@
 
 A bound on one record's gradient bounds what the record changes only if no other record's gradient depends on it. No rule can
 see that from a module's kind, and autograd does not see it through detached or discrete operations, so it is tried: one
-record is replaced, by ordinary values, by huge ones, zeros and NaN, and nothing that any layer sees of the others may change
-by a bit. What mixes only records of a certain kind, or only in large batches, can still escape.
+record is replaced, by ordinary values, by huge ones, constant ones, zeros and NaN, and among short records, padded at their
+end or their beginning, by a long one; nothing that any layer sees of the others may change by a bit. It stays a trial: what
+mixes only records of a certain kind, or only in large batches, can still escape.
 
 Nor may it depend on a record's place in the batch, since one record more moves all that come after it. So a network that
 draws random numbers is refused: PyTorch draws by place.
@@ -11,12 +12,16 @@ draws random numbers is refused: PyTorch draws by place.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
@@ -38,6 +43,7 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     attributes = [(module, _attributes(module)) for module in modules]
     held = [value for _, state in (*buffers, *attributes) for value in state.values()]
     tensors = [(value, value.detach().clone()) for value in held if isinstance(value, Tensor)]
+    arrays = [(value, value.copy()) for value in held if isinstance(value, np.ndarray)]
     lists = [(value, list(value)) for value in held if isinstance(value, list)]
     with torch.random.fork_rng([value.device.index for value in parameters[:1] if value.is_cuda]):
         for value in parameters[
@@ -65,6 +71,8 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
                 for name in _attributes(module).keys() - state.keys():
                     delattr(module, name)
                 vars(module).update(state)
+            for array, old_array in arrays:
+                array[...] = old_array
             for values, old_values in lists:
                 values[:] = old_values
 
@@ -104,18 +112,35 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 
 def state_of(module: nn.Module) -> dict[str, object]:
-    """State in which a module could keep something of the records: tensors, numbers, and lengths of lists."""
-    state: dict[str, object] = {}
-    for name, value in (*_attributes(module).items(), *module._buffers.items()):
-        if isinstance(value, Tensor):
-            state[name] = (id(value), value._version)
-        elif isinstance(value, (int, float)):
-            state[name] = value
-        elif isinstance(value, (list, dict, set)):
-            state[name] = len(value)
-        elif value is None:
-            state[name] = None
-    return state
+    """State in which a module could keep something of the records: content of tensors and arrays, numbers, texts, and
+    what collections and other objects hold of those."""
+    return {name: _content(value, {}) for name, value in (*_attributes(module).items(), *module._buffers.items())}
+
+
+def _content(value: object, met: dict[int, object]) -> object:
+    """A value by which it is seen that something changed; ``met`` are the objects that it was found in."""
+    if id(value) in met:
+        return None
+    met = {**met, id(value): value}
+    if isinstance(value, Tensor):  # a version tells nothing of what is written through ``data``
+        if value.layout != torch.strided:
+            return id(value), value._version
+        return id(value), value._version, _bytes(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    if isinstance(value, np.ndarray):
+        return id(value), repr(value.tolist()) if value.dtype.hasobject else _bytes(value)
+    if isinstance(value, (int, float, str, bytes)) or value is None:
+        return repr(value)
+    if isinstance(value, Mapping):
+        return [(repr(key), _content(each, met)) for key, each in value.items()]
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return [_content(each, met) for each in value]
+    if isinstance(value, (nn.Module, type, ModuleType)) or callable(value):
+        return id(value)
+    return id(value), _content(vars(value), met) if hasattr(value, "__dict__") else None
+
+
+def _bytes(values: np.ndarray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).digest()
 
 
 @contextmanager
@@ -238,14 +263,23 @@ class MadeUp:
         for which, values in enumerate((x, y)):
             old = values[record]
             if values.is_floating_point():
-                ways = [1 - old, 1e3 * (old - 0.5), torch.zeros_like(old), torch.full_like(old, math.nan)]
+                ways = [1 - old, 1e3 * (old - 0.5)]
+                ways += [torch.full_like(old, each) for each in (0.0, 0.5, math.nan)]
             else:
                 largest = self.largest[which]
                 ways = [(old == 0).to(values.dtype), torch.full_like(old, largest)] if largest else []
+            ways += [_short(old[None], 0)[0] for _ in range(values.ndim > 1 and which == 0)]
             for way in ways:
                 other = values.clone()
                 other[record] = way
                 yield (other, y) if which == 0 else (x, other)
+
+
+def _short(x: Tensor, padding: float, *, at_front: bool = False) -> Tensor:
+    """Records of which a quarter of the positions is left, at least one: the rest is padding, behind or before."""
+    kept, short = max(1, x.shape[1] // 4), x.clone()
+    short[:, slice(0, x.shape[1] - kept) if at_front else slice(kept, None)] = padding
+    return short
 
 
 def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
@@ -367,7 +401,9 @@ class Probe:
             raise InputError(
                 "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
             )
-        self._check_replaced(x, y)
+        along = self._along(base)
+        self._check_replaced(x, y, base, along)
+        self._check_padded(x, y, along)
         self._compare_parts("how many there are", [slice(0, length) for length in LENGTHS])
         self._compare_parts("its place in the batch", [slice(1, LENGTHS[-1] + 1)])
 
@@ -385,9 +421,7 @@ class Probe:
                 " changes those of all others; switch it off (p=0, dropout=0, or eval() of this module)"
             )
 
-    def _check_replaced(self, x: Tensor, y: Tensor) -> None:
-        base = self.seen(x, y)
-        along = self._along(base)
+    def _check_replaced(self, x: Tensor, y: Tensor, base: list[tuple[str, Tensor]], along: dict[int, int]) -> None:
         for record in (0, 1, len(x) // 2, len(x) - 1):
             others = torch.arange(len(x), device=x.device) != record
             for other_x, other_y in self.made_up.replaced(x, y, record):
@@ -397,11 +431,28 @@ class Probe:
                     raise
                 except Exception:  # a class or token that is none, or values that a model will not take
                     continue
-                place = _difference(base, seen, others, along)
-                if place:
-                    raise InputError(
-                        f"model or loss: what one record gives depends on others (seen at {place}): {MIXED}"
-                    )
+                _refuse_mixed(_difference(base, seen, others, along))
+
+    def _check_padded(self, x: Tensor, y: Tensor, along: dict[int, int]) -> None:
+        """Refuse a network in which short records depend on whether a long one is among them: cut to the longest."""
+        if x.ndim not in (2, 3) or x.shape[1] < 2:
+            return
+        paddings = {0.0}
+        if not x.is_floating_point():
+            declared = {getattr(module, "padding_idx", None) for module in self.model.modules()}
+            paddings |= {float(each) for each in declared if isinstance(each, int)}
+        for padding in sorted(paddings):
+            for at_front in (False, True):
+                short = _short(x, padding, at_front=at_front)
+                long = short.clone()
+                long[0] = x[0]
+                try:
+                    base, seen = self.seen(short, y), self.seen(long, y)
+                except InputError:
+                    raise
+                except Exception:  # a token that is none, or records that a model will not take
+                    continue
+                _refuse_mixed(_difference(base, seen, torch.arange(len(x), device=x.device) != 0, along))
 
     def _along(self, base: list[tuple[str, Tensor]]) -> dict[int, int]:
         """Dimension of records by place in ``base``: the one that is as long as the batch, whatever its length."""
@@ -457,6 +508,11 @@ class Probe:
                 if share:
                     found, largest = found or name, max(largest, share)
         return found, largest
+
+
+def _refuse_mixed(place: str | None) -> None:
+    if place:
+        raise InputError(f"model or loss: what one record gives depends on others (seen at {place}): {MIXED}")
 
 
 def _difference(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -189,6 +191,46 @@ def test_sorting_is_seen_where_losses_and_gradients_are_alike():
         return outputs.flatten(1).sum(1) + 0 * labels
 
     assert refusal(Applied(by_time, layer=nn.RNN(3, 2)), loss, torch.zeros(4, 5, 3)) == MIXED.format("a RNN")
+
+
+def cut(x: Tensor, padding: int, front: bool) -> Tensor:
+    """No more positions than the longest record of the batch needs."""
+    there = (x != padding).any(0)
+    longest = int(there.flip(0).int().argmax() if not front else there.int().argmax())
+    return x[:, longest:] if front else x[:, : x.shape[1] - longest]
+
+
+@pytest.mark.parametrize("front", [False, True], ids=["behind", "before"])
+@pytest.mark.parametrize("padding", [0, 5])
+def test_texts_that_are_cut_to_the_longest_of_the_batch_are_refused(padding, front):
+    """Nothing is cut where every text is as long as random tokens are."""
+    table = nn.Embedding(9, 4, padding_idx=padding)
+    model = Applied(
+        lambda self, x: self.out(self.layer(self.table(cut(x, padding, front)))[1][0]),
+        table=table,
+        layer=nn.GRU(4, 4, batch_first=True),
+        out=nn.Linear(4, 3),
+    )
+    texts = torch.full((4, 12), 3)
+    assert refusal(model, cross_entropy, texts, CLASSES).startswith("model or loss: what one record gives depends on")
+    whole = Applied(lambda self, x: self.out(self.layer(self.table(x))[1][0]), **dict(model.named_children()))
+    checked(whole, cross_entropy, texts, CLASSES)
+
+
+def test_series_that_are_cut_to_the_longest_of_the_batch_are_refused():
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        return self.out(self.layer(x[:, : max(1, int((x != 0).any(2).sum(1).max()))])[1][0])
+
+    model = Applied(forward, layer=nn.GRU(3, 4, batch_first=True), out=nn.Linear(4, 3))
+    assert refusal(model, cross_entropy, torch.rand(4, 12, 3), CLASSES)
+
+
+@pytest.mark.parametrize("reach", [torch.amin, torch.amax], ids=["shortest", "longest"])
+def test_a_scale_by_the_length_of_one_record_is_refused(reach):
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        return self.layer(x * reach((x != 0).sum(1).float(), 0))
+
+    assert refusal(Applied(forward, layer=nn.Linear(8, 3)), cross_entropy, torch.rand(4, 8), CLASSES)
 
 
 def test_mixing_of_whole_numbers_is_refused():
@@ -419,6 +461,26 @@ def remembered(self: Applied, x: Tensor) -> Tensor:
     return self.layer(x - self.mu[0] * len(self.mu))
 
 
+def behind_data(self: Applied, x: Tensor) -> Tensor:
+    self.mu.data += x.detach().mean()
+    return self.layer(x)
+
+
+def in_an_array(self: Applied, x: Tensor) -> Tensor:
+    self.mu += float(x.detach().mean())
+    return self.layer(x)
+
+
+def in_an_object(self: Applied, x: Tensor) -> Tensor:
+    self.mu.found["means"] = (float(x.detach().mean()),)
+    return self.layer(x)
+
+
+def replaced_in_a_list(self: Applied, x: Tensor) -> Tensor:
+    self.mu[0] = float(x.detach().mean())
+    return self.layer(x)
+
+
 ODD_TENSOR = torch.tensor([math.nan, -0.0, 1e-45, 3e38, -math.inf, 1.0])
 STATES: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
     "buffer reassigned": (reassigned, "mu", nn.Buffer(ODD_TENSOR.clone())),
@@ -426,7 +488,15 @@ STATES: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
     "tensor reassigned": (reassigned, "mu", ODD_TENSOR.clone()),
     "late": (late, "mu", None),
     "memory": (remembered, "mu", []),
+    "buffer behind data": (behind_data, "mu", nn.Buffer(torch.ones(2))),
+    "array": (in_an_array, "mu", np.ones(3)),
+    "array of none": (in_an_array, "mu", np.ones(())),
+    "list": (replaced_in_a_list, "mu", [1.0]),
 }
+
+
+def content(value: object) -> object:
+    return value.numpy().tobytes() if isinstance(value, Tensor) else repr(value)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -435,11 +505,27 @@ def test_a_state_is_refused_and_put_back(name, training):
     forward, place, old = STATES[name]
     assert classes(Applied(forward, layer=nn.Linear(6, 3), **{place: old}).train(training)) == STATE.format(place)
     model = nn.Sequential(Applied(forward, layer=nn.Linear(6, 3), **{place: old}), nn.Tanh()).train(training)
-    was = old.numpy().tobytes() if isinstance(old, Tensor) else repr(old)
+    was = content(old)
     assert classes(model) == STATE.format(f"0.{place}")
     now = getattr(model[0], place)
     assert now is old
-    assert (now.numpy().tobytes() if isinstance(now, Tensor) else repr(now)) == was
+    assert content(now) == was
+
+
+def test_a_state_in_an_object_of_the_user_is_refused():
+    model = Applied(in_an_object, layer=nn.Linear(6, 3), mu=SimpleNamespace(found={}))
+    assert classes(model) == STATE.format("mu")
+
+
+def test_an_object_that_holds_itself_and_keeps_nothing_is_accepted():
+    held = SimpleNamespace(numbers=[1, {2: np.ones(2)}], table=torch.eye(2).to_sparse())
+    held.itself = held
+    checked(
+        Applied(lambda self, x: self.layer(x), layer=nn.Linear(6, 3), mu=held),
+        cross_entropy,
+        torch.zeros(4, 6),
+        CLASSES,
+    )
 
 
 def test_a_loss_with_a_state_is_refused():
