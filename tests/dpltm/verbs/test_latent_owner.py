@@ -249,14 +249,14 @@ def test_a_budget_of_that_epsilon_has_room_for_one_message(ledger: Ledger, epsil
     ledger.declare(Entry("budget", mechanisms=(Guarantee(epsilon, 1e-5),)))
     paid(scheme, ledger)
     with pytest.raises(BudgetError, match=f"epsilon {2 * epsilon:g} at delta 1e-05, above the budget of {epsilon:g}"):
-        encoding(scheme, PRIVATE, EncodeOptions(), ledger)
+        paid(scheme, ledger)
     assert len(ledger.entries) == 2
 
 
 def test_records_declared_public_for_a_scheme_cannot_be_private(ledger: Ledger) -> None:
     scheme = agreed(ledger)
     for dataset in (digits(0, 700, "all"), digits(650, 700, "tail")):
-        assert refused(encoding, scheme, dataset, EncodeOptions(), ledger).startswith(
+        assert refused(paid, scheme, ledger, dataset).startswith(
             f"`dataset`: theirs was declared public, and {dataset.name} shares records with it; "
         )
     assert len(ledger.entries) == 1
@@ -264,7 +264,7 @@ def test_records_declared_public_for_a_scheme_cannot_be_private(ledger: Ledger) 
 
 def test_a_ledger_of_another_unit(scheme: Scheme) -> None:
     ledger = Ledger(unit="patient")
-    assert refused(encoding, scheme, PRIVATE, EncodeOptions(), ledger).startswith("`unit`: ")
+    assert refused(paid, scheme, ledger).startswith("`unit`: ")
     assert ledger.entries == ()
 
 

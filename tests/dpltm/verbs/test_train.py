@@ -169,10 +169,10 @@ def test_a_ticket_made_with_no_mechanism_certifies_nothing_wherever_it_is_traine
 
 def test_public_records_cannot_be_private(ledger):
     tickets = public_set(ledger)
-    message = refusal(ledger=ledger, start=from_round(tickets, 1), dataset=records(1), epsilon=1.0)
+    message = refused(trained, ledger=ledger, start=from_round(tickets, 1), dataset=records(1), epsilon=1.0)
     assert message.startswith("`dataset`: records1 was declared public, and records1 shares records with it")
     ledger.declare(Entry("excluded", ledger.part(records(2)), words="a test split"))
-    message = refusal(ledger=ledger, dataset=records(2), epsilon=1.0)
+    message = refused(trained, ledger=ledger, dataset=records(2), epsilon=1.0)
     assert message.startswith("`dataset`: records2 was declared apart from the people that are protected")
 
 
