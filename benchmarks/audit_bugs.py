@@ -54,7 +54,7 @@ from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
 from dpltm.privacy.selection import SelectionPlan
 from dpltm.randomness import second_moments
 from dpltm.randomness.noise import FastSource
-from dpltm.records import Dataset, from_arrays, load, units
+from dpltm.records import Dataset, Public, from_arrays, load, units
 from dpltm.records.batches import Records
 from dpltm.tickets import checkpoint_files
 from dpltm.training import descent as training
@@ -64,6 +64,8 @@ from dpltm.training.descent import plant
 from dpltm.verbs import search
 from dpltm.verbs.audit import audit
 from dpltm.verbs.synthesize import SENSITIVITY, release_moments
+
+PUBLIC = Public("a benchmark")
 
 DELTA, CONFIDENCE = 1e-5, 0.95
 
@@ -352,7 +354,7 @@ def persons(there: bool) -> np.ndarray:
         values, whose = np.concatenate([values, np.zeros((1, 4), np.float32)]), np.append(whose, 400)
     labels = np.arange(len(values)) % 2
     dataset = from_arrays(values, labels, bounds=(0, 1), classes=2, records=AGREEING, units=whose)
-    return 2 * units.by_unit(dataset, 1).train.x[:, 0].astype(np.float32)
+    return 2 * units.by_unit(dataset, 1).train.open(PUBLIC).x[:, 0].astype(np.float32)
 
 
 def first_of(own: np.ndarray, hashes: np.ndarray, records: int) -> int:

@@ -48,11 +48,13 @@ from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.randomness.noise import FastSource
-from dpltm.records import Dataset, load, scale
+from dpltm.records import Dataset, Public, load, scale
 from dpltm.records.batches import Records
 from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+
+PUBLIC = Public("a benchmark")
 
 DELTA, FIRST_SEED = 1e-5, 10
 DENSITIES = (0.4, 0.6)
@@ -190,7 +192,7 @@ def feature_map(name: str, features: str, public: str | None, components: int | 
     """What stands in front of the network for the records of ``name``."""
     if features == "none":
         return None
-    private = make_feature_map(features, dataset(name).train.x.shape[1:], dataset(name).bounds)
+    private = make_feature_map(features, dataset(name).train.shape, dataset(name).bounds)
     if public is None or private.takes != "image":
         return private
     theirs = fitted_to_public(public, features, components)
@@ -201,8 +203,8 @@ def feature_map(name: str, features: str, public: str | None, components: int | 
 def fitted_to_public(public: str, features: str, components: int | None) -> FeatureMap:
     records = dataset(public)
     some = np.linspace(0, len(records.train) - 1, min(PUBLIC, len(records.train))).astype(int)
-    rows = [records.train.x[some[start : start + 32]] for start in range(0, len(some), 32)]
-    plain = make_feature_map(features, records.train.x.shape[1:], records.bounds)
+    rows = [records.train.open(PUBLIC).x[some[start : start + 32]] for start in range(0, len(some), 32)]
+    plain = make_feature_map(features, records.train.shape, records.bounds)
     theirs = replace(plain, statistics=channel_statistics(plain, iter(rows)))
     if components is None:
         return theirs
@@ -215,11 +217,19 @@ def inputs(name: str, features: str, public: str | None, components: int | None)
     records, found = dataset(name), feature_map(name, features, public, components)
     assert records.test is not None
     x, test = (
-        scale(split.x, records.bounds) if found is None else FeatureCache().features(records, split, found)
+        scale(split.open(PUBLIC).x, records.bounds)
+        if found is None
+        else FeatureCache().features(records, split, found).open(PUBLIC).x
         for split in (records.train, records.test)
     )
     test = torch.from_numpy(np.asarray(test, dtype="f4"))
-    return x, torch.from_numpy(records.train.y), test, torch.from_numpy(records.test.y), found
+    return (
+        x,
+        torch.from_numpy(records.train.open(PUBLIC).y),
+        test,
+        torch.from_numpy(records.test.open(PUBLIC).y),
+        found,
+    )
 
 
 @cache

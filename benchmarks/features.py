@@ -26,10 +26,12 @@ from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import SecureSource
-from dpltm.records import load
+from dpltm.records import Public, load
 from dpltm.records.batches import Records
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import NoisyGradients, cross_entropy
+
+PUBLIC = Public("a benchmark")
 
 ROWS, BATCH, STEPS = 512, 4096, 10
 
@@ -43,8 +45,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     mnist = load("mnist")
     assert mnist.test is not None
-    x = np.concatenate([mnist.train.x, mnist.test.x])[: options.images]
-    y = np.concatenate([mnist.train.y, mnist.test.y])[: options.images]
+    x = np.concatenate([mnist.train.open(PUBLIC).x, mnist.test.open(PUBLIC).x])[: options.images]
+    y = np.concatenate([mnist.train.open(PUBLIC).y, mnist.test.open(PUBLIC).y])[: options.images]
     found = make_feature_map("scatter", x.shape[1:], mnist.bounds)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "features"

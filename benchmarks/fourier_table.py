@@ -34,10 +34,12 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import FastSource
-from dpltm.records import Dataset, from_arrays, load, scale
+from dpltm.records import Dataset, Public, from_arrays, load, scale
 from dpltm.records.batches import Records
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+
+PUBLIC = Public("a benchmark")
 
 DELTA, FIRST_SEED = 1e-5, 10
 CLIP_NORM, STEPS, LENGTH = 0.2, 40, 0.24
@@ -81,7 +83,7 @@ def inputs(name: str, features: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Those of the training and of the test records."""
     records = dataset(name)
     assert records.test is not None
-    splits = (records.train.x, records.test.x)
+    splits = (records.train.open(PUBLIC).x, records.test.open(PUBLIC).x)
     if features == "none":
         first, second = (torch.from_numpy(scale(x, records.bounds)) for x in splits)
         return first, second
@@ -97,7 +99,7 @@ def run(name: str, features: str, centre: float | None, epsilon: float, seed: in
     batch = min(BATCHES.get(name, math.inf), count)
     training_noise, mean_noise = noise(epsilon, batch / count, STEPS, centre)
     if centre is not None:
-        plain = make_feature_map(features, records.train.x.shape[1:], records.bounds)
+        plain = make_feature_map(features, records.train.shape, records.bounds)
         found = plain.centred_at(release_mean([x], x.shape[1], count, mean_noise * SENSITIVITY, source))
         x, test = found.centred(x), found.centred(test)
     model = build(ModelSpec("mlp", x.shape[1], records.classes), seed)
@@ -105,9 +107,9 @@ def run(name: str, features: str, centre: float | None, epsilon: float, seed: in
         make_filter("clip", clip_norm=CLIP_NORM), batch / count, STEPS, batch, training_noise * CLIP_NORM,
         LENGTH * count * epsilon / STEPS * CLIP_NORM, "momentum",
     )  # fmt: skip
-    labels = torch.from_numpy(records.train.y)
+    labels = torch.from_numpy(records.train.open(PUBLIC).y)
     train(model, Mask.dense(model), Records(x, labels), config, sampling=FastSource(seed + 1000), noise=source)
-    return accuracy(model, test, torch.from_numpy(records.test.y))
+    return accuracy(model, test, torch.from_numpy(records.test.open(PUBLIC).y))
 
 
 def main() -> None:

@@ -26,7 +26,9 @@ from dpltm.local.codebook import TOGETHER
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, public_statistics
 from dpltm.local.server import best_codebook
 from dpltm.randomness.noise import SecureSource
-from dpltm.records import load
+from dpltm.records import Public, load
+
+PUBLIC = Public("a benchmark")
 
 FORM, CLASSES, EPSILON = FixedPoint(4, 5), 10, 0.5
 FEATURES, RECORDS, REPEATS = (1152, 2304, 4608, 6912, 9216, 13824, 18432), 500, 7
@@ -56,8 +58,8 @@ def encoding() -> list[dict[str, float]]:
 
 def attack(pairs: int) -> list[dict[str, float | str]]:
     mnist, public = load("mnist"), load("kmnist-7k")
-    found = make_feature_map("conv", mnist.train.x.shape[1:], mnist.bounds)
-    mean, deviation = public_statistics(found, public.train.x[:2000])
+    found = make_feature_map("conv", mnist.train.shape, mnist.bounds)
+    mean, deviation = public_statistics(found, public.train.open(PUBLIC).x[:2000])
     generator, rows = np.random.default_rng(0), []
     for protocol, alpha in PROTOCOLS:
         answer = BitStrings(found.features, CLASSES, FORM, protocol, EPSILON, alpha, None)
@@ -67,7 +69,7 @@ def attack(pairs: int) -> list[dict[str, float | str]]:
         right = 0
         for start in range(0, pairs, 250):
             some = generator.integers(0, len(mnist.train), (2, min(250, pairs - start)))
-            images = [answer.form.encode(scheme.scores(mnist.train.x[each])) for each in some]
+            images = [answer.form.encode(scheme.scores(mnist.train.open(PUBLIC).x[each])) for each in some]
             first, second = (np.unpackbits(bits, axis=1, count=answer.channel.bits) for bits in images)
             which = generator.integers(0, 2, len(first)).astype(bool)
             sent = answer.channel.send(np.where(which[:, None], *images), SecureSource())
@@ -86,8 +88,8 @@ def codebook_attack(
     right = 0
     for _ in range(0, pairs, TOGETHER):
         some = generator.integers(0, len(mnist.train), (2, TOGETHER))
-        scores = [found(mnist.train.x[each]).numpy() for each in some]
-        labels = [mnist.train.y[each] for each in some]
+        scores = [found(mnist.train.open(PUBLIC).x[each]).numpy() for each in some]
+        labels = [mnist.train.open(PUBLIC).y[each] for each in some]
         which = generator.integers(0, 2, TOGETHER).astype(bool)
         sent = answer.randomise(np.where(which[:, None], *scores), np.where(which, *labels), SecureSource())
         number, index = int(sent[0, :4].view("<u4")[0]), np.ascontiguousarray(sent[:, 4:]).view("<u2")

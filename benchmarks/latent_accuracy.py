@@ -35,7 +35,9 @@ from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.networks.plain import Batches, train_plain
 from dpltm.randomness.noise import SecureSource
-from dpltm.records import Dataset, load
+from dpltm.records import Dataset, Public, load
+
+PUBLIC = Public("a benchmark")
 
 EPSILONS, SCALES, DIMENSIONS, SEEDS, KEPT = (
     (0.5, 1.0, 2.0, 4.0, 8.0),
@@ -49,8 +51,8 @@ RECORDS, CLASSES, SIGNS = 60_000, 10, (2, 4, 8, 16)
 
 def projected(scale: int, public: Dataset, private: Dataset) -> list[np.ndarray]:
     """Public, private and test records on the components of public features, whitened in part: float32."""
-    plain = make_feature_map(f"scatter:{scale}", public.train.x.shape[1:], public.bounds)
-    x = public.train.x
+    plain = make_feature_map(f"scatter:{scale}", public.train.shape, public.bounds)
+    x = public.train.open(PUBLIC).x
     statistics = channel_statistics(plain, (x[start : start + 32] for start in range(0, len(x), 32)))
     found = replace(plain, statistics=statistics)
     projection = principal_components(found(x), max(DIMENSIONS))
@@ -60,7 +62,7 @@ def projected(scale: int, public: Dataset, private: Dataset) -> list[np.ndarray]
         parts = (found(rows[start : start + 500]) for start in range(0, len(rows), 500))
         return torch.cat([projection(part) for part in parts]).numpy()
 
-    return [project(rows) for rows in (x, private.train.x, private.test.x)]
+    return [project(rows) for rows in (x, private.train.open(PUBLIC).x, private.test.open(PUBLIC).x)]
 
 
 def unit(x: np.ndarray, values: int) -> np.ndarray:
@@ -97,12 +99,12 @@ def bits(x: np.ndarray, private: Dataset, test: np.ndarray, epsilon: float, sign
     """Half of the budget for signs, half for the label."""
     assert private.test is not None
     answer = BitStrings(signs, CLASSES, FixedPoint(0, 0), "rappor", epsilon / 2, None, epsilon / 2)
-    sent = Messages([answer.randomise(x[:, :signs], private.train.y, SecureSource())], answer)
+    sent = Messages([answer.randomise(x[:, :signs], private.train.open(PUBLIC).y, SecureSource())], answer)
     model = build(ModelSpec("mlp", signs, CLASSES), seed)
     batches = Batches(len(sent), 1000, torch.Generator().manual_seed(seed))
     train_plain(model, Mask.dense(model), sent[:], sent.labels, batches, 600, 0.02)
-    plain = Messages([answer.without_coins(test[:, :signs], private.test.y)], answer, randomised=False)
-    return accuracy(model, plain[:], torch.from_numpy(private.test.y))
+    plain = Messages([answer.without_coins(test[:, :signs], private.test.open(PUBLIC).y)], answer, randomised=False)
+    return accuracy(model, plain[:], torch.from_numpy(private.test.open(PUBLIC).y))
 
 
 def interval(values: list[float]) -> dict[str, float]:
@@ -126,12 +128,17 @@ def main() -> None:
         inputs = {f"scatter:{scale}": projected(scale, public, private) for scale in SCALES}
     else:
         found = make_feature_map(f"drawings:{max(DIMENSIONS)}", (28, 28), public.bounds)
-        inputs = {"drawings": [found(x).numpy() for x in (public.train.x, private.train.x, private.test.x)]}
-    labels, test_labels = private.train.y, private.test.y
+        inputs = {
+            "drawings": [
+                found(x).numpy()
+                for x in (public.train.open(PUBLIC).x, private.train.open(PUBLIC).x, private.test.open(PUBLIC).x)
+            ]
+        }
+    labels, test_labels = private.train.open(PUBLIC).y, private.test.open(PUBLIC).y
     for epsilon in options.epsilons:
         tried = {
             (scale, values): public_score(
-                unit(inputs[scale][0], values), public.train.y, best_codebook(values, CLASSES, epsilon)
+                unit(inputs[scale][0], values), public.train.open(PUBLIC).y, best_codebook(values, CLASSES, epsilon)
             )
             for scale in inputs
             for values in options.values

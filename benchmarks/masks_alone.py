@@ -18,13 +18,15 @@ import json
 from torch import Tensor
 
 from dpltm.experiments.table import summary
-from dpltm.features.inputs import Services, tensors
+from dpltm.features.inputs import tensors
 from dpltm.networks import build
 from dpltm.networks.evaluation import accuracy
 from dpltm.pruning.generation import Tickets
 from dpltm.pruning.ticket_transfer import Mode, transfer
-from dpltm.records import Dataset, load
+from dpltm.records import Dataset, Public, load
 from dpltm.tickets.store import find_set
+
+PUBLIC = Public("a benchmark")
 
 CONTROLS: tuple[Mode, ...] = ("shuffled-mask", "mask-only")
 
@@ -42,7 +44,7 @@ def untrained(tickets: Tickets, number: int, test: tuple[Tensor, Tensor]) -> flo
 def measured(sets: list[Tickets], dataset: Dataset) -> list[dict[str, object]]:
     """A row a round."""
     assert dataset.test is not None
-    test, rows = tensors(dataset.test, dataset, Services()), []
+    test, rows = tensors(dataset.test.open(PUBLIC), dataset), []
     looked_at = {"ticket": sets}
     for control in CONTROLS:
         looked_at[control] = [

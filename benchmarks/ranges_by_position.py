@@ -25,7 +25,9 @@ from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.events import HASHES, Cut, DatasetRef, GaussianEvent
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.privacy.parts import total_epsilon
-from dpltm.records import catalogue, load
+from dpltm.records import Public, catalogue, load
+
+PUBLIC = Public("a benchmark")
 
 DELTA, RECORDS = 1e-5, 240
 Parts = Callable[[np.ndarray, int], list[np.ndarray]]
@@ -53,7 +55,7 @@ def by_hash(x: np.ndarray, count: int) -> list[np.ndarray]:
             file = Path(folder) / "own.npz"
             np.savez(file, x_train=x, y_train=np.arange(len(x)) % 2)
             given = {"bounds": (-1.0, 1e4), "classes": 2, "records": RECORDS}
-            found.append(load(str(file), subset=subset, for_training=False, **given).train.x)  # type: ignore[arg-type]
+            found.append(load(str(file), subset=subset, for_training=False, **given).train.open(PUBLIC).x)  # type: ignore[arg-type]
     return found
 
 
@@ -74,7 +76,9 @@ def by_places(x: np.ndarray, count: int) -> list[np.ndarray]:
                 subset=f"{place * size}:{(place + 1) * size}",
                 classes=2,
                 for_training=False,
-            ).train.x
+            )
+            .train.open(PUBLIC)
+            .x
             for place in range(count)
         ]
 

@@ -34,10 +34,12 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_transfer import retarget, transfer
 from dpltm.randomness.noise import SecureSource
-from dpltm.records import Dataset, load, scale
+from dpltm.records import Dataset, Public, load, scale
 from dpltm.records.batches import Records
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+
+PUBLIC = Public("a benchmark")
 
 SOURCE, DELTA, SEEDS = "kmnist-7k", 1e-5, range(5)
 EPSILONS = (0.2, 0.5, 1.0)
@@ -51,7 +53,7 @@ PLAIN, PROJECTION = "mlp:300,100", "mlp:project64,300,100"
 
 
 def tensors(split: Any, dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.from_numpy(scale(split.x, dataset.bounds)), torch.from_numpy(split.y)
+    return torch.from_numpy(scale(split.open(PUBLIC).x, dataset.bounds)), torch.from_numpy(split.open(PUBLIC).y)
 
 
 @cache
@@ -76,7 +78,7 @@ def start(method: str, dataset: Dataset, chosen: int | None, seed: int) -> tuple
         return model, Mask.dense(model)
     tickets = source_tickets(text, seed)
     mode = "ticket" if method == "projection" else method
-    target = retarget(tickets.spec, dataset.train.x.shape[1:], dataset.features, dataset.classes)
+    target = retarget(tickets.spec, dataset.train.shape, dataset.features, dataset.classes)
     made = transfer(tickets, target, mode, seed=seed + 100).tickets  # type: ignore[arg-type]
     model = build(target)
     model.load_state_dict(made.theta0)

@@ -41,11 +41,13 @@ from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.randomness.noise import FastSource
-from dpltm.records import load
+from dpltm.records import Public, load
 from dpltm.records.batches import Records
 from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+
+PUBLIC = Public("a benchmark")
 
 DELTA, CLIP, DENSITY = 1e-5, 0.2, 0.5
 SPREADS, TUNING, TENTH, TWENTIETH = (0.125, 0.25, 0.5), (100, 101, 102), 0.1, 0.05
@@ -95,10 +97,11 @@ def inputs(name: str, features: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Features and labels of the training records (7,000 at most, where they are public) and of the test split."""
     records = load(name)
     assert records.test is not None
-    found = make_feature_map(features, records.train.x.shape[1:], records.bounds)
-    both = [np.array(FeatureCache().features(records, split, found), "f4") for split in (records.train, records.test)]
+    found = make_feature_map(features, records.train.shape, records.bounds)
+    splits = (FeatureCache().features(records, split, found) for split in (records.train, records.test))
+    both = [np.array(split.open(PUBLIC).x, "f4") for split in splits]
     x, test = map(torch.from_numpy, both)
-    return x, torch.from_numpy(records.train.y), test, torch.from_numpy(records.test.y)
+    return x, torch.from_numpy(records.train.open(PUBLIC).y), test, torch.from_numpy(records.test.open(PUBLIC).y)
 
 
 @cache

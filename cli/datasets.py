@@ -58,7 +58,7 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
         "records": dataset.records,
         "records_origin": dataset.records_origin,
         "test_records": None if dataset.test is None else len(dataset.test),
-        "shape": "x".join(str(size) for size in dataset.train.x.shape[1:]),
+        "shape": "x".join(str(size) for size in dataset.train.shape),
         "features": dataset.features,
         "classes": dataset.classes,
         "classes_origin": dataset.classes_origin,

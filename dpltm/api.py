@@ -141,7 +141,7 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
 def array_of(values: object, name: str) -> np.ndarray:
     """Return an argument that is one array; InputError for a dataset."""
     if isinstance(values, Dataset):
-        raise InputError(f"`{name}`: a dataset, and not an array; give one of its arrays, such as dataset.test.{name}")
+        raise InputError(f"`{name}`: a dataset, and not an array; give the array that it was made of")
     return as_array(values, name)
 
 
@@ -154,9 +154,9 @@ def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Datas
     known = {"bounds": bounds, "name": "the records", **known, "classes": run.spec.classes, "for_training": False}
     with in_python(classes=""):
         whole = as_dataset(x, y, known)
-    nobody = Split(np.zeros_like(whole.train.x[:1]), np.zeros_like(whole.train.y[:1]))
-    made_up = Rows(nobody.x, nobody.y)
-    return replace(whole, train=nobody, test=whole.train, rows=made_up, test_rows=whole.rows)
+    nobody = whole.train.made_up()
+    train, rows = Split(*nobody, nobodys=True), Rows(*nobody)
+    return replace(whole, train=train, test=whole.train, rows=rows, test_rows=whole.rows)
 
 
 def paying(named: Ledger | None, dataset: Dataset) -> Ledger:

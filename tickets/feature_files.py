@@ -8,8 +8,9 @@ import hmac
 import math
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -23,17 +24,16 @@ from dpltm.features import Choice, NetworkRun, parse
 from dpltm.features.feature_map import CENTRE, FeatureMap, FrozenNetwork
 from dpltm.features.inputs import (
     FeatureStore,
-    as_copies,
-    copies_in,
-    feature_rows,
+    feature_shape,
     features_of_copies,
     features_title,
+    in_half,
 )
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.progress import SILENT, Progress
-from dpltm.records import Augmentation, Dataset, Split, cache_home
+from dpltm.records import Arrays, Augmentation, Dataset, Split, cache_home
 from dpltm.tickets.files import staged_file
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
@@ -244,33 +244,34 @@ class FeatureCache(FeatureStore):
         feature_map: FeatureMap,
         augment: Augmentation = "none",
         progress: Progress = SILENT,
-    ) -> np.ndarray:
-        """Return features of a split, mapped from the cache; computed first where they are not there."""
+    ) -> Split:
+        """Return the split with features, mapped from the cache; computed first where they are not there."""
         path = cache_path(split, feature_map, augment)
-        values = _opened(path, split, feature_map, augment)
-        if values is None:
+        found = _kept(path, split, feature_map, augment)
+        if found is None:
             if path.exists():
                 progress.say(f"{path}: is damaged, or of another version; features are computed anew")
             try:
                 with progress.progress(features_title(dataset, split), len(split)) as step:
-                    _make(path, split, feature_map, augment, step)
+                    shape = len(split), math.prod(feature_shape(split, feature_map, augment))
+                    split.map(in_half(feature_map, augment), partial(_written, path, shape), step)
             except OSError as error:
                 progress.say(
                     f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this"
                     " command; make room, or point XDG_CACHE_HOME elsewhere"
                 )
                 return super().features(dataset, split, feature_map, augment, progress)
-            values = _opened(path, split, feature_map, augment)
-        if values is None:
+            found = _kept(path, split, feature_map, augment)
+        if found is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")
-        return as_copies(values, split, augment, copies_in(split, augment))
+        return found
 
 
 def cache_path(split: Split, feature_map: FeatureMap, augment: Augmentation = "none") -> Path:
     """Return where they lie: a name by content, keyed, so that it confirms no guess of the records."""
     folder = cache_home() / "features"
-    what = f"features {split.digest} {feature_map.id} {augment}"
-    return folder / f"{hmac.new(_key(folder / KEY), what.encode(), hashlib.sha256).hexdigest()[:40]}.npy"
+    key = hmac.new(_key(folder / KEY), f"features {feature_map.id} {augment}".encode(), hashlib.sha256).digest()
+    return folder / f"{split.digest(key)[:40]}.npy"
 
 
 def _key(path: Path) -> bytes:
@@ -290,30 +291,41 @@ KEY, _PASSING = "key", secrets.token_bytes(32)
 """File of the key, and the key of this process, which becomes that of the cache where there is none."""
 
 
-def _make(
-    path: Path, split: Split, feature_map: FeatureMap, augment: Augmentation, step: Callable[[int], None]
-) -> None:
-    shape = len(split), copies_in(split, augment) * feature_map.features
+def _written(path: Path, shape: tuple[int, int], features: Iterator[np.ndarray]) -> np.ndarray:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with staged_file(path) as staging:  # readable by its owner alone
         with staging.open("wb") as stream:
             np.lib.format.write_array_header_1_0(stream, {"descr": "<f2", "fortran_order": False, "shape": shape})
-            for rows in feature_rows(split, feature_map, augment, step):
+            for rows in features:
                 stream.write(rows.tobytes())
         os.replace(staging, path)
+    return np.lib.format.open_memmap(path, mode="r")
 
 
-def _opened(path: Path, split: Split, feature_map: FeatureMap, augment: Augmentation) -> np.ndarray | None:
-    """Return the array there; None where there is none, or not the one that the name says."""
+class _Others(Exception):
+    """Raised where features are of other records than a file's name says."""
+
+
+def _kept(path: Path, split: Split, feature_map: FeatureMap, augment: Augmentation) -> Split | None:
+    """Return the split with the features there; None where there are none, or not those that the name says."""
     if not path.is_file():  # a pipe would be waited for
         return None
     try:
         values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError, SyntaxError, TokenError):  # numpy reads the header as Python's literals
         return None
-    shape = len(split), copies_in(split, augment) * feature_map.features
-    if values.shape != shape or values.dtype != np.dtype("<f2"):
+    shape = feature_shape(split, feature_map, augment)
+    if values.shape != (len(split), math.prod(shape)) or values.dtype != np.dtype("<f2"):
         return None
-    tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
-    expected = features_of_copies(split.x[tried], split.y[tried], feature_map, augment).numpy()
-    return values if np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4) else None
+
+    def compare(records: Arrays) -> None:
+        tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
+        expected = features_of_copies(records.x[tried], records.y[tried], feature_map, augment).numpy()
+        if not np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4):
+            raise _Others
+
+    try:
+        split.check(compare)
+    except _Others:
+        return None
+    return split.with_features(values.reshape(len(split), *shape))

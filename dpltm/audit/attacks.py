@@ -66,6 +66,15 @@ def out_of_order(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return ((weights < threshold) == mask).sum(0)
 
 
+def check_unset(canaries: int, confidence: float) -> None:
+    """Raise InputError where too few features are zero in every record for a bound that holds with ``confidence``."""
+    if canaries < least_canaries(confidence):
+        raise InputError(
+            f"`dataset`: {canaries} of its features are zero in every record, and `confidence` {confidence:g} needs"
+            f" {least_canaries(confidence)}; this attack is for images with an empty border, such as mnist"
+        )
+
+
 def mask_findings(moved: np.ndarray, included: np.ndarray, confidence: float) -> MaskFindings:
     """Bound from guessing that a canary is in where its weights are out of order; ``included`` are its fair coins.
 
@@ -74,11 +83,7 @@ def mask_findings(moved: np.ndarray, included: np.ndarray, confidence: float) ->
         1 - ``confidence``.
     """
     canaries = len(moved)
-    if canaries < least_canaries(confidence):
-        raise InputError(
-            f"`dataset`: {canaries} of its features are zero in every record, and `confidence` {confidence:g} needs"
-            f" {least_canaries(confidence)}; this attack is for images with an empty border, such as mnist"
-        )
+    check_unset(canaries, confidence)
     correct = int(((moved > 0) == included).sum())
     bound = epsilon_bound(canaries, canaries, correct, 0.0, confidence)
     return MaskFindings(canaries, correct, bound, confidence)

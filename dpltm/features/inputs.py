@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,20 +13,17 @@ from torch import Tensor
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks.evaluation import Inputs
 from dpltm.progress import SILENT, Progress, watched_by
-from dpltm.records import Augmentation, Dataset, Split, copies_of, prepare
+from dpltm.records import Arrays, Augmentation, Dataset, Split, copies_of, prepare
 from dpltm.records.batches import Records
-from dpltm.records.mapped import LARGE, let_go, pieces, room_for
+from dpltm.records.mapped import LARGE, filled
 from dpltm.records.units import ABSENT
-
-ROWS = 512
-"""Records between two words of progress."""
 
 
 class FeatureStore:
     """Source of features: computed once for a split and a map, and kept for as long as this lives."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, str, Augmentation], tuple[Split, np.ndarray]] = {}
+        self._known: dict[tuple[int, str, Augmentation], tuple[Split, Split]] = {}
 
     def features(
         self,
@@ -34,19 +32,14 @@ class FeatureStore:
         feature_map: FeatureMap,
         augment: Augmentation = "none",
         progress: Progress = SILENT,
-    ) -> np.ndarray:
-        """Return features of a split, ``(n, features)`` float16; of copies, or users, ``(n, copies, features)``."""
+    ) -> Split:
+        """Return the split with features, ``(n, features)`` float16; of copies, or users, ``(n, copies, features)``."""
         key = (id(split), feature_map.id, augment)
         if key not in self._known:
+            shape = len(split), *feature_shape(split, feature_map, augment)
             with progress.progress(features_title(dataset, split), len(split)) as step:
-                copies, done = copies_in(split, augment), 0
-                values = room_for((len(split), copies * feature_map.features), "<f2")
-                for rows in feature_rows(split, feature_map, augment, step):
-                    values[done : done + len(rows)] = rows
-                    done += len(rows)
-                    let_go(values)
-            # the split is kept, so that its id stays its own
-            self._known[key] = split, as_copies(values, split, augment, copies)
+                made = split.map(in_half(feature_map, augment), partial(filled, shape, "<f2"), step)
+            self._known[key] = split, made  # the split is kept, so that its id stays its own
         return self._known[key][1]
 
 
@@ -66,27 +59,22 @@ def features_title(dataset: Dataset, split: Split) -> str:
     return f"features of the {'test' if split is dataset.test else 'training'} records of {dataset.name}"
 
 
-def feature_rows(
-    split: Split, feature_map: FeatureMap, augment: Augmentation, step: Callable[[int], None]
-) -> Iterator[np.ndarray]:
-    """Yield features of a split some at a time, ``(rows, copies * features)`` float16, little-endian."""
-    done = 0
-    for x in pieces(split.x, ROWS):
-        rows = features_of_copies(x, split.y[done : done + len(x)], feature_map, augment)
-        yield rows.half().numpy().astype("<f2", copy=False)
-        done += len(x)
-        step(done)
+def in_half(feature_map: FeatureMap, augment: Augmentation) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return a function that makes features of some records, ``(rows, copies * features)`` float16, little-endian."""
+
+    def rows(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return features_of_copies(x, y, feature_map, augment).half().numpy().astype("<f2", copy=False)
+
+    return rows
 
 
-def copies_in(split: Split, augment: Augmentation) -> int:
-    """Return the number of copies of each record, or of slots of each user."""
-    return copies_of(split.x[:1], augment).shape[1] if split.slots is None else split.slots
-
-
-def as_copies(values: np.ndarray, split: Split, augment: Augmentation, copies: int) -> np.ndarray:
-    """Return features ``(n, copies * features)`` in the shape that a store gives them."""
-    alone = augment == "none" and split.slots is None
-    return values if alone else values.reshape(len(split), copies, -1)
+def feature_shape(split: Split, feature_map: FeatureMap, augment: Augmentation) -> tuple[int, ...]:
+    """Return the shape of the features of a record: one row, or one for each of its copies, or of the slots of a user."""
+    if split.slots is not None:
+        return split.slots, feature_map.features
+    if augment == "none":
+        return (feature_map.features,)
+    return copies_of(split.made_up().x, augment).shape[1], feature_map.features
 
 
 def features_of_copies(x: np.ndarray, y: np.ndarray, feature_map: FeatureMap, augment: Augmentation) -> Tensor:
@@ -100,22 +88,26 @@ def features_of_copies(x: np.ndarray, y: np.ndarray, feature_map: FeatureMap, au
 
 def network_inputs(
     split: Split, dataset: Dataset, services: Services | None = None, augment: Augmentation = "none"
-) -> np.ndarray:
+) -> Split:
     """Return records of a split as stored, or their features, which are not centred yet; or those of copies."""
     if dataset.feature_map is None:
-        return split.x if augment == "none" else copies_of(split.x, augment)
+        if augment == "none":
+            return split
+        like = copies_of(split.made_up().x, augment)
+        keep = partial(filled, (len(split), *like.shape[1:]), like.dtype)
+        return split.map(lambda x, _: copies_of(x, augment), keep)
     services = services or Services()
     return services.features.features(dataset, split, dataset.feature_map.uncentred, augment, services.progress)
 
 
-def tensors(split: Split, dataset: Dataset, services: Services, device: str = "cpu") -> tuple[Tensor, Tensor]:
-    """Return all records of a split, ``(n, features)`` float32, and their labels."""
-    x = network_inputs(split, dataset, services)
+def tensors(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Tensor, Tensor]:
+    """Return what :func:`network_inputs` gave, as a network takes it, ``(n, features)`` float32; and the labels."""
+    x, y = opened
     if dataset.feature_map is None:
         ready = torch.from_numpy(prepare(x, dataset.bounds, dataset.tables))
     else:
         ready = dataset.feature_map.centred(torch.from_numpy(x.astype("f4")))
-    return ready.to(device), torch.tensor(split.y, device=device)
+    return ready.to(device), torch.tensor(y, device=device)
 
 
 class _Ready:
@@ -132,24 +124,23 @@ class _Ready:
         return self._records.take(places)[0]
 
 
-def inputs(split: Split, dataset: Dataset, services: Services, device: str = "cpu") -> tuple[Inputs, Tensor]:
+def inputs(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Inputs, Tensor]:
     """Return the same as :func:`tensors`; but records that would take much memory are made ready as they are read."""
-    if split.slots is not None or 4 * len(split) * dataset.features < LARGE:
-        return tensors(split, dataset, services, device)
-    return _Ready(batched_records(split, dataset, services, device)), torch.tensor(split.y, device=device)
+    x, y = opened
+    if y.ndim > 1 or 4 * len(x) * dataset.features < LARGE:
+        return tensors(opened, dataset, device)
+    return _Ready(batched_records(opened, dataset, device)), torch.tensor(y, device=device)
 
 
-def batched_records(
-    split: Split, dataset: Dataset, services: Services, device: str = "cpu", augment: Augmentation = "none"
-) -> Records:
+def batched_records(opened: Arrays, dataset: Dataset, device: str = "cpu", augment: Augmentation = "none") -> Records:
     """Return the same a batch at a time, made ready as it is read.
 
     Returns:
         Records ``(n, features)`` float32; ``(n, copies, features)`` if they are augmented, and ``(n, slots, features)`` if
         they are users.
     """
-    x, feature_map = network_inputs(split, dataset, services, augment), dataset.feature_map
-    copies = () if augment == "none" and split.slots is None else (x.shape[1],)
+    (x, y), feature_map = opened, dataset.feature_map
+    copies = () if augment == "none" and y.ndim == 1 else (x.shape[1],)
 
     def make_ready(rows: Tensor) -> Tensor:
         each = rows.flatten(0, 1) if copies else rows
@@ -159,4 +150,4 @@ def batched_records(
             ready = feature_map.centred(each.float())
         return ready.view(len(rows), *copies, -1)
 
-    return Records(x, split.y, device=device, prepare=make_ready)
+    return Records(x, y, device=device, prepare=make_ready)

@@ -17,7 +17,7 @@ from dpltm.features.transforms import resized
 from dpltm.privacy.entry import Entry, Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.progress import SILENT, Progress
-from dpltm.records import Dataset, catalogue, load
+from dpltm.records import Dataset, Public, catalogue, load
 from dpltm.records.notes import bounds_notes
 
 PUBLIC_RECORDS = 7000
@@ -126,7 +126,7 @@ def fit_to_public(
     """Return the map with statistics of channels, and principal components, of ``public`` records; reads no private one."""
     check_quantities(public, "`public`", "name another dataset")
     check_kind(public, feature_map.takes, "public")
-    shape = public.train.x.shape[1:]
+    shape = public.train.shape
     theirs = replace(feature_map, shape=shape, bounds=public.bounds)
     if components is not None and theirs.features != feature_map.features and _resizable(feature_map, shape):
         theirs = replace(theirs, shape=feature_map.shape)
@@ -166,8 +166,9 @@ def _evenly_spaced(
 ) -> Iterator[np.ndarray]:
     """So many records, from first to last, resized where they are images of another shape."""
     index = np.linspace(0, len(public.train) - 1, count).astype(int)
+    records = public.train.open(Public("statistics and components of features")).x  # see `declarations`
     for start in range(0, count, ROWS):
-        x = public.train.x[index[start : start + ROWS]]
+        x = records[index[start : start + ROWS]]
         yield x if x.shape[1:] == shape else resized(x, shape)
         step(min(start + ROWS, count))
 

@@ -210,6 +210,11 @@ class Entry:
         """True if it costs something."""
         return self.kind in ("release", "local")
 
+    @property
+    def exposes(self) -> bool:
+        """True if the records of its part are read as they are: declared public or excluded, or released unprotected."""
+        return self.kind in ("public", "excluded") or (self.paid and bool(self.of(Unprotected)))
+
     def of(self, kind: type[Mechanism]) -> tuple[Any, ...]:
         """Its mechanisms of one type."""
         return tuple(mechanism for mechanism in self.mechanisms if isinstance(mechanism, kind))

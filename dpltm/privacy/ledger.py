@@ -300,6 +300,21 @@ class Ledger:
             return ()
         return (Entry("excluded", self.part(dataset.tested(), to_declare=True), words="a test split", unit=self.unit),)
 
+    def declared(self, dataset: Dataset) -> Entry | None:
+        """Return what is on record of a dataset's records, just those, by which they are read as they are: the declaration
+        that they are public or excluded, or a release with no mechanism. None where there is none, and of synthetic
+        records, which are nobody's."""
+        if dataset.synthetic:
+            return None
+        part = self.part(dataset)
+        return next((entry for entry in self.entries if entry.exposes and entry.part == part), None)
+
+    def declared_test(self, dataset: Dataset) -> Entry | None:
+        """Return the same of the test split; None of published records, whose publication says that they are apart."""
+        if dataset.test is None or dataset.published_id() is not None:
+            return None
+        return self.declared(dataset.tested())
+
     def exclude(self, dataset: Dataset) -> None:
         """Declare that the test split of a dataset is not of the population, before something is measured on it
         exactly. Raises InputError if a release on record protects some of these records."""

@@ -2,7 +2,8 @@
 
 Every verb comes here. It makes a :class:`Release` from its options, which can be priced without a secret; :func:`pay` checks
 it, mints the secret key, keeps that in the checkpoint, enters the entry under the ledger's lock, synced, and only then lets
-the release draw. A :class:`Secret` is the key of an entry on record: all randomness of the release follows from it.
+the release draw. A :class:`Secret` is the key of an entry on record: all randomness of the release follows from it, and it
+opens the records (``dpltm.records.Split.open``).
 
 What holds, whenever the process is killed: a value that was drawn has its entry; an entry without a value costs, and is
 found again by its id; no key is ever paid twice, so no two noisy values share one noise.

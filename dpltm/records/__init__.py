@@ -5,7 +5,7 @@ records into what a network gets: features in the unit range, by public bounds.
 """
 
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
-from dpltm.records.dataset import Dataset, Origin, Rows, Split
+from dpltm.records.dataset import Dataset, Origin, Rows
 from dpltm.records.files import Layout
 from dpltm.records.load import DatasetCache, load, load_records
 from dpltm.records.ratings import held_out_users
@@ -20,15 +20,18 @@ from dpltm.records.scaling import (
     unscale,
 )
 from dpltm.records.settle import from_arrays
+from dpltm.records.split import Arrays, Public, Split
 from dpltm.records.units import at_unit, by_user
 
 __all__ = [
+    "Arrays",
     "Augmentation",
     "Dataset",
     "DatasetCache",
     "Description",
     "Layout",
     "Origin",
+    "Public",
     "Rows",
     "Split",
     "affine",

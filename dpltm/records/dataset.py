@@ -20,6 +20,7 @@ import numpy as np
 from dpltm.privacy.entry import HASHES, NO_LINEAGE, RECORD, UNKNOWN_RECORDS, Cut, Id, Lineage, Part
 from dpltm.privacy.guards import MOST, Marks, digests
 from dpltm.records.mapped import gathered, pieces
+from dpltm.records.split import Split
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
@@ -66,37 +67,6 @@ def shown(names: Sequence[str], limit: int = 8) -> str:
     """Return some names for a message, quoted."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(repr(n) for n in names[:limit]) + more
-
-
-@dataclass(frozen=True)
-class Split:
-    """Records of one split.
-
-    Attributes:
-        x: features, ``(n, ...)``, any real dtype, all finite; of users ``(n, slots, ...)``.
-        y: labels, ``(n,)`` int64, in ``0..classes-1``; of users ``(n, slots)``, ``ABSENT`` in empty slots.
-    """
-
-    x: np.ndarray = field(repr=False)
-    y: np.ndarray = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 (hex) of these features and labels, in their order: private."""
-        content = hashlib.sha256()
-        for values in (self.x, self.y):
-            content.update(f"{values.dtype.name} {values.shape}\n".encode())
-            for piece in pieces(values):
-                content.update(np.ascontiguousarray(piece, dtype=values.dtype.newbyteorder("<")).tobytes())
-        return content.hexdigest()
-
-    @property
-    def slots(self) -> int | None:
-        """Records of a user, with empty slots; None where every record stands alone."""
-        return self.y.shape[1] if self.y.ndim == 2 else None
 
 
 @dataclass(frozen=True)
@@ -159,9 +129,15 @@ class Dataset:
     synthetic: bool = False
     hold_out: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.synthetic:
+            object.__setattr__(self, "train", self.train.as_nobodys())
+        if self.test is not None and self.published_id() is not None:  # the publication says that its splits are apart
+            object.__setattr__(self, "test", self.test.as_nobodys())
+
     def __repr__(self) -> str:
         return (
-            f"Dataset({self.name!r}: {self.records:,} {self.unit}s of shape {self.train.x.shape[1:]} in"
+            f"Dataset({self.name!r}: {self.records:,} {self.unit}s of shape {self.train.shape} in"
             f" {self.bounds[0]:g} to {self.bounds[1]:g}, {self.classes} classes)"
         )
 
@@ -188,7 +164,7 @@ class Dataset:
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of one record as stored; a user has several."""
-        return self.train.x.shape[2:] if self.of_persons else self.train.x.shape[1:]
+        return self.train.shape[1:] if self.of_persons else self.train.shape
 
     @property
     def input_tables(self) -> tuple[int, ...]:

@@ -330,7 +330,8 @@ def _read_only(_stamps: object, asked: _Asked) -> Dataset:
     whole = asked.read()
     for split in (whole.train, whole.test):
         if split is not None:
-            split.x.flags.writeable = split.y.flags.writeable = False
+            for values in split._closed:
+                values.flags.writeable = False
     return whole
 
 

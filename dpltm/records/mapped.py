@@ -51,6 +51,16 @@ def room_for(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         ) from None
 
 
+def filled(shape: tuple[int, ...], dtype: DTypeLike, rows: Iterator[np.ndarray]) -> np.ndarray:
+    """Return an array of so many rows, taken some at a time: in memory, or in a file where it is large."""
+    values, done = room_for(shape, dtype), 0
+    for some in rows:
+        values[done : done + len(some)] = some.reshape(len(some), *shape[1:])
+        done += len(some)
+        let_go(values)
+    return values
+
+
 def pieces(values: np.ndarray, rows: int | None = None) -> Iterator[np.ndarray]:
     """Yield views of so many consecutive rows, by default about ``AT_ONCE`` bytes; a mapped array's are let go again."""
     if rows is None:

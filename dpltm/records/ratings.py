@@ -25,7 +25,8 @@ import numpy as np
 from dpltm.errors import DataError
 from dpltm.privacy.entry import Part
 from dpltm.records.catalogue import Description, catalogue
-from dpltm.records.dataset import Dataset, Rows, Split
+from dpltm.records.dataset import Dataset, Rows
+from dpltm.records.split import Split
 
 STARS = 5
 """Ratings are whole numbers from 1 to this; class k stands for k + 1 stars."""
@@ -229,8 +230,8 @@ def load_ratings(dataset: str, home: Path, users: int | None, items: int | None)
         records=known.records if known else len(train),
         classes_origin="described",
         records_origin="described" if known else "counted",
-        rows=Rows(train.x, train.y),
-        test_rows=Rows(test.x, test.y) if len(test) else None,
+        rows=Rows(*train._closed),
+        test_rows=Rows(*test._closed) if len(test) else None,
         known=known is not None,
         part=Part(name),
         test_part=Part(f"{name} (test)"),

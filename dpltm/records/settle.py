@@ -17,9 +17,10 @@ from dpltm.errors import DataError, DpltmError, first_line, shown_value, whole_n
 from dpltm.privacy.checks import check_delta_of
 from dpltm.privacy.entry import HASHES, Cut, Part
 from dpltm.records.catalogue import Description
-from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, RawSplit, Rows, Split, shown
+from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, RawSplit, Rows, shown
 from dpltm.records.mapped import AT_ONCE, copied, gathered, let_go, pieces, room_for
 from dpltm.records.scaling import affine
+from dpltm.records.split import Split
 from dpltm.records.units import checked_units
 
 MAX_NAME = 200
@@ -289,20 +290,21 @@ def settle(
         )
     published = description is not None and description.records == len(train.x)
     split, rows = _checked(train, rows_coincide, empty=published)
+    labels = split._closed.y
     bounds, bounds_origin = _bounds(declared[0], description, train, part, tables)
-    classes, classes_origin = _classes(declared[1], description, split.y[split.y != EMPTY], train)
-    _check_range(split.y, classes, train)
+    classes, classes_origin = _classes(declared[1], description, labels[labels != EMPTY], train)
+    _check_range(labels, classes, train)
     test, test_rows = None, None
     if part is not None:
         test, test_rows = _checked(part, rows_coincide)
         _check_same_features(train, part)
-        _check_range(test.y, classes, part)
+        _check_range(test._closed.y, classes, part)
         said = published and part.source == train.source  # a publication says that its splits are separate
         _check_separate(name, rows, test_rows, train, part, said or rows_coincide)
     units = None
     if rows.units is not None:
         units = np.full(len(split), EMPTY, dtype=np.int64)
-        units[split.y != EMPTY] = np.unique(rows.units, return_inverse=True)[1]
+        units[labels != EMPTY] = np.unique(rows.units, return_inverse=True)[1]
     whole = Dataset(
         name=name,
         train=split,
@@ -329,17 +331,15 @@ def settle(
 
 def _checked(raw: RawSplit, coincide: bool, empty: bool = False) -> tuple[Split, Rows]:
     """Return the records of a split, and what identifies them: what the file holds, and whose it says they are."""
-    split = Split(checked_features(raw), _checked_labels(raw, empty))
-    if raw.rows is None:
-        rows = Rows(split.x, split.y)
-    else:  # one array for both where they are the same
-        rows = replace(raw.rows, x=split.x if raw.rows.x is raw.x else raw.rows.x)
-    taken = split.y != EMPTY
+    x, y = checked_features(raw), _checked_labels(raw, empty)
+    cells = x if raw.rows is None or raw.rows.x is raw.x else raw.rows.x  # one array for both where they are the same
+    rows = Rows(x, y) if raw.rows is None else replace(raw.rows, x=cells)
+    taken = y != EMPTY
     if not taken.all():
         rows = replace(rows.taken(np.flatnonzero(taken)), places=np.flatnonzero(taken))
     if raw.units is not None:
         rows = replace(rows, units=checked_units(raw, taken), units_name=raw.units_name)
-    return split, replace(rows, coincide=coincide)
+    return Split(x, y), replace(rows, coincide=coincide)
 
 
 def checked_features(raw: RawSplit) -> np.ndarray:
@@ -469,10 +469,11 @@ def _with_test(whole: Dataset, hold_out: Fraction) -> Dataset:
 def _some(whole: Dataset, index: np.ndarray, rows: np.ndarray | None = None) -> Dataset:
     """Return the records at some places, and of ``rows`` those at the same places unless they stand at others there."""
     kept = whole.rows.taken(index if rows is None else rows)
-    x = kept.x if whole.rows.x is whole.train.x else gathered(whole.train.x, index, to_stay=True)
+    values, labels = whole.train._closed
+    x = kept.x if whole.rows.x is values else gathered(values, index, to_stay=True)
     return replace(
         whole,
-        train=Split(x, whole.train.y[index]),
+        train=Split(x, labels[index]),
         units=None if whole.units is None else whole.units[index],
         rows=kept,
         file=whole.rows if whole.file is None else whole.file,
@@ -485,7 +486,7 @@ def take_part(whole: Dataset, subset: str | None, records: int | None, for_train
     The size of a part of a described dataset follows from the description alone: how many hashes fall into it is private. Of
     others it is counted on the part, so that no record outside of it has a say.
     """
-    y, part, size = whole.train.y, whole.part, whole.records
+    y, part, size = whole.train._closed.y, whole.part, whole.records
     inside = taken = y != EMPTY  # an empty place moves nobody: it counts, and is never drawn
     if subset is not None:
         places = len(whole.train) if whole.published else None
@@ -508,7 +509,7 @@ def take_part(whole: Dataset, subset: str | None, records: int | None, for_train
         raise DataError(f"`subset`: no record of {whole.name} falls into that part; take a wider one")
     cut = whole if inside.all() else _some(whole, np.flatnonzero(inside), (np.cumsum(taken) - 1)[inside])
     if for_training:
-        _check_trainable(cut.train.y, whole.classes, whole.name, subset)
+        _check_trainable(cut.train._closed.y, whole.classes, whole.name, subset)
     if records is not None:
         return replace(cut, part=part, records=records, records_origin="declared")
     return replace(cut, part=part, records=size)

@@ -17,10 +17,11 @@ import numpy as np
 
 from dpltm.errors import DataError
 from dpltm.privacy.entry import RECORD
-from dpltm.records.dataset import Dataset, Origin, RawSplit, Split
+from dpltm.records.dataset import Dataset, Origin, RawSplit
 from dpltm.records.mapped import gathered, let_go, room_for
 from dpltm.records.ratings import held_out_users, public_hash
 from dpltm.records.schema import as_number
+from dpltm.records.split import Split
 
 MAX_SLOTS = 4096
 """Most records of one unit that count."""
@@ -135,10 +136,11 @@ def _slotted(split: Split, index: np.ndarray, units: np.ndarray, hashes: np.ndar
     """Units as records, whose are the records at ``index``; zeros and ``ABSENT`` in empty slots."""
     order, row, slot = in_slots(units, hashes, slots)
     count = len(np.unique(units))
-    x = room_for((count, slots, *split.x.shape[1:]), split.x.dtype)
+    values, labels = split._closed
+    x = room_for((count, slots, *split.shape), split.dtype)
     x[...] = 0
     y = np.full((count, slots), ABSENT, dtype=np.int64)
-    x[row, slot], y[row, slot] = gathered(split.x, index[order]), split.y[index[order]]
+    x[row, slot], y[row, slot] = gathered(values, index[order]), labels[index[order]]
     let_go(x)
     return Split(x, y)
 
@@ -170,7 +172,7 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
         raise DataError(
             f"`unit_column`: all records of {dataset.name} are one person's, so nothing can be learned of many"
         )
-    _check_slots(count, slots, math.prod(dataset.train.x.shape[1:]))
+    _check_slots(count, slots, math.prod(dataset.train.shape))
     declared = dataset.records_origin == "declared"
     return replace(
         dataset,
@@ -207,7 +209,7 @@ def by_user(dataset: Dataset, slots: int) -> Dataset:
         )
     if not dataset.whole:
         raise DataError("`unit` user: takes every user; leave `subset` out, which is a range of ratings")
-    out, (x, test) = held_out_users(dataset.tables[0]), (dataset.train.x, dataset.test)
+    out, (x, test) = held_out_users(dataset.tables[0]), (dataset.train._closed.x, dataset.test)
     users = int(np.count_nonzero(~out))
     _check_slots(users, slots, 2)
     entered = np.flatnonzero(~out[x[:, 0]])
@@ -216,13 +218,13 @@ def by_user(dataset: Dataset, slots: int) -> Dataset:
     entered = entered[np.argsort(x[entered, 1], kind="stable")]
     slots = min(slots, dataset.tables[1])  # nobody rates an item twice
     train = _slotted(dataset.train, entered, x[entered, 0], public_hash(x[entered]), slots)
-    theirs = np.empty(0, int) if test is None else np.flatnonzero(out[test.x[:, 0]])
+    theirs = np.empty(0, int) if test is None else np.flatnonzero(out[test._closed.x[:, 0]])
     test, rows = (test, dataset.test_rows) if len(theirs) else (None, None)
     records: dict[Origin, int] = {"declared": dataset.records, "described": users, "counted": len(train)}
     return replace(
         dataset,
         train=train,
-        test=None if test is None else Split(test.x[theirs], test.y[theirs]),
+        test=None if test is None else Split(*(values[theirs] for values in test._closed)),
         test_rows=None if rows is None else rows.taken(theirs),  # none of a user who is protected
         records=records[dataset.records_origin],
         unit="user",

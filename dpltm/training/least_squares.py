@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from dpltm.errors import InputError
-from dpltm.features.inputs import Services, network_inputs
 from dpltm.features.normalisation import NORM
 from dpltm.features.setup import check_quantities
 from dpltm.filters.descriptor import CLIP_NORM
@@ -28,7 +27,7 @@ from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
 from dpltm.randomness.noise import RandomSource
 from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
-from dpltm.records import Dataset
+from dpltm.records import Arrays, Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.units import ABSENT
 from dpltm.training.config import TrainingConfig
@@ -154,11 +153,9 @@ def shrunk(centre: torch.Tensor, noise_std: float, records: int) -> torch.Tensor
     return centre * max(0.0, 1 - noise / power) if power > 0 else centre
 
 
-def second_moments(
-    release: GaussianRelease, dataset: Dataset, services: Services, noise: RandomSource
-) -> torch.Tensor:
-    """Make the release, which is on record already, of features that are centred."""
-    return release_second_moments(_inputs(dataset, services), dataset.features + 1, release.noise_std, noise)
+def second_moments(release: GaussianRelease, dataset: Dataset, opened: Arrays, noise: RandomSource) -> torch.Tensor:
+    """Make the release, which is on record already, of features that are centred here."""
+    return release_second_moments(_inputs(dataset, opened), dataset.features + 1, release.noise_std, noise)
 
 
 def newton(
@@ -189,14 +186,14 @@ def releases_note(second: GaussianRelease | None, dataset: Dataset) -> str:
     return f"`head` least-squares spends {', '.join(parts)}, and the rest on {STEPS} Newton steps{left}"
 
 
-def _inputs(dataset: Dataset, services: Services) -> Iterator[torch.Tensor]:
+def _inputs(dataset: Dataset, opened: Arrays) -> Iterator[torch.Tensor]:
     """Inputs of the layer, bias included, over their norm; of a person the mean over what they gave, no longer than that."""
-    split, feature_map, done = dataset.train, dataset.feature_map, 0
+    feature_map, done = dataset.feature_map, 0
     assert feature_map is not None
-    for some in pieces(network_inputs(split, dataset, services), ROWS):
-        rows, labels = torch.from_numpy(np.array(some)).float(), torch.tensor(split.y[done : done + len(some)])
+    for some in pieces(opened.x, ROWS):
+        rows, labels = torch.from_numpy(np.array(some)).float(), torch.tensor(opened.y[done : done + len(some)])
         done += len(some)
-        if split.slots is not None:
+        if labels.ndim > 1:
             there = (labels != ABSENT).float()[..., None]
             each = feature_map.centred(rows.flatten(0, 1)).view(rows.shape) * there
             rows = each.sum(1) / there.sum(1).clamp_min(1)

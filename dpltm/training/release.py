@@ -10,7 +10,6 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -25,12 +24,13 @@ from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.calibration import Odometer
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading, standing
 from dpltm.privacy.describe import figure, percent
-from dpltm.privacy.entry import Entry, Lineage
+from dpltm.privacy.entry import Entry, Lineage, entry_from_json, to_json
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
 from dpltm.privacy.release import Secret
 from dpltm.privacy.statement import json_figure
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
-from dpltm.records import Augmentation, Dataset, Split
+from dpltm.records import Arrays, Augmentation, Dataset, Split
 from dpltm.records.mapped import pieces
 from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
@@ -43,7 +43,7 @@ from dpltm.training.descent import (
     plant,
     user_cross_entropy,
 )
-from dpltm.training.ranks import Ranks, rows_digest, together
+from dpltm.training.ranks import Ranks, together
 from dpltm.training.start import StartingPoint, weights_id
 
 MEAN_ROWS = 1000
@@ -98,6 +98,7 @@ class Training:
 
     Attributes:
         entry: what pays for all of it; a draft, or, of work that goes on, as it is on record.
+        ledger: that pays, and holds what is declared of the test split.
         ranks: that share the work, of which this is rank 0; None for one process.
     """
 
@@ -111,6 +112,7 @@ class Training:
     notes: tuple[str, ...]
     facts: Mapping[str, Any]
     beside: tuple[Entry, ...]
+    ledger: Ledger
     services: Services
     ranks: Ranks | None = None
     checkpoints: Checkpoints = NOT_KEPT
@@ -131,6 +133,12 @@ class Training:
         """Counts of right answers on the records, in the order in which they are made."""
         return self.entry.of(Guarantee)
 
+    @property
+    def inputs(self) -> Split:
+        """The records as the network gets them, closed."""
+        augment = cast(Augmentation, self.options.augment)
+        return network_inputs(self.dataset.train, self.dataset, self.services, augment)
+
     def centred_at(self, centre: torch.Tensor) -> Training:
         """Return the same with features centred at a mean that was released."""
         assert self.dataset.feature_map is not None
@@ -142,7 +150,8 @@ class Training:
 
     def rehearse(self) -> None:
         """Refuse what cannot be trained: networks, losses, compilers and features are tried out, and nothing is drawn."""
-        prepare(replace(self.in_a_copy(), ranks=None), Sources.unused(self.options.noise))
+        tried = replace(self.in_a_copy(), ranks=None)
+        tried.inputs.check(lambda records: prepare(tried, Sources.unused(self.options.noise), records))
 
     def check(self) -> None:
         """Refuse nothing more: all that can be refused was, as it was planned."""
@@ -158,16 +167,18 @@ class Training:
         sources = Sources.begin(secret, at, options.noise, options.audit is not None)
         made = training.before_steps
         if made.mean is not None:
-            training = training.centred_at(_released(at, CENTRE, lambda: _centre(training, sources)))
+            training = training.centred_at(_released(at, CENTRE, lambda: _centre(training, sources, secret)))
         second = None
         if made.second is not None:
             release, dataset = made.second, training.dataset
+            rows = network_inputs(dataset.train, dataset, training.services)
             second = _released(
-                at, SECOND, lambda: head.second_moments(release, dataset, training.services, sources.noise)
+                at, SECOND, lambda: head.second_moments(release, dataset, rows.open(secret), sources.noise)
             )
         if ranks is not None:
             _tell_settings(ranks, training)
-        drawn = Drawn(training, sources, second, together(ranks, lambda: _descent(training, sources, second)))
+        descent = together(ranks, lambda: _descent(training, sources, second, secret))
+        drawn = Drawn(training, secret, sources, second, descent)
         if at is not None:
             drawn.resume(at)
         if ranks is not None:
@@ -183,56 +194,56 @@ def _released(at: Checkpoint | None, name: str, draw: Callable[[], torch.Tensor]
     return draw() if known is None else torch.from_numpy(np.array(known))
 
 
-def _centre(training: Training, sources: Sources) -> torch.Tensor:
+def _centre(training: Training, sources: Sources, secret: Secret) -> torch.Tensor:
     dataset, mean = training.dataset, training.before_steps.mean
     assert dataset.feature_map is not None
     assert mean is not None
-    rows = _means(network_inputs(dataset.train, dataset, training.services), dataset.train)
+    rows = _means(network_inputs(dataset.train, dataset, training.services).open(secret))
     found = release_mean(rows, dataset.feature_map.features, dataset.records, mean.noise_std, sources.noise)
     if head.is_least_squares(training.options):
         return head.shrunk(found, mean.noise_std, dataset.records)
     return found
 
 
-def _means(x: np.ndarray, split: Split) -> Iterator[torch.Tensor]:
+def _means(opened: Arrays) -> Iterator[torch.Tensor]:
     """Features a record, ``(rows, features)``; of users the mean over what each gave, no longer than the longest."""
     done = 0
-    for some in pieces(x, MEAN_ROWS):
-        rows, labels = torch.from_numpy(np.array(some)), torch.tensor(split.y[done : done + len(some)])
+    for some in pieces(opened.x, MEAN_ROWS):
+        rows, labels = torch.from_numpy(np.array(some)), torch.tensor(opened.y[done : done + len(some)])
         done += len(some)
-        if split.slots is None:
+        if labels.ndim == 1:
             yield rows
             continue
         there = (labels != ABSENT).double()[..., None]
         yield (rows.double() * there).sum(1) / there.sum(1).clamp_min(1)
 
 
-def _descent(training: Training, sources: Sources, second: torch.Tensor | None) -> Descent:
-    gradients = prepare(training, sources)
+def _descent(training: Training, sources: Sources, second: torch.Tensor | None, secret: Secret) -> Descent:
+    gradients = prepare(training, sources, training.inputs.open(secret))
     if not head.is_least_squares(training.options):
         return Descent(gradients)
     return Descent(gradients, head.newton(training.start, training.dataset, training.before_steps.second, second))
 
 
-def prepare(training: Training, sources: Sources) -> NoisyGradients:
+def prepare(training: Training, sources: Sources, opened: Arrays) -> NoisyGradients:
     """Return the training before its first draw; refuse what cannot be trained."""
     dataset, services = training.dataset, training.services
     if dataset.test is not None and not training.evaluations:
         network_inputs(dataset.test, dataset, services)  # features that cannot be had are missed now
     if training.before_steps.mean is not None:
         network_inputs(dataset.train, dataset, services)  # as they are, whatever copies are trained on
-    gradients = noisy_gradients(training, sources)
+    gradients = noisy_gradients(training, sources, opened)
     if sources.audit is not None:
         coins = source_of(sources.audit.state)  # the same, however often this is called
         plant(gradients, training.options.audit, training.mechanism.adjacency, coins)
     return gradients
 
 
-def noisy_gradients(training: Training, sources: Sources) -> NoisyGradients:
+def noisy_gradients(training: Training, sources: Sources, opened: Arrays) -> NoisyGradients:
     """Put network, records, loss and random numbers together; of several ranks, the numbers of rank 0 count."""
     dataset, options, start = training.dataset, training.options, training.start
     model, augment = start.model.to(options.device), cast(Augmentation, options.augment)
-    records = batched_records(dataset.train, dataset, training.services, options.device, augment)
+    records = batched_records(opened, dataset, options.device, augment)
     loss = cross_entropy if augment == "none" else mean_cross_entropy
     loss = user_cross_entropy if dataset.of_persons else loss
     return NoisyGradients(
@@ -252,6 +263,7 @@ class Drawn:
     """Position of a training."""
 
     training: Training
+    secret: Secret
     sources: Sources
     second: torch.Tensor | None
     descent: Descent
@@ -311,9 +323,10 @@ class Drawn:
         """
         training, dataset = self.training, self.training.dataset
         model, paid = training.start.model, training.evaluations
-        opened = partial(inputs, dataset=dataset, services=training.services, device=training.options.device)
+        device = training.options.device
         if paid:
-            x, y = opened(dataset.train)
+            rows = network_inputs(dataset.train, dataset, training.services)
+            x, y = inputs(rows.open(self.secret), dataset, device)
             left = iter(paid[len(self.metrics) if len(paid) > 1 else 0 :])
 
             def release(last: bool) -> dict[str, Any]:
@@ -325,7 +338,8 @@ class Drawn:
             return release
         if dataset.test is None:
             return lambda _: {"accuracy": None}
-        test = opened(dataset.test)
+        declared = training.ledger.declared_test(dataset)
+        test = inputs(network_inputs(dataset.test, dataset, training.services).open(declared), dataset, device)
         if not dataset.rated:
             return lambda _: {"accuracy": accuracy(model, *test)}
         return lambda _: {
@@ -382,7 +396,7 @@ def settled_together(ranks: Ranks | None, settle: Callable[[], Training]) -> Tra
         "features": "none" if feature_map is None else feature_map.uncentred.id,
     }
     private = {
-        "records of `dataset`": rows_digest(dataset.train.x, dataset.train.y),
+        "records of `dataset`": dataset.train.digest(b"ranks"),
         "starting weights and mask": weights_id(start),
     }
     ranks.agree(shown, private)
@@ -393,19 +407,22 @@ def _tell_settings(ranks: Ranks, training: Training) -> None:
     """Tell the other ranks what was settled by the ledger, and what was released before the steps."""
     feature_map = training.dataset.feature_map
     centre = None if training.before_steps.mean is None or feature_map is None else feature_map.centre
-    ranks.tell({name: getattr(training.config, name) for name in ("steps", "noise_std", "lr")})
+    settings = {name: getattr(training.config, name) for name in ("steps", "noise_std", "lr")}
+    ranks.tell({"settings": settings, "entry": to_json(training.entry)})
     ranks.share({} if centre is None else {CENTRE: centre})
 
 
 def follow(ranks: Ranks, settle: Callable[[], Training]) -> None:
     """Do the share of a rank that is not the first; return when the last step is done, or raise what ended rank 0."""
     mine = settled_together(ranks, settle)
-    mine = replace(mine, config=replace(mine.config, **ranks.tell()))
+    told = ranks.tell()
+    mine = replace(mine, config=replace(mine.config, **told["settings"]))
+    secret = Secret(entry_from_json(told["entry"]), None)  # which rank 0 paid for, and draws from
     centre = ranks.share({}).get(CENTRE)
     if centre is not None:
         mine = mine.centred_at(centre)
     sources = Sources.unused(mine.options.noise)
-    descent = ranks.together(lambda: Descent(noisy_gradients(mine, sources)))
+    descent = ranks.together(lambda: Descent(noisy_gradients(mine, sources, mine.inputs.open(secret))))
     told = ranks.tell()
     descent.resume(told["step"], ranks.share({}))
     if not told["ended"]:

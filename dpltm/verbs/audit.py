@@ -13,11 +13,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.audit.attacks import MaskFindings, local_bound, mask_findings, out_of_order, unset_features, with_canaries
+from dpltm.audit.attacks import (
+    MaskFindings,
+    check_unset,
+    local_bound,
+    mask_findings,
+    out_of_order,
+    unset_features,
+    with_canaries,
+)
 from dpltm.audit.bounds import check_confidence
 from dpltm.audit.findings import Findings, examine, violated
 from dpltm.errors import ArtifactError, InputError
-from dpltm.features.inputs import Services, tensors
+from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
@@ -31,7 +39,7 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
-from dpltm.records import Dataset
+from dpltm.records import Dataset, Split
 from dpltm.training.artifacts import Run, TicketSet
 from dpltm.training.start import fresh
 from dpltm.verbs.train import train_start
@@ -119,10 +127,7 @@ def audit_tickets(
     """
     _check(tickets, dataset, confidence)
     coins = SecureSource() if coins is None else coins
-    x, y = np.asarray(dataset.train.x), np.asarray(dataset.train.y)
-    places = unset_features(x)
-    included = uniform(coins, len(places)) < 0.5
-    mask_findings(np.zeros(len(places)), included, confidence)  # too few are refused before the work
+    dataset.train.check(lambda records: check_unset(len(unset_features(records.x)), confidence))
     account = Account.of((), tickets.lineage, unit=tickets.lineage.paid[0].unit)
     claims = statement(account, 1e-5)
     words = "audit of tickets: masks made anew of the records and canaries"
@@ -130,23 +135,29 @@ def audit_tickets(
     check_private(ledger.account(tickets.lineage), look.part)
     check_unprotected(ledger.account(), (look,), unprotected)
     ledger.declare_once(*ledger.apart(dataset), look)
+    declared = ledger.declared(dataset)
+    x, y = dataset.train.open(declared)
+    places = unset_features(x)
+    included = uniform(coins, len(places)) < 0.5
     services.progress.say(f"making tickets anew, with {int(included.sum())} of {len(places)} made-up records")
     labels = (uniform(coins, int(included.sum())) * dataset.classes).astype(y.dtype)
     records = with_canaries(x, places[included], dataset.bounds[1])
     known = {name: value for name, value in tickets.config.items() if name in GenerationConfig.__dataclass_fields__}
     config = GenerationConfig(**{**known, "prune": tuple(known["prune"]), "rounds": 1, "threads": None})
     config = replace(config, seed=int(uniform(coins, 1)[0] * 2**52))
-    split = replace(dataset.train, x=records, y=np.concatenate([y, labels]))
+    canaried = network_inputs(Split(records, np.concatenate([y, labels])), dataset, services)
     with services.progress.progress("training for tickets", config.steps) as step:
         made = generate(
             tickets.body.spec,
-            *tensors(split, dataset, services),
+            *tensors(canaried.open(declared), dataset),
             config,
             progress=lambda done, _: step(done),
         )
     first = _first_layer(made)
     moved = out_of_order(made.theta0[first].abs().numpy()[:, places], made.tickets[1].mask[first].numpy()[:, places])
-    return TicketFindings(claims, mask_findings(moved, included, confidence), *_supermask(tickets, dataset, services))
+    return TicketFindings(
+        claims, mask_findings(moved, included, confidence), *_supermask(tickets, dataset, ledger, services)
+    )
 
 
 def _check(tickets: TicketSet, dataset: Dataset, confidence: float) -> None:
@@ -173,10 +184,12 @@ def _first_layer(tickets: Tickets) -> str:
     return next(name for name in tickets.theta0 if name.endswith("weight"))
 
 
-def _supermask(tickets: TicketSet, dataset: Dataset, services: Services) -> tuple[float | None, float | None]:
+def _supermask(
+    tickets: TicketSet, dataset: Dataset, ledger: Ledger, services: Services
+) -> tuple[float | None, float | None]:
     if dataset.test is None:
         return None, None
-    test = tensors(dataset.test, dataset, services)
+    test = tensors(network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset)), dataset)
     body = tickets.body
     shuffled = [transfer(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS)]
     own, *others = (_untrained(one, test) for one in (body, *shuffled))

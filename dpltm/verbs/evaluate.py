@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.errors import InputError
-from dpltm.features.inputs import Services, inputs
+from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.features.setup import take_over_map
 from dpltm.networks import check_takes
 from dpltm.networks.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error
@@ -74,7 +74,8 @@ def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services:
     ledger = ledger or run.ledger or of_process(run.config.get("unit", "record"))
     dataset, notes = plan_evaluation(run, dataset, ledger)
     assert dataset.test is not None  # or it was refused
-    x, y = inputs(dataset.test, dataset, services or Services())
+    test = network_inputs(dataset.test, dataset, services)
     ledger.exclude(dataset)
+    x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
     rmse = root_mean_squared_error(run.model, x, y) if dataset.rated else None
     return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y), rmse, notes)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from dpltm.errors import InputError
-from dpltm.features.inputs import Services, batched_records, inputs, tensors
+from dpltm.features.inputs import Services, batched_records, inputs, network_inputs, tensors
 from dpltm.features.setup import as_declared, declarations
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build, model_spec
@@ -47,7 +47,7 @@ from dpltm.pruning.generation import (
 )
 from dpltm.pruning.unstructured import input_groups
 from dpltm.randomness.noise import KeyedSource
-from dpltm.records import Dataset
+from dpltm.records import Arrays, Dataset, Split
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.registry import listed
@@ -165,12 +165,25 @@ class Generation:
     def rehearse(self) -> None:
         """Refuse what cannot be trained."""
         if self.entry.of(NoisySgd):
-            self._training(Sources(*(KeyedSource(bytes(32)) for _ in range(3))))
+            unused = Sources(*(KeyedSource(bytes(32)) for _ in range(3)))
+            self._inputs.check(lambda records: self._training(unused, records))
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
         """Yield the tickets."""
         paid, sources = replace(self, drafts=(secret.entry,)), Sources.begin(secret, at)
-        yield paid._trained(sources, at) if self.entry.of(NoisySgd) else paid._synthesized(sources, at)
+        made = paid._trained if self.entry.of(NoisySgd) else paid._synthesized
+        yield made(sources, at, secret)
+
+    @property
+    def _inputs(self) -> Split:
+        return network_inputs(self.dataset.train, self.dataset, self.services)
+
+    def _test(self) -> Arrays | None:
+        """The test split, once it is declared; None where there is none."""
+        dataset = self.dataset
+        if dataset.test is None:
+            return None
+        return network_inputs(dataset.test, dataset, self.services).open(self.ledger.declared_test(dataset))
 
     def _others(self) -> Account:
         return self.account(self.ledger.book).without(self.entry)
@@ -178,7 +191,7 @@ class Generation:
     def _state(self, sources: Sources, step: int) -> dict[str, Any]:
         return {**standing(self.shown, self.entry, step), "sources": sources.state()}
 
-    def _training(self, sources: Sources) -> tuple[torch.nn.Module, Descent]:
+    def _training(self, sources: Sources, opened: Arrays) -> tuple[torch.nn.Module, Descent]:
         (mechanism,) = self.entry.of(NoisySgd)
         config, dataset = self.config, self.dataset
         model, bounded = build(self.spec, config.seed), make_filter("clip", clip_norm=CLIP_NORM)
@@ -190,16 +203,16 @@ class Generation:
             mechanism.noise_std,
             config.lr,
         )
-        records = batched_records(dataset.train, dataset, self.services)
+        records = batched_records(opened, dataset)
         mask, sampling, noise = Mask.dense(model), sources.sampling, sources.noise
         gradients = NoisyGradients(model, mask, cross_entropy, records, settings, sampling=sampling, noise=noise)
         return model, Descent(gradients)
 
-    def _trained(self, sources: Sources, at: Checkpoint | None) -> Tickets:
+    def _trained(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
         """Tickets by magnitude of a network trained under DP; predictors are that network under each mask."""
         config, spec, dataset, services = self.config, self.spec, self.dataset, self.services
         (mechanism,) = self.entry.of(NoisySgd)
-        model, descent = self._training(sources)
+        model, descent = self._training(sources, self._inputs.open(secret))
         theta0 = weights_of(model)
         if at is not None:
             theta0 = _resumed(descent, at, theta0)
@@ -222,26 +235,28 @@ class Generation:
             with threads(config.threads):
                 descent.run(between=between)
         tickets = prune_once(spec, theta0, weights_of(model), config)
-        if dataset.test is None:
+        opened = self._test()
+        if opened is None:
             return tickets
-        test, scored = tensors(dataset.test, dataset, services), []
+        test, scored = tensors(opened, dataset), []
         for ticket in tickets.tickets:
             model.load_state_dict(ticket.predictor or {})
             scored.append(replace(ticket, accuracy=accuracy(model, *test)))
         return replace(tickets, tickets=tuple(scored))
 
-    def _synthesized(self, sources: Sources, at: Checkpoint | None) -> Tickets:
+    def _synthesized(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
         """Iterative pruning on records drawn from noisy moments; accuracies are those on the test split, if there is one."""
         config, dataset, services = self.config, self.dataset, self.services
         (mechanism,) = self.entry.of(GaussianRelease)
         if at is None:
-            x, y = tensors(dataset.train, dataset, services)
+            x, y = tensors(self._inputs.open(secret), dataset)
             sigma = mechanism.noise_multiplier
             moments = release_moments(x, y, self.spec.classes, noise_multiplier=sigma, noise=sources.noise)
         else:
             moments = _known_moments(at, mechanism)
         made = draw_records(moments, dataset, max(RECORDS, config.batch_size), config.seed)
-        test = None if dataset.test is None else tensors(dataset.test, dataset, services)
+        opened = self._test()
+        test = None if opened is None else tensors(opened, dataset)
         known = {f"moments/{name}": getattr(moments, name).numpy() for name in _MOMENTS}
         kept = PartOf(self.checkpoints, self._state(sources, 1), known, begun=at is not None)
         after = self._others() + self.drafts
@@ -375,8 +390,9 @@ def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
     entered = entered | ledger.lineage(*before) if known else entered
     plan = plan.on_record(ledger.book.public(plan.beside))
     dataset = plan.dataset
-    x, y = inputs(dataset.train, dataset, services)
-    evaluation = (x, y) if dataset.test is None else inputs(dataset.test, dataset, services)
+    x, y = inputs(plan._inputs.open(ledger.declared(dataset)), dataset)
+    test = plan._test()
+    evaluation = (x, y) if test is None else inputs(test, dataset)
     unprotected = "epsilon inf: no mechanism protects the records"
     cost = unprotected if plan.provenance == "private" else "no epsilon is spent"
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}

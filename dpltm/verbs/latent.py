@@ -50,7 +50,7 @@ from dpltm.pruning.generation import (
     train_dense,
 )
 from dpltm.randomness.noise import FastSource, KeyedSource
-from dpltm.records import Dataset, Split
+from dpltm.records import Dataset, Public, Split
 from dpltm.records.notes import bounds_notes, unit_notes
 from dpltm.records.settle import check_delta
 
@@ -195,7 +195,7 @@ def make_scheme(
     lineage = lineage_of(public, feature_map, declared)
     if form is None:
         return Scheme(feature_map, *no_statistics(feature_map), answer, lineage)
-    rows = public.train.x[:MAX_STATISTICS_RECORDS]
+    rows = public.train.open(ledger.declared(public)).x[:MAX_STATISTICS_RECORDS]
     with progress.progress(f"statistics of features of {public.name}", len(rows)) as step:
         return Scheme(feature_map, *public_statistics(feature_map, rows, step), answer, lineage)
 
@@ -212,7 +212,7 @@ def check_fits(scheme: Scheme, dataset: Dataset) -> None:
     feature_map = scheme.feature_map
     bounds = tuple(float(bound) for bound in dataset.bounds)
     for what, field, theirs, agreed in (
-        ("shape", "dataset", dataset.train.x.shape[1:], feature_map.shape),
+        ("shape", "dataset", dataset.train.shape, feature_map.shape),
         ("bounds", "bounds", bounds, feature_map.bounds),
         ("classes", "classes", dataset.classes, scheme.answer.classes),
     ):
@@ -252,7 +252,7 @@ class Encoding:
         del at
         train, coins = self.dataset.train, KeyedSource(secret.child("coins"))
         with self.progress.progress(f"encoding the records of {self.dataset.name}", len(train)) as step:
-            yield from self.scheme.messages(train.x, train.y, coins, step)
+            yield from self.scheme.messages(*train.open(secret), coins, step)
 
 
 def encoding(
@@ -446,9 +446,10 @@ def _trained(
 def _test_inputs(scheme: Scheme, test: Split, progress: Progress) -> tuple[torch.Tensor, Inputs, Inputs | None]:
     """Labels of public test records, and inputs: as they are, and, of bits, randomised as the private ones were."""
     answer, plain, sent = scheme.answer, [], []
+    opened = test.open(Public("accuracy of what a server learned, which has no ledger"))
     with progress.progress("features of the test records", len(test)) as step:
         for start in range(0, len(test), ROWS):
-            x, y = test.x[start : start + ROWS], test.y[start : start + ROWS]
+            x, y = (values[start : start + ROWS] for values in opened)
             scores = scheme.scores(x)
             if isinstance(answer, Codebook):
                 plain.append(scores)
@@ -456,7 +457,7 @@ def _test_inputs(scheme: Scheme, test: Split, progress: Progress) -> tuple[torch
                 plain.append(answer.without_coins(scores, y))
                 sent.append(answer.randomise(scores, y, FastSource()))
             step(min(start + ROWS, len(test)))
-    labels = torch.tensor(test.y)
+    labels = torch.tensor(opened.y)
     if isinstance(answer, Codebook):
         return labels, torch.from_numpy(np.concatenate(plain)), None
     randomised = np.concatenate(sent)

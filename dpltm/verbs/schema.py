@@ -53,9 +53,11 @@ from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, grid_step
 from dpltm.randomness.noise import KeyedSource, RandomSource
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import TABLES, reading
+from dpltm.records.mapped import filled
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, Column, Schema, as_days, as_number, schema_text
 from dpltm.records.settle import check_delta, declared_facts, parse_fraction, settle, take_part
+from dpltm.records.split import Split
 from dpltm.records.tables import read_by_schema
 from dpltm.records.units import at_unit
 
@@ -255,12 +257,12 @@ class Unfinished:
 
     Attributes:
         dataset: its records, one a person where persons are protected; what identifies them is the same under any schema.
-        codes: of the columns of which something is to be found, ``(n, columns)`` float64; private.
+        codes: of the columns of which something is to be found, ``(n, columns)`` float64, closed.
         names: of the categories that codes stand for, by column; private.
     """
 
     dataset: Dataset
-    codes: np.ndarray = field(repr=False)
+    codes: Split = field(repr=False)
     names: Mapping[str, Mapping[str, int]] = field(repr=False)
     schema: Schema
 
@@ -298,9 +300,10 @@ def load_unfinished(
     facts = (0.0, 1.0), len(schema.label.values)
     whole = settle(path.stem, raw, None, None, facts, (), hold_out=hold_out)
     dataset = at_unit(take_part(whole, subset, records, False), "record", None if units is None else 1, 1)
-    x = dataset.train.x.reshape(len(dataset.train), -1)
     wanted = [column.wanted for column in schema.columns for _ in range(column.features)]
-    return Unfinished(dataset, x[:, wanted], coder.names, schema)
+    keep = partial(filled, (len(dataset.train), sum(wanted)), dataset.train.dtype)
+    codes = dataset.train.map(lambda x, _: x.reshape(len(x), -1)[:, wanted], keep)
+    return Unfinished(dataset, codes, coder.names, schema)
 
 
 @dataclass(frozen=True)
@@ -345,11 +348,13 @@ class Search:
         columns = len(query.columns)
         words = f"histograms of {columns} column{'s' * (columns > 1)} for a schema"
         entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
-        find = partial(find_columns, query, self.table.codes, self.table.names, histograms.noise_std, delta)
+        codes, names = self.table.codes, self.table.names
         return Once(
             entry,
             self.table.schema.lineage,
-            lambda secret: find(KeyedSource(secret.child("noise"))),
+            lambda secret: find_columns(
+                query, codes.open(secret).x, names, histograms.noise_std, delta, KeyedSource(secret.child("noise"))
+            ),
             lambda: self._check_size(entry),
         )
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.features.inputs import Services, inputs
+from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks.evaluation import accuracy, count_correct
 from dpltm.options import check_choices, check_required, recorded
 from dpltm.options.train import TrainOptions
@@ -96,7 +96,7 @@ class Search:
         paid = replace(self, entry=secret.entry)  # which checkpoints name
         spent = f"epsilon of the whole search {figure(planned_statement(self).certified.epsilon)}"
         while position.left:
-            position = _try(paid, position, spent)
+            position = _try(paid, position, spent, secret)
             self.checkpoints.keep(_checkpoint(paid, position))
         assert position.best is not None
         yield position.best
@@ -287,14 +287,15 @@ def noisy_score(right: int, noise_std: float, source: RandomSource) -> float:
     return float(gaussian_mechanism(np.array([float(right)]), noise_std, source)[0])
 
 
-def _try(plan: Search, position: _Position, spent: str) -> _Position:
+def _try(plan: Search, position: _Position, spent: str, secret: Secret) -> _Position:
     """One try, and where the search is after it; who watches is told what is ``spent``."""
     draws = _draws_of(position)
     (first, coin), sources = secret_draws(draws, 2), secret_sources(draws)
     number = int(first * len(plan.trainings))  # each as likely, within 2^-44
     training = plan.trainings[number].in_a_copy()
     model, dataset, services = training.start.model, training.dataset, plan.services
-    descent = Descent(prepare(training, sources))
+    opened = training.inputs.open(secret)
+    descent = Descent(prepare(training, sources, opened))
     with services.progress.progress(f"try {position.done + 1}, training under DP", training.config.steps) as step:
 
         def between() -> None:
@@ -302,7 +303,7 @@ def _try(plan: Search, position: _Position, spent: str) -> _Position:
             step(descent.step, spent)
 
         descent.run(None, between)
-    right = count_correct(model, *inputs(dataset.train, dataset, services, "cpu"))
+    right = count_correct(model, *inputs(opened, dataset))
     score, best = noisy_score(right, plan.mechanism.score_noise, sources.evaluation), position.best
     if best is None or (score, coin) > (best.score, best.coin):
         trained = tuple(value.detach().clone() for value in model.parameters())
@@ -328,7 +329,8 @@ def _winner(plan: Search, best: Best, account: Account, lineage: Lineage, ledger
             parameter.copy_(value)
     measured = None
     if dataset.test is not None:
-        measured = accuracy(model, *inputs(dataset.test, dataset, services, "cpu"))
+        test = network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset))
+        measured = accuracy(model, *inputs(test, dataset))
     privacy = _stated(plan, account)
     settings = config_of(training, best.kernels)
     found = {

@@ -87,7 +87,7 @@ class Draw:
     def draw(self, secret: Secret, at: object) -> Iterator[int]:
         """Yield the round that won."""
         del at
-        self.correct[:] = [_count(self)]
+        self.correct[:] = [_count(self, secret)]
         source = KeyedSource(secret.child("draw"))
         yield self.candidates[draw(self.settled, self.correct[0], source)].round
 
@@ -257,9 +257,10 @@ def settle(options: SelectOptions, records: int, densities: tuple[float, ...], f
     )
 
 
-def _count(plan: Draw) -> np.ndarray:
+def _count(plan: Draw, secret: Secret) -> np.ndarray:
     model = build(plan.tickets.body.spec)
-    x, y = inputs(plan.dataset.train, plan.dataset, plan.services)
+    records = network_inputs(plan.dataset.train, plan.dataset, plan.services)
+    x, y = inputs(records.open(secret), plan.dataset)
     correct = []
     with plan.services.progress.progress(f"scoring {len(plan.candidates)} tickets", len(plan.candidates)) as step:
         for ticket in plan.candidates:

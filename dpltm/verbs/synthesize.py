@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.features.inputs import Services, tensors
+from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.features.normalisation import NORM
 from dpltm.features.setup import check_quantities
 from dpltm.networks import ModelSpec, build, model_spec
@@ -308,12 +308,12 @@ class SyntheticRecords:
     @property
     def x(self) -> np.ndarray:
         """Features, ``(n, ...)`` float32, shaped and scaled as the private ones."""
-        return self.dataset.train.x
+        return self.dataset.train.open(None).x
 
     @property
     def y(self) -> np.ndarray:
         """Labels, ``(n,)`` int64."""
-        return self.dataset.train.y
+        return self.dataset.train.open(None).y
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,7 +340,8 @@ class Synthesis:
         entry = Entry("release", part, (GaussianRelease(noise, bound, adjacency=adjacency),), words, unit=RECORD)
 
         def moments(secret: Secret) -> Moments:
-            x, y = tensors(dataset.train, dataset, self.services)
+            records = network_inputs(dataset.train, dataset, self.services)
+            x, y = tensors(records.open(secret), dataset)
             source = KeyedSource(secret.child("noise"))
             return release_moments(x, y, dataset.classes, noise_multiplier=noise, adjacency=adjacency, noise=source)
 
@@ -387,7 +388,7 @@ class Synthesis:
         dataset, spec, services = self.dataset, self.spec, self.services
         if dataset.test is None:
             return made
-        x, y = tensors(made.dataset.train, made.dataset, services)
+        x, y = tensors(made.dataset.train.open(None), made.dataset)
         batch = min(BATCH, len(y))
         config = GenerationConfig(
             rounds=1, iterations=max(1, PASSES * len(y) // batch), batch_size=batch, seed=self.options.seed
@@ -396,7 +397,8 @@ class Synthesis:
             trained = train_dense(spec, x, y, config, lambda done, _: step(done))
         model = build(spec)
         model.load_state_dict(trained.predictor or {})
-        found = accuracy(model, *tensors(dataset.test, dataset, services))
+        test = network_inputs(dataset.test, dataset, services).open(self.ledger.declared_test(dataset))
+        found = accuracy(model, *tensors(test, dataset))
         return replace(made, score=Score(model=spec.text, accuracy=found, records=len(dataset.test)))
 
     def _report(self, account: Account) -> PrivacyReport:

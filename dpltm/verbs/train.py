@@ -167,7 +167,7 @@ def settle(
     facts = {
         "options": {name: value for name in names if (value := getattr(options, name)) is not None},
         # a keyed digest of the records in their order: with others one key would noise two sums
-        "records": ledger.snapshot(dataset.train.digest.encode()),
+        "records": dataset.train.digest(ledger.book.key),
         "ticket": None if start.tickets is None else start.tickets.id,
         "round": start.round,
         "model": start.spec.text,
@@ -186,6 +186,7 @@ def settle(
         notes=tuple(notes),
         facts=facts,
         beside=declarations(dataset, ledger, tested=options.eval_private is None),
+        ledger=ledger,
         services=services,
     )
 
@@ -303,7 +304,7 @@ def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Datas
                 f"`unit_column`: a person's records go through an {takers}, behind features too, not through"
                 f" {start.spec.text}; take such a network"
             )
-    copies_of(dataset.train.x[:1], cast(Augmentation, options.augment))
+    copies_of(dataset.train.made_up().x, cast(Augmentation, options.augment))
     if options.augment == "none":
         return
     check_kind(dataset, "image", "augment", "none")
@@ -543,7 +544,7 @@ def facts_of(training: Training) -> dict[str, Any]:
 def config_of(training: Training, kernels: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings that a run states, and the kernels of its layers."""
     spec, tickets, dataset = training.start.spec, training.start.tickets, training.dataset
-    test = None if dataset.test is None or training.evaluations else len(dataset.test.y)
+    test = None if dataset.test is None or training.evaluations else len(dataset.test)
     return {
         "model": spec.text,
         "features": spec.features,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.features.inputs import Services, tensors
+from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.features.setup import declarations
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, model_spec
@@ -301,14 +301,16 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
 def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> SearchResult:
     """Try every setting of a plan; trainings that a checkpoint says have ended are not repeated."""
     options, held = plan.options, checkpoints.held
-    rows = {count: _public_rows(dataset, options.seed, services) for count, (dataset, _) in plan.fronts.items()}
+    for dataset, _ in plan.fronts.values():
+        _check_rows(dataset, services)
     facts = {
-        "records": plan.ledger.snapshot(plan.dataset.train.digest.encode()),
+        "records": plan.dataset.train.digest(plan.ledger.book.key),
         "set": plan.tickets and plan.tickets.id,
     }
     if held is not None:
         check_same(held.state["of"], facts)
     plan = replace(plan, lineage=plan.ledger.declare_once(*plan.beside) | plan.lineage)
+    rows = {count: _public_rows(dataset, plan, services) for count, (dataset, _) in plan.fronts.items()}
     key = noise.fresh_key() if held is None else bytes.fromhex(held.state["key"])  # of the training that comes next
     scores: list[float] = [] if held is None else list(held.state["scores"])
     repeats, total = options.repeats, len(plan.trainings) * options.repeats
@@ -342,17 +344,27 @@ def _private_training(options: TuneOptions, setting: Setting) -> NoisySgd:
     return calibrate_noise(options.epsilon or 0.0, options.delta, draft, (), options.accountant)
 
 
-def _public_rows(dataset: Dataset, seed: int, services: Services) -> _Rows:
-    x, y = tensors(dataset.train, dataset, services)
-    if dataset.test is not None:
-        return _Rows((x, y), tensors(dataset.test, dataset, services))
-    count = len(y) // HELD_OUT
-    if not count:
+def _check_rows(dataset: Dataset, services: Services) -> None:
+    """Refuse features that cannot be had, and too few records to hold some out, before anything is declared."""
+    for split in (dataset.train, dataset.test):
+        if split is not None:
+            network_inputs(split, dataset, services)
+    if dataset.test is None and len(dataset.train) < HELD_OUT:
         raise InputError(
-            f"`dataset`: {dataset.name} has no test split and {len(y)} records, too few to hold some out; name a `test` file"
+            f"`dataset`: {dataset.name} has no test split and {len(dataset.train)} records, too few to hold some out; name a"
+            " `test` file"
         )
+
+
+def _public_rows(dataset: Dataset, plan: SearchPlan, services: Services) -> _Rows:
+    ledger, seed = plan.ledger, plan.options.seed
+    records = network_inputs(dataset.train, dataset, services)
+    x, y = tensors(records.open(ledger.declared(dataset)), dataset)
+    if dataset.test is not None:
+        test = network_inputs(dataset.test, dataset, services)
+        return _Rows((x, y), tensors(test.open(ledger.declared_test(dataset)), dataset))
     out = torch.zeros(len(y), dtype=torch.bool)
-    out[torch.randperm(len(out), generator=torch.Generator().manual_seed(seed))[:count]] = True
+    out[torch.randperm(len(out), generator=torch.Generator().manual_seed(seed))[: len(y) // HELD_OUT]] = True
     return _Rows((x[~out], y[~out]), (x[out], y[out]))
 
 

@@ -27,6 +27,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Lineage, lineage_from_json
 from dpltm.records import load
 from dpltm.tickets import feature_files
+from opened import arrays_of
 
 LINEAR = "--model mlp --rounds 2 --prune 0.3 --iterations 30 --batch-size 32"
 DENSE = f"train --dense --model mlp {B} --steps 4"
@@ -103,8 +104,8 @@ def test_a_set_remembers_what_stands_in_front_of_it(cli):
     assert 2.5 < certified(body) == alone("r") <= 3
     assert cli("evaluate r --dataset digits --json").json["accuracy"] == body["accuracy"]
     digits = load("digits")
-    values = make_feature_map("scatter:2,8", (8, 8), (0.0, 16.0))(digits.test.x).numpy()
-    assert np.mean(outputs("r", values) == digits.test.y) == pytest.approx(body["accuracy"], abs=0.006)
+    values = make_feature_map("scatter:2,8", (8, 8), (0.0, 16.0))(arrays_of(digits.test).x).numpy()
+    assert np.mean(outputs("r", values) == arrays_of(digits.test).y) == pytest.approx(body["accuracy"], abs=0.006)
     assert cli("tickets compact r --out small").err.startswith(
         "error: r: its network stands behind scatter:2,8 features"
     )
@@ -118,10 +119,10 @@ def test_random_fourier_features_from_training_to_predictions(cli):
     assert 2.5 < certified(body) <= 3
     assert body["accuracy"] > 0.7, "a linear network on features of a few hundred digits"
     digits = load("digits")
-    np.savez("new.npz", x=digits.test.x)
+    np.savez("new.npz", x=arrays_of(digits.test).x)
     assert cli("predict r --input new.npz --out p.npz").code == 0
     centre = load_file("r/features.safetensors")["centre"]
-    values = make_feature_map("fourier:256,0.50", (8, 8), (0.0, 16.0))(digits.test.x).numpy() - centre
+    values = make_feature_map("fourier:256,0.50", (8, 8), (0.0, 16.0))(arrays_of(digits.test).x).numpy() - centre
     values *= 8 / np.linalg.norm(values, axis=1, keepdims=True)
     assert np.mean(outputs("r", values) == np.load("p.npz")["label"]) > 0.99
 
@@ -134,7 +135,7 @@ def test_a_run_remembers_its_centre(cli):
     body = cli(f"{LITTLE} --centre 0.5 --epsilon 5 --out r").json
     assert json.loads(Path("r/config.json").read_text())["feature_map"]["centred"] is True
     centre, digits = load_file("r/features.safetensors")["centre"], load("digits")
-    mean = make_feature_map("unit:1", (8, 8), (0.0, 16.0))(digits.train.x).mean(0).numpy()
+    mean = make_feature_map("unit:1", (8, 8), (0.0, 16.0))(arrays_of(digits.train).x).mean(0).numpy()
     noise = body["centre"]["noise_multiplier"] * 8 / digits.records
     assert 0.3 < np.linalg.norm(centre - mean) / (noise * math.sqrt(64)) < 3
     assert cli("evaluate r --dataset digits --json").json["accuracy"] == body["accuracy"]

@@ -18,6 +18,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.describe import percent
 from dpltm.records import load
 from dpltm.tickets.ticket_set import load_ticket_set
+from opened import arrays_of
 
 
 def read_safetensors(path):
@@ -35,8 +36,10 @@ def read_safetensors(path):
 
 def right_answers(network, split):
     """Which records a network of two layers classifies as they are labelled, by hand."""
-    hidden = np.maximum((split.x.reshape(len(split), 64) / 16) @ network["fc1.weight"].T + network["fc1.bias"], 0)
-    return (hidden @ network["fc2.weight"].T + network["fc2.bias"]).argmax(1) == split.y
+    hidden = np.maximum(
+        (arrays_of(split).x.reshape(len(split), 64) / 16) @ network["fc1.weight"].T + network["fc1.bias"], 0
+    )
+    return (hidden @ network["fc2.weight"].T + network["fc2.bias"]).argmax(1) == arrays_of(split).y
 
 
 def test_the_budget_covers_selection_and_training(cli, entries):

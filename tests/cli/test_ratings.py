@@ -11,6 +11,7 @@ import torch
 from dpltm.records import held_out_users, load
 from dpltm.records.ratings import made_up
 from dpltm.tickets.run import load_run
+from opened import arrays_of
 
 SMALL = "--dataset movielens-small"
 TRAIN = f"train --dense {SMALL} --model ncf"
@@ -22,7 +23,9 @@ def test_ratings_are_learnt(cli):
     options = "--optimizer adam --lr 0.02 --clip-norm 2 --noise-multiplier 0.6 --epochs 12 --batch-size 400"
     body = cli(f"{TRAIN} {options} --out r --json").json
     small = load("movielens-small")
-    assert body["rmse"] < 0.93 * float(np.sqrt(np.mean((small.test.y - small.train.y.mean()) ** 2)))
+    assert body["rmse"] < 0.93 * float(
+        np.sqrt(np.mean((arrays_of(small.test).y - arrays_of(small.train).y.mean()) ** 2))
+    )
     unit = body["privacy"]["certified"]["unit"]
     assert (unit, body["sampling_rate"], body["live"]) == ("record", 400 / 4800, 4930)
     notes = " ".join(body["privacy"]["notes"])

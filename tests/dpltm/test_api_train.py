@@ -16,6 +16,7 @@ from dpltm.privacy.entry import lineage_from_json
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Silent
 from dpltm.training.artifacts import Winner
+from opened import arrays_of
 from refusals import refused
 from stage_cases import CLASSES, a_draw, kinds, private_set, records, ticket_set
 
@@ -30,7 +31,7 @@ def tickets():
 
 
 def arrays(seed: int):
-    return records(seed).train.x, records(seed).train.y
+    return arrays_of(records(seed).train)
 
 
 def test_bounds_that_nobody_gave_are_named_in_every_stage():
@@ -76,10 +77,10 @@ def test_a_dataset_keeps_the_records_that_it_was_made_of(tmp_path):
         dataset = as_dataset(mine, y, {"classes": CLASSES})
         before = dataset.content_digest()
         mine[:] = torch.tensor(other) if isinstance(mine, torch.Tensor) else other
-        assert np.array_equal(dataset.train.x, x)
+        assert np.array_equal(arrays_of(dataset.train).x, x)
         assert dataset.content_digest() == before
     with pytest.raises(ValueError, match="read-only"):
-        dataset.train.x[:] = 0
+        arrays_of(dataset.train).x[:] = 0
 
 
 def test_what_is_trained_adds_up_in_the_ledger_of_the_process(tickets):

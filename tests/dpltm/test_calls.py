@@ -22,11 +22,12 @@ from dpltm.options.tickets import TransferOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
+from opened import arrays_of
 from refusals import refused
 from stage_cases import CLASSES, public_set, records, ticket_set
 
-X, Y = records(0).train.x, records(0).train.y
-XP, YP = records(1).train.x, records(1).train.y
+X, Y = arrays_of(records(0).train)
+XP, YP = arrays_of(records(1).train)
 FEW = {"steps": 2, "noise_multiplier": 5.0, "classes": CLASSES}
 TINY = {"provenance": "public", "model": "mlp:4", "rounds": 1, "iterations": 2, "batch_size": 20}
 SEARCH = {"for_records": 200, "epsilon": 2.0, "epochs": 1, "batch_size": 50, "classes": CLASSES}
@@ -135,7 +136,7 @@ def masked():
             " numbered from 0; correct the label"),
         (lambda: dpltm.predict(a_run(), X[:0]), "records: x has shape (0, 6) and holds no data; give records with features"),
         (lambda: dpltm.predict(a_run(), X * np.nan), "records: x has nan at record 0, feature 0 (counted from 0); features"),
-        (lambda: dpltm.predict(a_run(), records(0)), "`x`: a dataset, and not an array; give one of its arrays, such as"),
+        (lambda: dpltm.predict(a_run(), records(0)), "`x`: a dataset, and not an array; give the array that it was made of"),
         (lambda: dpltm.predict(a_run(), X[:, :5]), "`x`: x has records of shape (5,), but the run takes (6,); use records"),
         (lambda: dpltm.tickets.save(3, "a"), "`value`: 3 is not a ticket set, a winner or a run; give what a stage"),
         (lambda: dpltm.tickets.save(a_set(), "/"), "`path`: / exists already; choose another name or remove it first"),

@@ -1,7 +1,7 @@
 """What the design promises about the source, read off the syntax trees.
 
 Imports point one way, ``cli -> tickets -> dpltm``; only ``cli`` prints; only ``dpltm/records`` opens files within
-``dpltm``; and nothing unpickles or runs text as code.
+``dpltm``, and reads records without saying what opens them; and nothing unpickles or runs text as code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ OPENERS = {
     *("safetensors.safe_open", "safetensors.torch.load_file", "safetensors.torch.save_file"),
     *("safetensors.numpy.load_file", "safetensors.numpy.save_file"),
 }
-# methods that open a file whatever they are called on, a Path as a rule
+# attributes of records that nobody takes but dpltm/records
+CLOSED = {"_closed"}
+# methods that open a file whatever they are called on, a Path as a rule; ``open`` of one value that is no text opens records
 OPENING_METHODS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "tofile"}
 
 
@@ -61,6 +63,8 @@ class Checker(ast.NodeVisitor):
         self.layer = layer(module)
         self.function = ""  # the dotted name of the function that is being looked at
         self.names: dict[str, str] = {}  # local name: the dotted name it was imported from
+        self.opened: set[str] = set()  # by what it opens records
+        self.of_records = f"{module}.".startswith("dpltm.records.")
 
     def flag(self, node: ast.AST, what: str) -> None:
         self.found.append(f"{self.module}:{node.lineno}: {what}")  # type: ignore[attr-defined]
@@ -123,7 +127,13 @@ class Checker(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         self.judge_use(node)
+        if node.attr in CLOSED and not self.of_records:
+            self.flag(node, f"takes {node.attr}, but only records does")
         self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if node.value in CLOSED and not self.of_records:
+            self.flag(node, f"names {node.value}, but only records does")
 
     def judge_use(self, node: ast.Name | ast.Attribute) -> None:
         """A forbidden function is forbidden under an alias and uncalled too (``f = eval``)."""
@@ -151,10 +161,25 @@ class Checker(ast.NodeVisitor):
                 isinstance(keyword.value, ast.Constant) and keyword.value.value is False
             ):
                 self.flag(node, "allow_pickle is not False")
-        if self.layer == 0 and not f"{self.module}.".startswith("dpltm.records."):
+        if not self.of_records:
             method = node.func.attr if isinstance(node.func, ast.Attribute) else None
-            if name in OPENERS or method in OPENING_METHODS:
+            if method == "open" and (by := self.opener(node)):
+                self.opened.add(by)
+            elif self.layer == 0 and (name in OPENERS or method in OPENING_METHODS):
                 self.flag(node, f"opens a file ({name or method}), but within dpltm only records does")
+
+    def opener(self, node: ast.Call) -> str | None:
+        """What opens records, in a word; None for a call that opens a file: of a text, or of more than one value."""
+        by, *more = node.args or [None]
+        is_text = isinstance(by, ast.JoinedStr) or (isinstance(by, ast.Constant) and isinstance(by.value, str))
+        if by is None or more or node.keywords or is_text:
+            return None
+        if isinstance(by, ast.Constant) and by.value is None:
+            return "nobody's"
+        of = by.func if isinstance(by, ast.Call) else by
+        word = of.attr if isinstance(of, ast.Attribute) else getattr(of, "id", "")
+        words = {"secret": "secret", "declared": "declared", "declared_test": "declared", "Public": "said"}
+        return words.get(word, f"what {ast.unparse(by)} is")
 
 
 def check(source: str, module: str, *, is_package: bool = False) -> list[str]:
@@ -182,9 +207,55 @@ def test_source(folder: str) -> None:
     assert found == [], "\n".join(found)
 
 
+OPENED = {
+    "dpltm.features.setup": {"said"},  # public records that a map is fitted to, which are declared as it is used
+    "dpltm.training.release": {"secret", "declared"},
+    "dpltm.verbs.audit": {"declared"},
+    "dpltm.verbs.evaluate": {"declared"},
+    "dpltm.verbs.generate": {"secret", "declared"},
+    "dpltm.verbs.latent": {"secret", "declared", "said"},  # the last by a server, which has no ledger
+    "dpltm.verbs.schema": {"secret"},
+    "dpltm.verbs.search": {"secret", "declared"},
+    "dpltm.verbs.select": {"secret"},
+    "dpltm.verbs.synthesize": {"secret", "declared", "nobody's"},
+    "dpltm.verbs.tune": {"declared"},
+}
+"""Modules that open records, and by what: the secret of a release, a declaration on record, the word of a caller."""
+
+
+def test_who_opens_records() -> None:
+    found = {}
+    for folder in PACKAGES:
+        for path, module in modules(folder):
+            checker = Checker(module, is_package=path.name == "__init__.py")
+            checker.visit(ast.parse(path.read_text(encoding="utf-8")))
+            found |= {module: checker.opened} if checker.opened else {}
+    assert found == OPENED
+
+
+@pytest.mark.parametrize(
+    ("source", "by"),
+    [
+        ("records.open(paid.secret)", "secret"),
+        ("records.open(ledger.declared(dataset))", "declared"),
+        ("records.open(None)", "nobody's"),
+        ("records.open(Public('x'))", "said"),
+        ("records.open(entry)", "what entry is"),
+    ],
+)
+def test_checker_knows_what_opens_records(source: str, by: str) -> None:
+    checker = Checker("dpltm.verbs.train", is_package=False)
+    checker.visit(ast.parse(source))
+    assert (checker.opened, checker.found) == ({by}, [])
+
+
 @pytest.mark.parametrize(
     ("module", "source", "what"),
     [
+        ("dpltm.cli.main", "dataset.train._closed.x", "takes _closed, but only records does"),
+        ("dpltm.verbs.train", "getattr(split, '_closed')", "names _closed, but only records does"),
+        ("dpltm.networks.masks", "path.open()", "opens a file (path.open)"),
+        ("dpltm.networks.masks", "path.open('rb')", "opens a file (path.open)"),
         ("dpltm.networks.masks", "from dpltm.tickets.store import save", "imports dpltm.tickets.store.save, but"),
         ("dpltm.masks", "def f():\n    from .tickets import store", "imports dpltm.tickets.store, but"),
         ("dpltm.networks.masks", "import dpltm\ndpltm.tickets.store.save()", "imports dpltm.tickets, but"),

@@ -20,6 +20,7 @@ from dpltm.training.artifacts import TicketSet
 from dpltm.training.release import Training
 from dpltm.training.start import StartingPoint, from_round
 from dpltm.verbs.train import plan, settle
+from opened import arrays_of
 
 FEATURES, CLASSES, RECORDS = 6, 3, 200
 SPEC = ModelSpec("mlp:8", FEATURES, CLASSES)
@@ -57,7 +58,7 @@ def body() -> Tickets:
     """Two rounds of a small network, made of the records of seed 1."""
     made = records(1)
     config = GenerationConfig(rounds=2, prune=(0.3,), iterations=5, batch_size=32)
-    x, y = torch.from_numpy(prepare(made.train.x, made.bounds)), torch.from_numpy(made.train.y)
+    x, y = torch.from_numpy(prepare(arrays_of(made.train).x, made.bounds)), torch.from_numpy(arrays_of(made.train).y)
     return generate(SPEC, x, y, config)
 
 

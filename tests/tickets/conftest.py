@@ -18,6 +18,7 @@ from dpltm.networks import ModelSpec
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.records import load, scale
 from dpltm.training.artifacts import TicketSet
+from opened import arrays_of
 from sets import store_set
 
 SPEC = ModelSpec("mlp:8", 64, 10)
@@ -28,8 +29,11 @@ CONFIG = GenerationConfig(rounds=3, prune=(0.3, 0.4), iterations=20, batch_size=
 def tickets() -> Tickets:
     """Four tickets (rounds 0 to 3) of a network with 8 hidden units, from half of the digits."""
     digits = load("digits", subset="0.5")
-    x, y = torch.from_numpy(scale(digits.train.x, digits.bounds)), torch.from_numpy(digits.train.y)
-    test = torch.from_numpy(scale(digits.test.x, digits.bounds)), torch.from_numpy(digits.test.y)
+    x, y = (
+        torch.from_numpy(scale(arrays_of(digits.train).x, digits.bounds)),
+        torch.from_numpy(arrays_of(digits.train).y),
+    )
+    test = torch.from_numpy(scale(arrays_of(digits.test).x, digits.bounds)), torch.from_numpy(arrays_of(digits.test).y)
     return generate(SPEC, x, y, CONFIG, test)
 
 

@@ -9,6 +9,7 @@ from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.inputs import FeatureStore, Services
 from dpltm.records import copies_of, from_arrays
 from dpltm.tickets.feature_files import FeatureCache
+from opened import arrays_of
 
 MAP = make_feature_map("unit:2", (4, 4), (0.0, 255.0))
 
@@ -25,15 +26,16 @@ def test_values_that_are_computed_once(dataset, monkeypatch):
     plain = FeatureMap.__call__
     monkeypatch.setattr(FeatureMap, "__call__", lambda self, x: (rows.append(len(x)), plain(self, x))[1])
     store = FeatureStore()
-    values = store.features(dataset, dataset.train, MAP)
+    found = store.features(dataset, dataset.train, MAP)
+    values = arrays_of(found).x
     assert (values.dtype, values.shape) == (np.float16, (1100, 8))
-    assert np.array_equal(values, plain(MAP, dataset.train.x).half().numpy())
-    assert store.features(dataset, dataset.train, MAP) is values
+    assert np.array_equal(values, plain(MAP, arrays_of(dataset.train).x).half().numpy())
+    assert store.features(dataset, dataset.train, MAP) is found
     assert sum(rows) == 1100
-    assert store.features(dataset, dataset.test, MAP).shape == (40, 8)
-    assert store.features(dataset, dataset.train, make_feature_map("unit", (4, 4), (0.0, 255.0))).shape == (1100, 16)
-    copies = copies_of(dataset.test.x, "shift")
-    of_copies = store.features(dataset, dataset.test, MAP, "shift")
+    assert store.features(dataset, dataset.test, MAP).shape == (8,)
+    assert store.features(dataset, dataset.train, make_feature_map("unit", (4, 4), (0.0, 255.0))).shape == (16,)
+    copies = copies_of(arrays_of(dataset.test).x, "shift")
+    of_copies = arrays_of(store.features(dataset, dataset.test, MAP, "shift")).x
     for copy in range(copies.shape[1]):
         np.testing.assert_allclose(of_copies[:, copy], plain(MAP, copies[:, copy]).numpy(), rtol=1e-3, atol=1e-3)
 
@@ -41,7 +43,7 @@ def test_values_that_are_computed_once(dataset, monkeypatch):
 @pytest.mark.parametrize("augment", ["none", "flip"])
 def test_the_same_as_on_disk(dataset, augment, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    in_memory = Services().features.features(dataset, dataset.train, MAP, augment)
-    on_disk = FeatureCache().features(dataset, dataset.train, MAP, augment)
+    stores = Services().features, FeatureCache()
+    in_memory, on_disk = (arrays_of(store.features(dataset, dataset.train, MAP, augment)).x for store in stores)
     assert in_memory.shape == on_disk.shape
     assert np.array_equal(in_memory, on_disk)

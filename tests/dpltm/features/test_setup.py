@@ -23,6 +23,7 @@ from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.records import from_arrays
 from dpltm.records.notes import feature_notes
 from dpltm.training.artifacts import Run
+from opened import arrays_of
 from refusals import refused
 from set_entries import LINEAGES
 
@@ -86,9 +87,9 @@ def test_statistics_and_components_are_those_of_public_records(ledger):
     assert (said.kind, said.part, dataset.features) == ("public", ledger.part(PUBLIC), 4)
     assert found.lineage == ledger.lineage(said)
     plain = make_feature_map("scatter:1,2", (6, 6), (0.0, 255.0))
-    statistics = channel_statistics(plain, iter([PUBLIC.train.x[:32], PUBLIC.train.x[32:]]))
+    statistics = channel_statistics(plain, iter([arrays_of(PUBLIC.train).x[:32], arrays_of(PUBLIC.train).x[32:]]))
     torch.testing.assert_close(found.statistics.mean, statistics.mean)
-    projection = principal_components(replace(plain, statistics=statistics)(PUBLIC.train.x), 4)
+    projection = principal_components(replace(plain, statistics=statistics)(arrays_of(PUBLIC.train).x), 4)
     torch.testing.assert_close(found.projection.components, projection.components)
     again = declared(with_feature_map(images(9), options, sources()), ledger)
     assert again.feature_map.id == found.id  # of no private record
@@ -116,7 +117,7 @@ def test_a_trained_network_and_its_lineage():
     run = trained()
     found = with_feature_map(PRIVATE, asked("network:a.run"), sources(network=lambda _: run)).feature_map
     assert (found.network, found.lineage) == (SPEC, LINEAGES["dp"])
-    assert found(PRIVATE.train.x).shape == (60, 7)
+    assert found(arrays_of(PRIVATE.train).x).shape == (60, 7)
     assert all(value.data_ptr() != run.model.state_dict()[name].data_ptr() for name, value in found.tensors.items())
 
 
@@ -192,13 +193,16 @@ def test_public_images_of_another_size_are_resized():
     theirs = images(3, shape=(9, 8), name="large")
     found = with_feature_map(PRIVATE, asked("conv", "large", 3), sources(public=lambda _: theirs)).feature_map
     smaller = functional.interpolate(
-        torch.from_numpy(theirs.train.x[:, None].astype(np.float32)), (6, 6), mode="bilinear", antialias=True
+        torch.from_numpy(arrays_of(theirs.train).x[:, None].astype(np.float32)),
+        (6, 6),
+        mode="bilinear",
+        antialias=True,
     )[:, 0].numpy()
     plain = make_feature_map("conv", (6, 6), (0.0, 255.0))
     plain = replace(plain, statistics=channel_statistics(plain, iter([smaller])))
     expected = principal_components(plain(smaller), 3)
     torch.testing.assert_close(found.projection.components, expected.components, rtol=1e-3, atol=1e-4)
-    assert found(PRIVATE.train.x).shape == (60, 3)
+    assert found(arrays_of(PRIVATE.train).x).shape == (60, 3)
 
 
 def test_drawings_need_no_public_records_and_take_any():
@@ -237,11 +241,13 @@ def test_what_a_reader_should_know():
 
 
 def test_inputs():
-    assert network_inputs(PRIVATE.train, PRIVATE) is PRIVATE.train.x
-    assert network_inputs(PRIVATE.train, PRIVATE, augment="flip").shape == (60, 2, 6, 6)
+    assert network_inputs(PRIVATE.train, PRIVATE) is PRIVATE.train
+    assert arrays_of(network_inputs(PRIVATE.train, PRIVATE, augment="flip")).x.shape == (60, 2, 6, 6)
     dataset = with_feature_map(PRIVATE, asked("unit"), sources())
     centre = torch.full((36,), 0.1)
     centred = replace(dataset, feature_map=dataset.feature_map.centred_at(centre))
-    plain = network_inputs(dataset.train, dataset)
-    assert np.array_equal(network_inputs(centred.train, centred), plain), "they are centred where they are read"
+    plain = arrays_of(network_inputs(dataset.train, dataset)).x
+    assert np.array_equal(arrays_of(network_inputs(centred.train, centred)).x, plain), (
+        "they are centred where they are read"
+    )
     np.testing.assert_allclose(np.linalg.norm(plain.astype("f8"), axis=1), NORM, rtol=1e-3)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dpltm.privacy.entry import HASHES, Part
 from dpltm.records import from_arrays, load
 from dpltm.records.settle import parse_fraction
+from opened import arrays_of
 from refusals import refused
 
 
@@ -25,7 +26,11 @@ def rows_of(count, persons=0):
 
 def split(path, **options):
     found = load(path, label="y", bounds=(0.0, 1.0), test="0.2", **options)
-    return [tuple(row) for row in found.train.x.tolist()], [tuple(row) for row in found.test.x.tolist()], found
+    return (
+        [tuple(row) for row in arrays_of(found.train).x.tolist()],
+        [tuple(row) for row in arrays_of(found.test).x.tolist()],
+        found,
+    )
 
 
 @given(st.integers(0, 60), st.floats(0, 1, width=32))
@@ -60,8 +65,8 @@ def test_both_parts_are_of_one_file(tmp_path):
     assert whole.content_digest() == cut.content_digest() == cut.tested().content_digest()
     assert (cut.part.start, cut.part.stop) == (HASHES // 5, HASHES * 6 // 10)
     assert cut.tested().part == cut.test_part
-    assert sorted(map(tuple, load(path, subset="0.2:0.6", **options).train.x.tolist())) == sorted(
-        map(tuple, cut.train.x.tolist())
+    assert sorted(map(tuple, arrays_of(load(path, subset="0.2:0.6", **options).train).x.tolist())) == sorted(
+        map(tuple, arrays_of(cut.train).x.tolist())
     )
     assert refused(load, path, test="0.2", subset="0.1", **options).startswith(
         "`subset` 0.1: that part of d is held out"
@@ -91,7 +96,7 @@ def test_arrays_are_held_out_in_the_same_way(tmp_path):
     assert (len(found.train) + len(found.test), found.hold_out) == (300, 0.25)
     np.savez(tmp_path / "d.npz", x_train=x, y_train=y)
     again = load(str(tmp_path / "d.npz"), bounds=(0, 1), test="0.25")
-    assert np.array_equal(again.train.x, found.train.x)
+    assert np.array_equal(arrays_of(again.train).x, arrays_of(found.train).x)
     texts = {"values_train": np.arange(600) % 50, "offsets_train": np.arange(0, 601, 2), "y_train": y}
     np.savez(tmp_path / "t.npz", **texts)
     some = load(str(tmp_path / "t.npz"), words=50, length=2, test="0.25")

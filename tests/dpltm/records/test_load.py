@@ -6,6 +6,7 @@ import pytest
 from dpltm.privacy.entry import HASHES, Part
 from dpltm.records import DatasetCache, catalogue, load
 from dpltm.records import data_home as default_home
+from opened import arrays_of
 from refusals import refused
 
 X = np.arange(24, dtype=np.uint8).reshape(6, 2, 2)
@@ -32,12 +33,12 @@ def test_digits():
     from sklearn.datasets import load_digits
 
     everything, digits = load_digits(), load("digits")
-    assert np.array_equal(digits.test.x, everything.images[4::5])
-    assert np.array_equal(digits.test.y, everything.target[4::5])
-    assert np.array_equal(digits.train.x[:5], everything.images[[0, 1, 2, 3, 5]])
-    assert (digits.train.x.shape, digits.test.x.shape) == ((1438, 8, 8), (359, 8, 8))
-    assert digits.train.x.dtype == np.uint8
-    assert np.bincount(digits.train.y).tolist() == [151, 161, 143, 131, 147, 154, 150, 136, 127, 138]
+    assert np.array_equal(arrays_of(digits.test).x, everything.images[4::5])
+    assert np.array_equal(arrays_of(digits.test).y, everything.target[4::5])
+    assert np.array_equal(arrays_of(digits.train).x[:5], everything.images[[0, 1, 2, 3, 5]])
+    assert (arrays_of(digits.train).x.shape, arrays_of(digits.test).x.shape) == ((1438, 8, 8), (359, 8, 8))
+    assert digits.train.dtype == np.uint8
+    assert np.bincount(arrays_of(digits.train).y).tolist() == [151, 161, 143, 131, 147, 154, 150, 136, 127, 138]
     assert (digits.name, digits.classes, digits.bounds, digits.records) == ("digits", 10, (0, 16), 1438)
     assert (digits.classes_origin, digits.records_origin, digits.features) == ("described", "described", 64)
     assert (digits.part, digits.published) == (Part("digits"), True)
@@ -50,8 +51,8 @@ def test_digits_come_from_scikit_learn_itself_where_their_file_is_elsewhere(monk
     everything = load_digits()
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     digits = load("digits")
-    assert np.array_equal(digits.test.x, everything.images[4::5])
-    assert np.array_equal(digits.test.y, everything.target[4::5])
+    assert np.array_equal(arrays_of(digits.test).x, everything.images[4::5])
+    assert np.array_equal(arrays_of(digits.test).y, everything.target[4::5])
 
 
 @pytest.mark.parametrize(
@@ -67,15 +68,26 @@ def test_files_of_the_data_home(data_home, name, train, test, dtype):
     if not (data_home / f"{name}.npz").is_file():
         pytest.skip(f"{name}.npz is not in the data home")
     found, known = load(name, home=data_home), catalogue()[name]
-    assert (found.train.x.shape, found.test.x.shape) == (train, (test, *train[1:]))
-    assert found.train.x.dtype == found.test.x.dtype == dtype
+    assert (arrays_of(found.train).x.shape, arrays_of(found.test).x.shape) == (train, (test, *train[1:]))
+    assert found.train.dtype == found.test.dtype == dtype
     assert (found.bounds, found.classes, found.records) == (known.bounds, known.classes, known.records)
     assert (found.classes_origin, found.records_origin) == ("described", "described")
-    assert len(np.unique(found.train.y)) == known.classes
+    assert len(np.unique(arrays_of(found.train).y)) == known.classes
     if name == "mnist":  # as published
-        assert np.bincount(found.train.y).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
-        assert found.train.y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
-        assert found.train.x.mean() / 255 == pytest.approx(0.1307, abs=5e-5)
+        assert np.bincount(arrays_of(found.train).y).tolist() == [
+            5923,
+            6742,
+            5958,
+            6131,
+            5842,
+            5421,
+            5918,
+            6265,
+            5851,
+            5949,
+        ]
+        assert arrays_of(found.train).y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+        assert arrays_of(found.train).x.mean() / 255 == pytest.approx(0.1307, abs=5e-5)
 
 
 # --- names and paths ---
@@ -124,8 +136,8 @@ def test_inputs_of_an_unknown_file(write):
         )
         ds = load(path, bounds=(-3, 30))
         assert ds.bounds == (-3, 30)
-        assert ds.train.x.dtype == np.dtype(dtype).newbyteorder("=")
-        assert np.array_equal(ds.train.x, X)
+        assert ds.train.dtype == np.dtype(dtype).newbyteorder("=")
+        assert np.array_equal(arrays_of(ds.train).x, X)
 
 
 def test_declared_inputs_win():
@@ -161,11 +173,11 @@ def test_subset(subset, part, records):
     inside = (numbers >= part.start) & (numbers < part.stop)
     assert found.part == part
     assert (found.whole, whole.whole) == (False, True)
-    assert np.array_equal(found.train.x, whole.train.x[inside])
-    assert np.array_equal(found.train.y, whole.train.y[inside])
+    assert np.array_equal(arrays_of(found.train).x, arrays_of(whole.train).x[inside])
+    assert np.array_equal(arrays_of(found.train).y, arrays_of(whole.train).y[inside])
     assert (found.records, found.records_origin) == (records, "described")
     assert (len(found.train) == records) == (part.cut == "place")
-    assert np.array_equal(found.test.x, whole.test.x)
+    assert np.array_equal(arrays_of(found.test).x, arrays_of(whole.test).x)
     assert found.content_digest() == whole.content_digest(), "known by the whole"
     assert found.published_id() == whole.published_id()
     assert (found.bounds, found.classes, found.published) == (whole.bounds, whole.classes, True)
@@ -282,7 +294,7 @@ def test_declared_classes_and_bounds_decide(write):
     )
     assert load(path, classes=4).classes == 4
     path = write(x_test=X / np.float32(255), y_test=Y)
-    assert load(path, bounds=(0, 255)).test.x.dtype == np.float32
+    assert arrays_of(load(path, bounds=(0, 255)).test).x.dtype == np.float32
     path = write(y_train=np.zeros(6, dtype=int))
     assert refused(load, path) == "t has label 0 in all of its records; give a file with two classes or more"
     assert (
@@ -303,8 +315,8 @@ def test_csv_with_test_split(tmp_path):
     train, test = csv(tmp_path, "train", "a,b,y\n1,2,0\n3,4,1\n"), csv(tmp_path, "test", "a,y,b\n5,1,6\n")
     ds = load(train, label="y", test=test, bounds=(0, 10))
     assert ds.name == "train"
-    assert ds.train.x.tolist() == [[1, 2], [3, 4]]
-    assert (ds.test.x.tolist(), ds.test.y.tolist()) == ([[5, 6]], [1])
+    assert arrays_of(ds.train).x.tolist() == [[1, 2], [3, 4]]
+    assert (arrays_of(ds.test).x.tolist(), arrays_of(ds.test).y.tolist()) == ([[5, 6]], [1])
     for header, fault in (
         ("a,c,y", "it has columns that are in one of the two only ('b', 'c')"),
         ("b,a,y", "it has them in another order"),
@@ -337,16 +349,18 @@ def test_npz_with_test_option(write):
 def test_a_cache_reads_a_file_once_and_nobody_can_write_to_it(write):
     path, cache = write(x_test=X + 100, y_test=Y), DatasetCache()
     first, part = load(path, dataset_cache=cache), load(path, subset="0.4:0.9", dataset_cache=cache)
-    assert np.shares_memory(first.test.x, load(path, dataset_cache=cache).test.x)
+    assert np.shares_memory(arrays_of(first.test).x, arrays_of(load(path, dataset_cache=cache).test).x)
     assert part.file is first.rows  # hashed once
-    for array in (first.train.x, first.train.y, first.test.x, first.test.y, part.test.x):
+    for array in (*arrays_of(first.train), *arrays_of(first.test), arrays_of(part.test).x):
         with pytest.raises(ValueError, match="read-only"):
             array[:1] = 0
-    assert not np.shares_memory(first.train.x, load(path, bounds=(0, 30), dataset_cache=cache).train.x)
+    assert not np.shares_memory(
+        arrays_of(first.train).x, arrays_of(load(path, bounds=(0, 30), dataset_cache=cache).train).x
+    )
     assert load(path, subset="0.4:0.9", dataset_cache=cache).content_digest() == part.content_digest()
     again = load(path)
-    assert not np.shares_memory(first.train.x, again.train.x)
-    again.train.x[:1] = 0
+    assert not np.shares_memory(arrays_of(first.train).x, arrays_of(again.train).x)
+    arrays_of(again.train).x[:1] = 0
 
 
 def test_a_cache_asks_again_for_what_was_refused_and_what_has_changed(write, tmp_path):
@@ -356,4 +370,4 @@ def test_a_cache_asks_again_for_what_was_refused_and_what_has_changed(write, tmp
     before = load(path, dataset_cache=cache)
     write(x_train=np.concatenate([X, X]), y_train=np.concatenate([Y, Y]))
     assert len(load(path, dataset_cache=cache).train) == 12
-    assert np.array_equal(before.train.x, X)
+    assert np.array_equal(arrays_of(before.train).x, X)

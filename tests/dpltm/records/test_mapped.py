@@ -94,8 +94,10 @@ peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 before = peak()
 x = np.load(sys.argv[1], mmap_mode="r")
 dataset = from_arrays(x, y, bounds=(0, 1), classes=2)
-assert dataset.train.x.base is not None and dataset.content_digest()
-records, seen = Records(dataset.train.x, dataset.train.y), 0.0
+found = []
+dataset.train.check(found.append)
+assert found[0].x.base is not None and dataset.content_digest()
+records, seen = Records(*found[0]), 0.0
 for batch in records.batches(np.random.default_rng(0).permutation(len(y)), 2000):
     seen += float(batch.x[:, 0].sum())
 assert seen == len(y) / 2

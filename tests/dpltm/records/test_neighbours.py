@@ -18,6 +18,7 @@ import pytest
 from dpltm.records import Dataset, Split, catalogue, load
 from dpltm.records.catalogue import Description
 from dpltm.records.dataset import Rows
+from opened import arrays_of
 from refusals import refused
 
 N = 41
@@ -108,7 +109,7 @@ def records(split: Split | None) -> list[tuple[bytes, int]]:
     """What is in a split, in order."""
     if split is None:
         return []
-    return [(x.tobytes(), int(y)) for x, y in zip(split.x, split.y, strict=True)]
+    return [(x.tobytes(), int(y)) for x, y in zip(*arrays_of(split), strict=True)]
 
 
 def joined(parts: Iterable[list[tuple[bytes, int]]]) -> list[tuple[bytes, int]]:
@@ -125,7 +126,7 @@ def public(dataset: Dataset) -> dict[str, object]:
         said[field.name] = records(value) if isinstance(value, Split) else value
         if isinstance(value, Rows):
             said[field.name] = value.digest
-    shape = dataset.train.x.shape[1:], dataset.train.x.dtype, dataset.train.y.dtype
+    shape = dataset.train.shape, dataset.train.dtype, arrays_of(dataset.train).y.dtype
     return {**said, "shape": shape, "id": dataset.published_id()}
 
 
@@ -228,7 +229,7 @@ def test_an_emptied_place_moves_nobody(published, gone, others):
             one = more(subset=subset)
             if subset == f"{gone}:{gone + 1}":  # there was nobody else
                 assert refused(less, subset=subset).startswith("`subset`: no record of tiny falls into that part")
-                other = replace(one, train=Split(one.train.x[:0], one.train.y[:0]))
+                other = replace(one, train=Split(arrays_of(one.train).x[:0], arrays_of(one.train).y[:0]))
             else:
                 other = less(subset=subset)
             found.append((one, other))

@@ -12,6 +12,7 @@ from dpltm.privacy.entry import Part
 from dpltm.records import Split, by_user, load
 from dpltm.records.ratings import Ratings, held_out, held_out_users, made_up, public_hash, read_ratings
 from dpltm.records.units import ABSENT
+from opened import arrays_of
 from refusals import refused
 
 
@@ -86,10 +87,10 @@ def test_one_rating_in_five_is_held_out_by_hash(written):
     ratings = made_up(20, 15, 103, 0)
     found = load(str(written(as_text(ratings), "some.dat")), users=20, items=15)
     out = public_hash(ratings.places, 1) % np.uint64(5) == 0  # by the second output for each place
-    assert np.array_equal(found.train.x, ratings.places[~out])
-    assert np.array_equal(found.train.y, ratings.stars[~out] - 1)
-    assert np.array_equal(found.test.x, ratings.places[out])
-    assert np.array_equal(found.test.y, ratings.stars[out] - 1)
+    assert np.array_equal(arrays_of(found.train).x, ratings.places[~out])
+    assert np.array_equal(arrays_of(found.train).y, ratings.stars[~out] - 1)
+    assert np.array_equal(arrays_of(found.test).x, ratings.places[out])
+    assert np.array_equal(arrays_of(found.test).y, ratings.stars[out] - 1)
     assert (found.name, found.classes, found.tables, found.tables_origin) == ("some", 5, (20, 15), "declared")
     assert (found.records, found.records_origin, found.features) == (np.count_nonzero(~out), "counted", 2)
 
@@ -106,7 +107,7 @@ def rows_of(lines: list[str], folder: Path, slots: int | None) -> tuple[list[Row
     found = load(str(folder / "ratings.dat"), users=12, items=15)
     found = found if slots is None else by_user(found, slots)
     return tuple(
-        [(int(np.ravel(x)[0]), tuple(np.ravel(x)), tuple(np.ravel(y))) for x, y in zip(split.x, split.y, strict=True)]
+        [(int(np.ravel(x)[0]), tuple(np.ravel(x)), tuple(np.ravel(y))) for x, y in zip(*arrays_of(split), strict=True)]
         if split
         else []
         for split in (found.train, found.test)
@@ -200,7 +201,9 @@ def test_hashes_are_those_of_splitmix64():
 def by_hand(dataset, slots):
     """The definition, a user at a time."""
     rows = {}
-    for (user, item), label in zip(dataset.train.x.tolist(), dataset.train.y.tolist(), strict=True):
+    for (user, item), label in zip(
+        arrays_of(dataset.train).x.tolist(), arrays_of(dataset.train).y.tolist(), strict=True
+    ):
         if user % 5 != 4:
             rows.setdefault(user, []).append((int(public_hash(np.array([[user, item]]))[0]), item, label))
     return {user: sorted(given)[:slots] for user, given in sorted(rows.items())}
@@ -211,8 +214,8 @@ def by_hand(dataset, slots):
 def test_a_user_is_the_ratings_of_lowest_hash(slots, seed):
     dataset = dataset_of(made_up(12, 15, 80, seed))
     found, expected = by_user(dataset, slots), by_hand(dataset, slots)
-    assert found.train.x.shape == (len(expected), slots, 2)
-    for places, labels, (user, given_) in zip(found.train.x, found.train.y, expected.items(), strict=True):
+    assert arrays_of(found.train).x.shape == (len(expected), slots, 2)
+    for places, labels, (user, given_) in zip(*arrays_of(found.train), expected.items(), strict=True):
         there = labels != ABSENT
         assert there.tolist() == [True] * len(given_) + [False] * (slots - len(given_))
         assert places[there].tolist() == [[user, item] for _, item, _ in given_]
@@ -232,8 +235,8 @@ def test_what_is_public_of_users():
     users = by_user(ratings, 16)
     assert (users.unit, users.records, users.records_origin) == ("user", 160, "described")
     assert (users.features, users.input_shape) == (2, (2,))
-    assert users.train.x.shape == (160, 16, 2)
-    assert by_user(ratings, 4096).train.x.shape == (160, 120, 2), "no more slots than items"
+    assert arrays_of(users.train).x.shape == (160, 16, 2)
+    assert arrays_of(by_user(ratings, 4096).train).x.shape == (160, 120, 2), "no more slots than items"
     # the same data, so that a ledger adds up what both units spend
     assert users.content_digest() == ratings.content_digest()
     declared = by_user(load("movielens-small", records=150), 8)
@@ -244,11 +247,13 @@ def test_test_users_are_not_trained_on_and_test_ratings_are_test_ratings_for_rec
     ratings = load("movielens-small")
     users = by_user(ratings, 16)
     out = held_out_users(200)
-    assert not out[users.train.x[:, 0, 0]].any()
-    assert out[users.test.x[:, 0]].all()
-    held = {tuple(pair) for pair in ratings.test.x.tolist()}
-    assert {tuple(pair) for pair in users.test.x.tolist()} == {pair for pair in held if pair[0] % 5 == 4}
-    assert {tuple(pair) for pair in users.train.x[users.train.y != ABSENT].tolist()}.isdisjoint(held)
+    assert not out[arrays_of(users.train).x[:, 0, 0]].any()
+    assert out[arrays_of(users.test).x[:, 0]].all()
+    held = {tuple(pair) for pair in arrays_of(ratings.test).x.tolist()}
+    assert {tuple(pair) for pair in arrays_of(users.test).x.tolist()} == {pair for pair in held if pair[0] % 5 == 4}
+    assert {tuple(pair) for pair in arrays_of(users.train).x[arrays_of(users.train).y != ABSENT].tolist()}.isdisjoint(
+        held
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dpltm.records import load, load_records
 from dpltm.records.schema import parse_schema
 from dpltm.records.tables import draft, public_records
+from opened import arrays_of
 from refusals import refused
 
 TEXT = """
@@ -79,8 +80,8 @@ def table(tmp_path):
 def test_what_columns_become(table):
     dataset = table()
     assert (dataset.classes, dataset.bounds, dataset.bounds_origin) == (2, (0.0, 1.0), "declared")
-    assert (dataset.rows.label, dataset.train.y.tolist()) == ("ill", [0, 1, 0, 1])
-    rows = [dict(zip(NAMES, row.tolist(), strict=True)) for row in dataset.train.x]
+    assert (dataset.rows.label, arrays_of(dataset.train).y.tolist()) == ("ill", [0, 1, 0, 1])
+    rows = [dict(zip(NAMES, row.tolist(), strict=True)) for row in arrays_of(dataset.train).x]
     assert [row["age"] for row in rows] == [0.5, 1.0, 0.0, 0.0], "outside the bounds is at the nearest"
     assert [row["age missing"] for row in rows] == [0, 0, 1, 0]
     assert [row["paid"] for row in rows] == pytest.approx([0, 1, 1 / 3, 2 / 3])
@@ -105,7 +106,7 @@ def test_a_row_depends_on_its_record_alone(tmp_path_factory, ages, place, other)
         lines = [f"{age},5,north,2020-03-01,Elm Road,x,no" for age in ages]
         (folder / "d.csv").write_text("\n".join([ROWS[0], *lines]) + "\n")
         dataset = load(str(folder / "d.csv"), schema=str(folder / "s.toml"), for_training=False)
-        return dataset.train.x, dataset.rows.public_hashes()
+        return arrays_of(dataset.train).x, dataset.rows.public_hashes()
 
     place = min(place, len(ages))
     (x, hashes), (more, more_hashes) = rows_of(ages), rows_of([*ages[:place], other, *ages[place:]])
@@ -119,7 +120,7 @@ def test_the_same_records_under_another_schema_are_known_again(table):
     one = table()
     changed = TEXT.replace("[20, 60]", "[0, 99]").replace("buckets = 4", "buckets = 9")
     other = table(text=changed.replace('[["no", "no."], "yes"]', '["yes", "no", "no."]'))
-    assert one.train.y.tolist() != other.train.y.tolist()
+    assert arrays_of(one.train).y.tolist() != arrays_of(other.train).y.tolist()
     assert one.content_digest() == other.content_digest()
     assert one.rows.public_hashes().tolist() == other.rows.public_hashes().tolist()
 
@@ -130,7 +131,7 @@ def test_a_table_of_numbers_is_the_same_with_and_without_a_schema(tmp_path):
     (tmp_path / "s.toml").write_text(schema + '[column.y]\nkind = "label"\nclasses = [0, 1]\n')
     one = load(str(tmp_path / "d.csv"), label="y", bounds=(0, 1))
     other = load(str(tmp_path / "d.csv"), schema=str(tmp_path / "s.toml"))
-    assert np.array_equal(one.train.x, other.train.x)
+    assert np.array_equal(arrays_of(one.train).x, arrays_of(other.train).x)
     assert one.content_digest() == other.content_digest()
 
 
@@ -148,10 +149,10 @@ def test_files_of_columns_and_files_without_a_header(tmp_path, table):
     }
     pq.write_table(pa.table(columns), tmp_path / "d.parquet")
     parquet = load(str(tmp_path / "d.parquet"), schema=str(tmp_path / "s.toml"), for_training=False)
-    assert np.array_equal(parquet.train.x, csv.train.x)
-    assert np.array_equal(parquet.train.y, csv.train.y)
+    assert np.array_equal(arrays_of(parquet.train).x, arrays_of(csv.train).x)
+    assert np.array_equal(arrays_of(parquet.train).y, arrays_of(csv.train).y)
     bare = table(["|a line to skip", *ROWS[1:], ""], text=f'header = false\nskip = "|"\n{TEXT}')
-    assert np.array_equal(bare.train.x, csv.train.x)
+    assert np.array_equal(arrays_of(bare.train).x, arrays_of(csv.train).x)
     assert bare.rows.columns == csv.rows.columns
 
 
@@ -160,8 +161,8 @@ def test_records_without_labels(tmp_path, table):
     lines = [line.rpartition(",")[0] for line in ROWS]
     (tmp_path / "x.csv").write_text("\n".join(lines) + "\n")
     schema = parse_schema(TEXT, "it")
-    assert np.array_equal(load_records(str(tmp_path / "x.csv"), schema=schema), whole.train.x)
-    assert np.array_equal(load_records(str(tmp_path / "d.csv"), schema=schema), whole.train.x)
+    assert np.array_equal(load_records(str(tmp_path / "x.csv"), schema=schema), arrays_of(whole.train).x)
+    assert np.array_equal(load_records(str(tmp_path / "d.csv"), schema=schema), arrays_of(whole.train).x)
 
 
 def test_whose_records_are(table):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dpltm.records import Layout, load, load_records
 from dpltm.records.files import POSITIONS, padded
+from opened import arrays_of
 from refusals import refused
 
 TEXTS = [[1, 2, 3], [], [7, 0, 6, 5, 1, 1], [4], [9_996, 9_997, 2**31]]
@@ -40,18 +41,18 @@ def one_by_one(texts: list[list[int]], words: int, length: int) -> list[list[int
 
 def test_by_hand(write):
     found = load(write(), words=10, length=5)
-    assert found.train.x.tolist() == [
+    assert arrays_of(found.train).x.tolist() == [
         [0, 1, 4, 5, 6],
         [0, 0, 0, 0, 1],
         [2, 9, 8, 4, 4],
         [0, 0, 0, 1, 7],
         [0, 1, 2, 2, 2],
     ]
-    assert found.train.x.dtype == np.int32
+    assert found.train.dtype == np.int32
     assert (found.tables, found.tables_origin, found.bounds, found.classes) == ((10,), "declared", (0, 9), 2)
     usual = load(write())
-    assert (usual.train.x.shape, usual.tables) == ((5, 256), (10_000,))
-    assert usual.train.x[4, -3:].tolist() == [9_999, 2, 2]
+    assert (arrays_of(usual.train).x.shape, usual.tables) == ((5, 256), (10_000,))
+    assert arrays_of(usual.train).x[4, -3:].tolist() == [9_999, 2, 2]
 
 
 @given(
@@ -85,7 +86,7 @@ def test_other_words_or_lengths_are_the_same_records(write):
         assert len({each.digest for each in rows}) == 1
         assert len({tuple(each.public_hashes()) for each in rows}) == 1
     assert found[0].rows.digest != found[0].test_rows.digest
-    half = load(path, subset="0.5", words=8, length=2).train
+    half = arrays_of(load(path, subset="0.5", words=8, length=2).train)
     kept = np.flatnonzero(found[0].rows.public_hashes() < 5 * 10**8)
     assert half.x.tolist() == one_by_one([TEXTS[place] for place in kept], 8, 2)
     assert half.y.tolist() == Y[kept].tolist()
@@ -147,7 +148,7 @@ def test_nothing_is_allocated_by_numbers_in_a_file(write):
         f"{path}: 20,000 records of 100,000 words are more than the 1,073,741,824 positions that are taken; pass a smaller"
         " `length`"
     )
-    assert load(path, length=2).train.x.tolist() == [[0, 1]] * 20_000
+    assert arrays_of(load(path, length=2).train).x.tolist() == [[0, 1]] * 20_000
 
 
 # Features that are positions
@@ -160,7 +161,7 @@ def test_features_that_are_positions(write):
         return write(values_train=None, offsets_train=None, x_train=x, y_train=[0, 1, 0])
 
     found = load(features(x.astype(">f4")), words=10)
-    assert np.array_equal(found.train.x, x)
+    assert np.array_equal(arrays_of(found.train).x, x)
     assert (found.tables, found.tables_origin, found.bounds) == ((10,), "declared", (0, 9))
     path = features(x)
     assert refused(load, path, length=2) == (

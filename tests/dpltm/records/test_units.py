@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dpltm.privacy.entry import Part
 from dpltm.records import at_unit, from_arrays, load
 from dpltm.records.units import ABSENT, by_unit, in_slots, whose
+from opened import arrays_of
 from refusals import refused
 
 NAMES = ["ann", "7", "bob", "12"]
@@ -62,8 +63,8 @@ def test_a_person_is_the_records_of_lowest_hash(slots, seed, persons):
     dataset = from_arrays(x, y, classes=2, units=units)
     found = by_unit(dataset, slots)
     expected = by_hand(x, y, units, dataset.rows.public_hashes(), slots)
-    assert found.train.x.shape == (len(expected), slots, 5)
-    for records, labels, given_ in zip(found.train.x, found.train.y, expected, strict=True):
+    assert arrays_of(found.train).x.shape == (len(expected), slots, 5)
+    for records, labels, given_ in zip(*arrays_of(found.train), expected, strict=True):
         there = labels != ABSENT
         assert there.tolist() == [True] * len(given_) + [False] * (slots - len(given_))
         assert [
@@ -79,8 +80,8 @@ def test_one_person_more_or_less_is_one_row_more_or_less(slots, seed, who):
     there = units != who
     if there.all() or len(set(units[there].tolist())) < 2:
         return
-    whole = by_unit(from_arrays(x, y, classes=2, units=units), slots).train
-    without = by_unit(from_arrays(x[there], y[there], classes=2, units=units[there]), slots).train
+    whole = arrays_of(by_unit(from_arrays(x, y, classes=2, units=units), slots).train)
+    without = arrays_of(by_unit(from_arrays(x[there], y[there], classes=2, units=units[there]), slots).train)
     place = sorted(set(units.tolist())).index(who)
     assert np.array_equal(np.delete(whole.x, place, axis=0), without.x)
     assert np.array_equal(np.delete(whole.y, place, axis=0), without.y)
@@ -143,7 +144,7 @@ def test_every_kind_of_file_says_whose_its_records_are(tmp_path, number):
     assert csv.features == parquet.features == npz.features == 2
     for other in (parquet, npz):
         assert np.array_equal(csv.units, other.units)
-        assert np.allclose(csv.train.x, other.train.x)
+        assert np.allclose(arrays_of(csv.train).x, arrays_of(other.train).x)
     assert csv.rows.public_hashes().tolist() == parquet.rows.public_hashes().tolist()
 
 

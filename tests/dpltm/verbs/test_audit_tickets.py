@@ -14,9 +14,10 @@ from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.randomness.noise import FastSource
-from dpltm.records import from_arrays
+from dpltm.records import Split, from_arrays
 from dpltm.verbs import audit as stage
 from dpltm.verbs.generate import generate, plan
+from opened import arrays_of
 from refusals import refused
 from set_entries import DRAWN
 
@@ -76,9 +77,9 @@ def test_tickets_that_do_not_depend_on_the_records_tell_nothing(monkeypatch):
 
 def test_the_records_are_left_as_they_are():
     dataset = records()
-    before = dataset.train.x.copy()
+    before = arrays_of(dataset.train).x.copy()
     attacked(private_set(), dataset)
-    assert np.array_equal(dataset.train.x, before)
+    assert np.array_equal(arrays_of(dataset.train).x, before)
     assert (found := attacked(private_set(), dataset)).supermask is None
     assert found.shuffled is None
 
@@ -110,6 +111,6 @@ def test_records_that_the_attack_is_not_for_are_refused():
 def _wider():
     """As many features, of which 4 are empty."""
     dataset = records()
-    x = dataset.train.x.copy()
+    x = arrays_of(dataset.train).x.copy()
     x[0, 8 : 8 + EMPTY - 4] = 1
-    return replace(dataset, train=replace(dataset.train, x=x))
+    return replace(dataset, train=Split(x, arrays_of(dataset.train).y))

@@ -24,6 +24,7 @@ from dpltm.training.artifacts import Run
 from dpltm.training.start import fresh
 from dpltm.verbs.evaluate import UNKNOWN, evaluate
 from dpltm.verbs.train import train_start
+from opened import arrays_of
 from refusals import refused
 from stage_cases import kinds
 
@@ -163,7 +164,5 @@ def test_records_of_a_publication_are_known_by_their_rows_too() -> None:
     """Its own test split is vouched for; its training records, handed in as arrays, are not."""
     ledger, digits = Ledger(), dpltm.records.load("digits")
     trained = dpltm.train("mlp:4", digits, noise_multiplier=9.0, steps=1, ledger=ledger)
-    assert "is protected by a release" in refused(
-        dpltm.evaluate, trained, digits.train.x, digits.train.y, ledger=ledger
-    )
+    assert "is protected by a release" in refused(dpltm.evaluate, trained, *arrays_of(digits.train), ledger=ledger)
     assert dpltm.evaluate(trained, digits, ledger=ledger).notes == ()

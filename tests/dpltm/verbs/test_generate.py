@@ -27,6 +27,7 @@ from dpltm.training.start import from_round
 from dpltm.verbs import generate as verb
 from dpltm.verbs.generate import generate, plan, planned_report
 from dpltm.verbs.train import train_start
+from opened import arrays_of
 from refusals import refused
 
 QUIET = Services()
@@ -43,7 +44,7 @@ def records(seed: int, count: int = 200, features: int = 6, name: str = "mine", 
 
 
 PRIVATE, PUBLIC = records(0), records(1, name="theirs")
-TESTED = records(0, test=(PUBLIC.train.x, PUBLIC.train.y))
+TESTED = records(0, test=arrays_of(PUBLIC.train))
 
 
 def options_of(criterion: str, **more) -> GenerateOptions:

@@ -25,6 +25,7 @@ from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import Run
 from dpltm.verbs import latent
 from dpltm.verbs.latent import check_scheme_options, encode, encoding, encoding_report, make_scheme
+from opened import arrays_of
 from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
@@ -62,7 +63,7 @@ def z_scores() -> np.ndarray:
         flat = flat - flat.mean(1, keepdims=True)
         return 8 * flat / np.linalg.norm(flat, axis=1, keepdims=True)
 
-    public, mine = features(PUBLIC.train.x), features(PRIVATE.train.x)
+    public, mine = features(arrays_of(PUBLIC.train).x), features(arrays_of(PRIVATE.train).x)
     deviation = public.std(0)
     return (mine - public.mean(0)) / np.maximum(deviation, 1e-3 * deviation.max())
 
@@ -205,7 +206,7 @@ def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(ledger: Ledger)
     labels = rows[:, 8].astype(int) + 256 * rows[:, 9].astype(int)
     assert labels.max() < 10
     truth = math.exp(0.5) / (math.exp(0.5) + 9)
-    assert abs((labels == PRIVATE.train.y).mean() - truth) < 6 * math.sqrt(truth * (1 - truth) / 897)
+    assert abs((labels == arrays_of(PRIVATE.train).y).mean() - truth) < 6 * math.sqrt(truth * (1 - truth) / 897)
 
 
 def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
@@ -214,7 +215,7 @@ def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
     report = encoding_report(plan, price(plan, ledger.book), 1e-5)
     assert "labels are sent as they are: declared public, and not counted" in report.notes
     assert report.certified.epsilon == pytest.approx(128)
-    assert sent(scheme, ledger)[:, -2].tolist() == PRIVATE.train.y.tolist()
+    assert sent(scheme, ledger)[:, -2].tolist() == arrays_of(PRIVATE.train).y.tolist()
     assert ledger.entries[0].words == "one message of each record by rappor, labels declared public"
 
 

@@ -26,6 +26,7 @@ from dpltm.verbs.schema import (
     find_columns,
     may_be_named,
 )
+from opened import arrays_of
 
 NUMBER, DATE = Column("n", "number", wanted=True), Column("d", "date", wanted=True)
 WORD, OTHER = Column("w", "category", wanted=True), Column("v", "category", wanted=True)
@@ -266,6 +267,6 @@ def test_codes_are_of_the_column_itself_whatever_features_are_called(tmp_path):
     """A lone name behind a full cell of another column does not come out."""
     (tmp_path / "d.csv").write_text("age,age missing,ill\n" + "".join(f"{n},cell {n},no\n" for n in range(40)))
     table = private_columns.load_unfinished(tmp_path / "d.csv", parse_schema(DRAFT, "here"))
-    assert [list(table.names["age missing"])[int(code)] for code in table.codes[:, 0]] == [
+    assert [list(table.names["age missing"])[int(code)] for code in arrays_of(table.codes).x[:, 0]] == [
         f"cell {number}" for number in range(40)
     ]

@@ -28,6 +28,7 @@ from dpltm.training.descent import train
 from dpltm.training.start import from_round
 from dpltm.verbs import search as verb
 from dpltm.verbs.train import train_start
+from opened import arrays_of
 from refusals import refused
 from stage_cases import SPEC, kinds, records, ticket_set
 
@@ -128,7 +129,7 @@ def test_the_score_is_a_small_part_of_the_price():
 def replayed(made: verb.Search, seed: int) -> list[tuple[float, int, dict[str, torch.Tensor]]]:
     """All tries of a search whose key is known, without it: score, setting and weights of each."""
     source, found = draws_of(seed), []
-    x, y = tensors(made.dataset.train, made.dataset, Services())
+    x, y = tensors(arrays_of(made.dataset.train), made.dataset)
     for _ in range(verb.tries(made.mechanism.gamma, *verb.secret_draws(source, 2))):
         number = int(verb.secret_draws(source, 2)[0] * len(made.settings))
         sampling, noise, scoring = (KeyedSource(bytes(source.random_bytes(32))) for _ in range(3))

@@ -23,6 +23,7 @@ from dpltm.records import Dataset, from_arrays, load
 from dpltm.records.notes import feature_notes
 from dpltm.tickets.store import write_synthetic
 from dpltm.verbs.synthesize import Synthesis, settle
+from opened import arrays_of
 from refusals import refused
 from stage_cases import records
 
@@ -117,7 +118,7 @@ def test_records_declared_public_are_no_private_ones() -> None:
 def test_a_test_split_that_is_protected_is_not_measured_on() -> None:
     """In either order: a release from records that are then scored on, and the other way round."""
     whole = records(1, 400)
-    x, y, facts = whole.train.x, whole.train.y, {"classes": 3, "name": "records1"}
+    x, y, facts = *arrays_of(whole.train), {"classes": 3, "name": "records1"}
     ledger, cut = Ledger(), from_arrays(x, y, test=0.2, **facts)
     asked(whole, ledger).made()
     assert "is protected by a release on record" in refused(asked(cut, ledger, epsilon=2.0).made)
@@ -149,7 +150,7 @@ def test_a_file_of_them_brings_the_release_and_public_facts(tmp_path: Path) -> N
     made, path = asked().made(), tmp_path / "made.npz"
     write_synthetic(path, made)
     found = load(str(path))
-    assert np.array_equal(found.train.x, made.x)
+    assert np.array_equal(arrays_of(found.train).x, made.x)
     assert (found.lineage, found.synthetic) == (made.lineage, True)
     assert (found.bounds, found.classes) == (made.dataset.bounds, made.dataset.classes)
     assert (found.records_origin, found.classes_origin) == ("described", "described")  # of nobody's: no note is due

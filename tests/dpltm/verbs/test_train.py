@@ -31,6 +31,7 @@ from dpltm.training.artifacts import Run, Winner
 from dpltm.training.start import default_network, fresh, from_round, starting_point
 from dpltm.verbs.private_loop import PrivateLoop
 from dpltm.verbs.train import facts_of, plan, planned_statement, settle, train_start
+from opened import arrays_of
 from refusals import refused
 from stage_cases import (
     CLASSES,
@@ -64,7 +65,7 @@ def trained(*, start=None, dataset=None, ledger=None, own=False, **options: Any)
 
 def behind_unit(seed: int = 0, test: int = 0):
     dataset = records(seed, test=test)
-    return replace(dataset, feature_map=make_feature_map("unit:1", dataset.train.x.shape[1:], dataset.bounds))
+    return replace(dataset, feature_map=make_feature_map("unit:1", dataset.train.shape, dataset.bounds))
 
 
 def refusal(error: type[Exception] = InputError, **options) -> str:
@@ -197,8 +198,8 @@ def test_a_draw_marks_its_set_and_is_paid_wherever_a_ticket_of_it_is_trained(led
 
 def test_test_records_that_the_ledger_protects(ledger):
     trained(ledger=ledger, dataset=records(2), noise_multiplier=5.0)
-    mine, theirs = records(0).train, records(2).train
-    shown = from_arrays(mine.x, mine.y, test=(theirs.x, theirs.y), classes=CLASSES, name="mine")
+    mine, theirs = arrays_of(records(0).train), arrays_of(records(2).train)
+    shown = from_arrays(*mine, test=theirs, classes=CLASSES, name="mine")
     held = ledger.entries
     with pytest.raises(InputError, match="is protected by a release on record"):
         trained(ledger=ledger, dataset=shown, noise_multiplier=5.0)
@@ -565,7 +566,7 @@ def test_the_run(ledger):
     spent = [line["epsilon"] for line in run.metrics]
     assert spent == sorted(spent)
     assert spent[-1] == run.privacy.certified.epsilon
-    assert run.metrics[-1]["accuracy"] == accuracy(run.model, *tensors(dataset.test, dataset, Services()))
+    assert run.metrics[-1]["accuracy"] == accuracy(run.model, *tensors(arrays_of(dataset.test), dataset))
     assert kinds(ledger) == ["excluded", "NoisySgd"]
     assert ledger.account(run.lineage).epsilon(1e-5) == run.privacy.certified.epsilon
     config = run.config
@@ -594,7 +595,7 @@ def test_centred_features():
     dataset = behind_unit(test=30)
     run = trained(start=fresh(DENSE, 0), dataset=dataset, epsilon=5.0, centre=0.5)
     (mean,) = run.entry.of(GaussianRelease)
-    exact = dataset.feature_map(dataset.train.x).mean(0)
+    exact = dataset.feature_map(arrays_of(dataset.train).x).mean(0)
     std = mean.noise_std / dataset.records
     distance = float((run.feature_map.centre - exact).norm())
     assert 0.2 * std * math.sqrt(FEATURES) < distance < 3 * std * math.sqrt(FEATURES)

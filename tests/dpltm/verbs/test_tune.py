@@ -24,6 +24,7 @@ from dpltm.records import from_arrays
 from dpltm.training.start import fresh
 from dpltm.verbs import tune as stage
 from dpltm.verbs.train import facts_of, train_start
+from opened import arrays_of
 from refusals import refused
 from stage_cases import SPEC, body, kinds, planned, private_set, public_set, records, ticket_set
 
@@ -233,7 +234,7 @@ def test_numbers_of_components(trained):
     assert [network["fc1.weight"].shape[1] for network in trained] == [4, 2, 4, 2]
     assert found.settings["components"] == found.best.components
     fewer, alone = found.plan.fronts[2][0].feature_map, projected(2).feature_map
-    torch.testing.assert_close(fewer(records(1).train.x), alone(records(1).train.x))
+    torch.testing.assert_close(fewer(arrays_of(records(1).train).x), alone(arrays_of(records(1).train).x))
 
 
 def test_more_components_than_there_are():
