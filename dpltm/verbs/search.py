@@ -118,7 +118,6 @@ def search(
         records.
     """
     settled = replace(settle(target, dataset, options, ledger, services or Services()), checkpoints=checkpoints)
-    settled = replace(settle(target, dataset, options, ledger, services or Services()), checkpoints=checkpoints)
     calibrated: dict[tuple[Entry, ...], PrivateSearch] = {}  # which takes seconds; what is declared does not change it
 
     def planned(book: Book, known: Entry | None) -> Search:
