@@ -194,11 +194,10 @@ def entry_notes(account: Account) -> list[str]:
             " cryptographic: whoever predicts its bits can take the noise away, and no figure counts that"
         )
     notes += [note for entry in paid for note in _notes_of(entry)]
-    excluded = dict.fromkeys(str(entry.part) for entry in account.entries if entry.kind == "excluded")
-    if excluded and paid:
-        notes.append(
-            f"nothing is promised for records that were declared apart from these people: {', '.join(excluded)}"
-        )
+    for kind, declared in (("public", "public"), ("excluded", "apart from these people")):
+        named = dict.fromkeys(str(entry.part) for entry in account.entries if entry.kind == kind)
+        if named and paid:
+            notes.append(f"nothing is promised for records that were declared {declared}: {', '.join(named)}")
     placed = dict.fromkeys(entry.part.name for entry in paid if entry.part.cut == "place")
     notes += [
         f"parts of {name} are cut by its places, which its published file fixes: the neighbour is that file with one place"

@@ -88,6 +88,10 @@ class ExactSum:
         self.parts[1] += values.add_(self._fine).sub_(self._fine)
 
 
+MEMORY, OTHERWISE = "memory", "otherwise"
+"""How a sum can fail: the memory of the device was full, or the model or the loss did not take some record."""
+
+
 class SampleSums:
     """Filtered sums of samples of some records."""
 
@@ -139,12 +143,19 @@ class SampleSums:
             assert sample is not None
             index, chunks = sample
             failed = self._fails(self._batches(index, chunks))
+            full = failed == MEMORY
         else:
-            failed = self._ranks.any(self._share_fails(self._ranks, self._exact, *_heard(self._ranks, sample)))
+            mine = self._share_fails(self._ranks, self._exact, *_heard(self._ranks, sample))
+            failed, full = self._ranks.any(bool(mine)), self._ranks.any(mine == MEMORY)
             if not failed:
                 self._ranks.reduce(self._exact.parts)
             if self._ranks.first:
                 torch.add(self._exact.parts[0], self._exact.parts[1], out=self._total)
+        if full:
+            raise InputError(
+                f"`physical_batch`: {self._rows} records at a time do not fit into the memory of {self._device}; take fewer."
+                " What was spent is on record"
+            )
         if failed:
             raise InputError(
                 "training: the model or the loss failed on the records of a step; is every label a class, and every token in"
@@ -158,19 +169,20 @@ class SampleSums:
         if self._exact is not None:
             self._exact.clear()
 
-    def _share_fails(self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int]) -> bool:
-        """Add every group of this rank to ``exact``; tell whether one of them failed."""
+    def _share_fails(self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int]) -> str:
+        """Add every group of this rank to ``exact``; tell how one of them failed, as :meth:`_fails` does."""
         stops, by_itself = [0, *accumulate(chunks)], self._config.filter.kind == "element-wise"
         whole = not by_itself or self._config.groups is not None
         for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
             last = min(first + self._group, len(chunks))
             part = index[stops[first] : stops[last]]
             self._total.zero_()
-            if self._fails(self._batches(part, chunks[first:last] if whole else None)):
-                return True
+            failed = self._fails(self._batches(part, chunks[first:last] if whole else None))
+            if failed:
+                return failed
             exact.add(self._total)
         self._total.zero_()
-        return False
+        return ""
 
     def _batches(self, index: np.ndarray, sizes: list[int] | None) -> Iterable[Batch]:
         """Records of a sample, in batches; ``sizes`` are of chunks, or of groups."""
@@ -178,17 +190,19 @@ class SampleSums:
             return self._records.groups(index, self._rows, sizes)
         return self._records.batches(index, self._rows, self._compiled, sizes)
 
-    def _fails(self, batches: Iterable[Batch]) -> bool:
-        """Add batches to the total; tell whether that failed. What an exception says may tell of a record: it ends here."""
+    def _fails(self, batches: Iterable[Batch]) -> str:
+        """Add batches to the total; tell how that failed: ``MEMORY``, ``OTHERWISE``, or not. What an exception says may
+        tell of a record: it ends here."""
         try:
             with full_precision(), self._precision():
                 for batch in batches:
                     self._gradients.filtered_sum(
                         batch.x, batch.y, self._config.filter, batch.present, batch.chunks, self._total, batch.groups
                     )
-        except Exception:
-            return True
-        return False
+        except Exception as error:
+            full = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
+            return MEMORY if full else OTHERWISE
+        return ""
 
     def _precision(self) -> torch.autocast:
         """Of the passes through the network. A cache of casts would outlive a step within a caller's own autocast."""

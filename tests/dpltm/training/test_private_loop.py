@@ -249,6 +249,34 @@ def test_no_traceback_holds_what_a_model_says_of_a_record_and_its_entry_stays():
     assert refused(step.backward) == TAKEN.format(2)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate 20.00 MiB beside {SECRET}"),
+        RuntimeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {SECRET} bytes"),
+        MemoryError(str(SECRET)),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_full_memory_is_not_taken_for_a_wrong_label(error):
+    now: list[Exception] = []
+
+    def full(module: nn.Module, inputs: object) -> None:
+        for each in now:
+            raise each
+
+    model = toy_model()
+    model.register_forward_pre_hook(full)
+    loop = make(model, steps=5, batch_size=40, physical_batch=32)
+    steps = iter(loop)
+    next(steps).backward()
+    step = next(steps)
+    now.append(error)
+    assert said_without_the_record(step.backward) == (
+        "`physical_batch`: 32 records at a time do not fit into the memory of cpu; take fewer. What was spent is on record"
+    )
+
+
 def test_no_traceback_holds_what_prepare_says_of_the_first_record():
     x, y = toy_data()
     x[0] = SECRET
