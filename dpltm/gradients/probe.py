@@ -17,8 +17,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from types import ModuleType
+from dataclasses import dataclass, is_dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 def state_of(module: nn.Module) -> dict[str, object]:
     """State in which a module could keep something of the records: content of tensors and arrays, numbers, texts, and
-    what collections and other objects hold of those."""
+    what collections, data classes and namespaces hold of those."""
     return {name: _content(value, {}) for name, value in (*_attributes(module).items(), *module._buffers.items())}
 
 
@@ -134,9 +134,9 @@ def _content(value: object, met: dict[int, object]) -> object:
         return [(repr(key), _content(each, met)) for key, each in value.items()]
     if isinstance(value, (list, tuple, set, frozenset, deque)):
         return [_content(each, met) for each in value]
-    if isinstance(value, (nn.Module, type, ModuleType)) or callable(value):
-        return id(value)
-    return id(value), _content(vars(value), met) if hasattr(value, "__dict__") else None
+    # an object of a library, such as a trainer, is not entered: it may hold all records, and counts its calls
+    entered = isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__"))
+    return id(value), _content(vars(value), met) if entered else None
 
 
 def _bytes(values: np.ndarray) -> bytes:

@@ -297,16 +297,18 @@ def test_a_run_of_all_stages_counts_the_network_in_front_before_it_starts(cli, r
 
 def test_a_failure_that_could_be_seen_comes_before_the_budget(cli, monkeypatch):
     """With --centre the features without copies are needed too: where they cannot be made, nothing is spent."""
-    made = feature_files._make
+    made, asked = feature_files._written, []
 
-    def full(path, split, found, augment, step):
-        if augment == "none" and len(split) == 150:
+    def full(path, shape, features):
+        asked.append(shape)
+        if shape[0] == 150 and shape[1] < max(width for _, width in asked):  # without copies
             raise ArtifactError("damaged")
-        made(path, split, found, augment, step)
+        return made(path, shape, features)
 
-    monkeypatch.setattr(feature_files, "_make", full)
+    monkeypatch.setattr(feature_files, "_written", full)
     options = "--features unit --centre 0.1 --augment flip --epsilon 1 --ledger l.jsonl"
     assert cli(f"train --dense {ON_B} --model mlp {options} --out r").code == 2
+    assert len({width for _, width in asked}) == 2
     assert not list(Path().glob("[rl]*"))
 
 
