@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter
+from dpltm.gradients.draws import Draws
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
@@ -152,6 +153,11 @@ class RecordGradients:
         return max(1, BATCH_BYTES // (4 * self._plan.floats))
 
     @property
+    def draws(self) -> bool:
+        """Whether the network draws random numbers; False before the first ``check``."""
+        return self._plan is not None and bool(self._plan.axes)
+
+    @property
     def kernels(self) -> dict[str, str]:
         """Kernel of each linear layer, by the name of its weight; none before the first ``check``."""
         layers = [] if self._plan is None else [layer for layer, _ in self._plan.layers]
@@ -166,6 +172,7 @@ class RecordGradients:
         chunks: Sequence[slice] | None = None,
         out: Tensor | None = None,
         groups: Sequence[int] | None = None,
+        keys: Tensor | None = None,
     ) -> FilteredSum:
         """Sum over the batch of ``filter`` applied to each record's gradient on live coordinates.
 
@@ -178,13 +185,15 @@ class RecordGradients:
             groups: how many rows each group has, none without rows; in order, all rows. The filter then takes the mean
                 gradient of each, and a group counts wherever a record does above, with a bound of its own
                 (``training.config``). Only where ``grouped``, without ``present`` and ``chunks``.
+            keys: ``(batch,)`` int64, secret (``sampling.record_keys``), needed where the network ``draws``: all that it
+                draws for a record follows from that record's key (``gradients.draws``).
 
         Raises:
-            InputError: chunks that overlap, are out of order or too large; or see :meth:`check`.
+            InputError: chunks that overlap, are out of order or too large; keys that are missing; or see :meth:`check`.
 
         Guarantees:
-            One record changes the sum by at most ``filter.certified_bound(live)`` in L2 norm, whatever its values; a
-            record with a gradient that is not finite (see ``REACH``) contributes exactly zero. The sum is taken in
+            One record changes the sum by at most ``filter.certified_bound(live)`` in L2 norm, whatever its values and the
+            keys; a record with a gradient that is not finite (see ``REACH``) contributes exactly zero. The sum is taken in
             float64, or in chunks whose rounding is part of the bound (see ``sampling``): in float32 alone it can exceed the
             bound many times. What a record contributes is taken as computed independently of its batch, which linear
             algebra libraries keep only up to the last bits: of float32, since ``full_precision`` keeps them from rounding
@@ -196,10 +205,12 @@ class RecordGradients:
             return FilteredSum(total, 0)
         self.check(x, y)
         assert self._plan is not None
+        if self._plan.axes and (keys is None or keys.shape != (len(x),)):
+            raise InputError("`keys`: the network draws random numbers; give one key a record (sampling.record_keys)")
         layers = [layer for layer, _ in self._plan.layers]
         try:
             with full_precision():
-                self._passes(self._plan, x, y)
+                self._passes(self._plan, x, y, self._plan.draws(keys))
                 if groups is not None:
                     _average(layers, groups, x.device)
                 bad, wide = _unusable(layers, len(x) if groups is None else len(groups), x.device)
@@ -217,12 +228,12 @@ class RecordGradients:
                 layer.release()
         return FilteredSum(total, skipped)
 
-    def _passes(self, plan: Plan, x: Tensor, y: Tensor) -> None:
-        with torch.enable_grad(), Recorder(plan.modules, plan.copy, plan.instead) as recorder:
+    def _passes(self, plan: Plan, x: Tensor, y: Tensor, draws: Draws | None) -> None:
+        with torch.enable_grad(), Recorder(plan.modules, plan.copy, plan.instead, draws) as recorder:
             if not plan.whole:
-                recorder.backward(losses_of(self._model, self._loss, x, y).sum())
+                recorder.backward(losses_of(self._model, self._loss, x, y, draws).sum())
         with torch.autocast(x.device.type, enabled=False):
-            record_batch(plan, recorder, self._model, self._loss, x, y)
+            record_batch(plan, recorder, self._model, self._loss, x, y, draws)
 
     def _add_filtered(
         self,

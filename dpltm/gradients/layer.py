@@ -17,12 +17,15 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from dpltm.errors import InputError
+from dpltm.gradients.draws import Draws
 
 
 @dataclass
 class Call:
     """One call of one module, its tensors detached: ``outputs`` that a loss can depend on, in the order of flattening, their
     ``places`` in the flattened output, and the loss's gradient at each, None where the loss does not depend on it.
+
+    In a network that draws: ``keys`` of the records, and the number of the ``first`` draw within the call.
     """
 
     module: nn.Module
@@ -31,6 +34,8 @@ class Call:
     outputs: list[Tensor]
     places: list[int]
     gradients: list[Tensor | None] = field(default_factory=list)
+    keys: Tensor | None = None
+    first: int = 0
     _versions: list[tuple[Tensor, int]] = field(default_factory=list)
 
     def overwritten(self) -> bool:
@@ -49,15 +54,19 @@ def only_call(
 
 
 class Recorder:
-    """Keep the calls of some modules while entered; outputs of ``copy`` are handed on as copies: they are overwritten."""
+    """Keep the calls of some modules while entered; outputs of ``copy`` are handed on as copies: they are overwritten.
+
+    ``draws`` answer those of the forward pass, if the network draws.
+    """
 
     def __init__(
         self,
         modules: Iterable[nn.Module],
         copy: Iterable[nn.Module] = (),
         instead: Sequence[tuple[nn.Module, Callable[[Tensor], Tensor]]] = (),
+        draws: Draws | None = None,
     ) -> None:
-        self._instead = instead
+        self._instead, self._draws, self._begun = instead, draws, list[int]()
         self._modules = tuple(modules)
         self._copy = {id(module) for module in copy}
         self.calls: list[Call] = []
@@ -67,6 +76,8 @@ class Recorder:
         for module, forward in self._instead:
             module.forward = forward
         self._hooks = [module.register_forward_hook(self._keep, with_kwargs=True) for module in self._modules]
+        if self._draws is not None:
+            self._hooks += [module.register_forward_pre_hook(self._begin) for module in self._modules]
         return self
 
     def __exit__(
@@ -76,6 +87,10 @@ class Recorder:
             hook.remove()
         for module, _ in self._instead:
             del module.forward
+
+    def _begin(self, _module: nn.Module, _inputs: object) -> None:
+        if self._draws is not None:
+            self._begun.append(self._draws.count)
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
         if self._over:  # checkpointing calls modules again during the backward pass
@@ -99,6 +114,8 @@ class Recorder:
             inputs, keywords = tree_map(_detached, inputs), tree_map(_detached, keywords)
             seen, _ = tree_flatten((inputs, keywords))
         call = Call(module, inputs, keywords, outputs, places)
+        if self._draws is not None:
+            call.keys, call.first = self._draws.keys, self._begun.pop()
         call._versions = [(value, value._version) for value in (*seen, *outputs) if isinstance(value, Tensor)]
         self.calls.append(call)
         return tree_map(_copied, output) if id(module) in self._copy else output

@@ -18,6 +18,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from dpltm.errors import InputError
 from dpltm.gradients import rules
+from dpltm.gradients.draws import REMEDY, Axis, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
@@ -34,13 +35,18 @@ class Plan:
     """Rules for one network: ``layers``, with their modules.
 
     Calls of ``modules`` are kept, and outputs of ``copy`` overwritten in place; without ``modules``, ``torch.func``
-    takes the whole model. A record takes about ``floats`` numbers.
+    takes the whole model. A record takes about ``floats`` numbers. A network that draws has ``axes``, one for each draw.
     """
 
     modules: tuple[nn.Module, ...]
     copy: tuple[nn.Module, ...]
     layers: tuple[tuple[Layer, tuple[nn.Module, ...]], ...]
     floats: int
+    axes: tuple[Axis, ...] = ()
+
+    def draws(self, keys: Tensor | None) -> Draws | None:
+        """Answers to what a pass draws, by the keys of its records; None where the network does not draw."""
+        return Draws(keys, self.axes) if self.axes and keys is not None else None
 
     @property
     def instead(self) -> list[tuple[nn.Linear, Callable[[Tensor], Tensor]]]:
@@ -76,6 +82,11 @@ def check_model(model: nn.Module) -> None:
         if getattr(module, "track_running_stats", False):
             raise InputError(
                 f"{where} keeps running statistics of the records outside the ledger; use track_running_stats=False"
+            )
+        if isinstance(module, nn.RNNBase) and module.training and module.dropout > 0 and module.num_layers > 1:
+            raise InputError(
+                f"{where} ({type(module).__name__}) drops out between its layers, in one kernel that keeps the draws to"
+                f" itself; use modules of one layer with nn.Dropout between them, or {REMEDY}"
             )
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             if module.scale_grad_by_freq:
@@ -133,7 +144,7 @@ def make_plan(
                 return plan
         except InputError as error:
             refusal = error
-        whole = Plan((), (), ((_whole(model, live_mask), ()),), _floats(probe, ()))
+        whole = Plan((), (), ((_whole(model, live_mask), ()),), _floats(probe, ()), probe.axes or ())
         try:
             if _right(probe, whole, live_mask):
                 return whole
@@ -175,7 +186,7 @@ def _assign(
     that ``torch.func`` should take the whole model."""
     model, (x, y) = probe.model, probe.made_up.batch()
     with Recorder(probe.units, probe.copy) as recorder:
-        losses_of(model, probe.loss, x, y)
+        losses_of(model, probe.loss, x, y, probe.draws(x))
     covered = {id(value) for module in units.values() for value in module.parameters()}
     if any(value.requires_grad and id(value) not in covered for value in model.parameters()):
         return None
@@ -194,7 +205,7 @@ def _assign(
             layer = ExplicitLayer(group, live_mask, names)
         layers.append((layer, tuple(group.values())))
     explicit = tuple(module for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules)
-    return Plan(probe.units, probe.copy, tuple(layers), _floats(probe, recorder.calls, explicit))
+    return Plan(probe.units, probe.copy, tuple(layers), _floats(probe, recorder.calls, explicit), probe.axes or ())
 
 
 def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
@@ -230,11 +241,12 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     model, (x, y) = probe.model, probe.made_up.batch()
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
-    with Recorder(plan.modules, plan.copy) as recorder:
-        total = losses_of(model, probe.loss, x, y).sum()
+    draws = plan.draws(probe.made_up.keys(x))
+    with Recorder(plan.modules, plan.copy, draws=draws) as recorder:
+        total = losses_of(model, probe.loss, x, y, draws).sum()
     whole = torch.autograd.grad(total, list(parameters.values()), retain_graph=True, allow_unused=True)
     recorder.backward(total)
-    record_batch(plan, recorder, model, probe.loss, x, y)
+    record_batch(plan, recorder, model, probe.loss, x, y, draws)
     wanted = {
         name: torch.zeros_like(value, dtype=torch.float64) if gradient is None else gradient.to_dense().double()
         for (name, value), gradient in zip(parameters.items(), whole, strict=True)
@@ -253,12 +265,14 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     return True
 
 
-def record_batch(plan: Plan, recorder: Recorder, model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
+def record_batch(
+    plan: Plan, recorder: Recorder, model: nn.Module, loss: Loss, x: Tensor, y: Tensor, draws: Draws | None
+) -> None:
     """Give every layer of the plan what the pass left with its modules; ``recorder`` has the calls of the pass."""
     for layer, modules in plan.layers:
         if plan.whole:
             assert isinstance(layer, ExplicitLayer)
-            layer.hold(len(x), rules.whole_model(model, loss, x, y))
+            layer.hold(len(x), rules.whole_model(model, loss, x, y, None if draws is None else draws.keys))
         else:
             mine = {id(module) for module in modules}
             layer.take([call for call in recorder.calls if id(call.module) in mine], len(x))

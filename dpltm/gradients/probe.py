@@ -6,8 +6,8 @@ record is replaced, by ordinary values, by huge ones, constant ones, zeros and N
 end or their beginning, by a long one; nothing that any layer sees of the others may change by a bit. It stays a trial: what
 mixes only records of a certain kind, or only in large batches, can still escape.
 
-Nor may it depend on a record's place in the batch, since one record more moves all that come after it. So a network that
-draws random numbers is refused: PyTorch draws by place.
+Nor may it depend on a record's place in the batch, since one record more moves all that come after it. PyTorch draws random
+numbers by place, so they come from a key of each record instead (``draws``), in the trial as well.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from dpltm.errors import InputError, first_line
+from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Recorder
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -176,24 +177,29 @@ def in_float64(model: nn.Module, loss: Loss) -> Iterator[None]:
 
 @contextmanager
 def watching_draws(model: nn.Module, like: Tensor) -> Iterator[list[tuple[str, nn.Module]]]:
-    """Names of the modules that draw from torch's generators, those inside another before it."""
+    """Modules that are called, by name: those that are under way where an exception ends the pass, the innermost first; else
+    those that moved torch's generators on, those inside another before it."""
     drew: list[tuple[str, nn.Module]] = []
-    begun: list[list[bytes]] = []
+    begun: list[tuple[str, nn.Module, list[bytes]]] = []
 
-    def begin(_module: nn.Module, _inputs: object) -> None:
-        begun.append(generators(like))
+    def begin(name: str, module: nn.Module) -> None:
+        begun.append((name, module, generators(like)))
 
-    def end(name: str, module: nn.Module) -> None:
-        if begun.pop() != generators(like):
+    def end() -> None:
+        name, module, states = begun.pop()
+        if states != generators(like):
             drew.append((name, module))
 
     hooks = []
     try:
         for name, module in model.named_modules():
-            hooks.append(module.register_forward_pre_hook(begin, prepend=True))
-            hooks.append(module.register_forward_hook(lambda module, *_, name=name: end(name, module)))
+            hooks.append(
+                module.register_forward_pre_hook(lambda module, _, name=name: begin(name, module), prepend=True)
+            )
+            hooks.append(module.register_forward_hook(lambda *_: end()))
         yield drew
     finally:
+        drew[:0] = [(name, module) for name, module, _ in reversed(begun)]
         for handle in hooks:
             handle.remove()
 
@@ -250,6 +256,10 @@ class MadeUp:
         )
         return x, y
 
+    def keys(self, x: Tensor, start: int = 0) -> Tensor:
+        """Keys of these records, of which the first is number ``start`` of a batch: each has its own wherever it is."""
+        return mixed(torch.arange(start, start + len(x), device=x.device))
+
     def _values(self, like: Tensor, records: int, largest: int, generator: torch.Generator) -> Tensor:
         shape = (records, *like.shape[1:])
         if not like.is_floating_point():  # the largest is kept for what takes a record's place
@@ -282,9 +292,14 @@ def _short(x: Tensor, padding: float, *, at_front: bool = False) -> Tensor:
     return short
 
 
-def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
+def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, draws: Draws | None) -> Tensor:
     """Losses of the records, ``(batch,)``, with a graph; InputError if they are anything else, or use no parameter."""
-    losses = loss(model(x), y)
+    if draws is None:
+        losses = loss(model(x), y)
+    else:
+        with draws:
+            losses = loss(model(x), y)
+        draws.close()
     if losses.shape != (len(x),):
         raise InputError(
             f"loss: shape {tuple(losses.shape)}, expected one value for each of {len(x)} records; use reduction='none'"
@@ -296,14 +311,19 @@ def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Probe:
-    """A network and a loss, tried out; ``units`` are watched, and in-place operations overwrite the outputs of
-    ``copy``."""
+    """A network and a loss, tried out; ``units`` are watched, in-place operations overwrite the outputs of ``copy``, and
+    ``axes`` are those of what it draws, None until they are known."""
 
     model: nn.Module
     units: tuple[nn.Module, ...]
     loss: Loss
     made_up: MadeUp
     copy: tuple[nn.Module, ...] = ()
+    axes: tuple[Axis, ...] | None = None
+
+    def draws(self, x: Tensor, start: int = 0) -> Draws:
+        """Answers to what a pass over these records draws; ``start`` is the number of the first."""
+        return Draws(self.made_up.keys(x, start), self.axes)
 
     @classmethod
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, x: Tensor, y: Tensor) -> Probe:
@@ -352,8 +372,11 @@ class Probe:
         it."""
         for size in SIZES:
             probe = replace(self, made_up=replace(self.made_up, records=size))
-            if all(value.shape.count(size) < 2 for _, value in probe.seen(*probe.made_up.batch())):
-                return probe
+            x, y = probe.made_up.batch()
+            draws = probe.draws(x)
+            shapes = [*(value.shape for _, value in probe.seen(x, y, draws=draws)), *draws.shapes]
+            if all(shape.count(size) < 2 for shape in shapes):
+                return replace(probe, axes=tuple(draws.axes))
         raise InputError(
             f"model: has layers with every one of {SIZES} in their shapes, so that records cannot be told apart"
         )
@@ -363,8 +386,9 @@ class Probe:
         modules = modules_of(model, self.loss)
         names = {id(module): f"{name}." if name else "" for name, module in model.named_modules()}
         before = [state_of(module) for module in modules]
-        with Recorder(self.units) as recorder:
-            losses_of(model, self.loss, *self.made_up.batch())
+        x, y = self.made_up.batch()
+        with Recorder(self.units) as recorder, self._refusing_draws(x, y):
+            losses_of(model, self.loss, x, y, self.draws(x))
         for module, old in zip(modules, before, strict=True):
             changed = [key for key, value in state_of(module).items() if value != old.get(key)]
             if changed:
@@ -374,19 +398,20 @@ class Probe:
                 )
         return tuple({id(call.module): call.module for call in recorder.calls if call.overwritten()}.values())
 
-    def seen(self, x: Tensor, y: Tensor) -> list[tuple[str, Tensor]]:
+    def seen(self, x: Tensor, y: Tensor, start: int = 0, draws: Draws | None = None) -> list[tuple[str, Tensor]]:
         """Everything that rules are given, by name: losses, inputs of every unit, and the gradients at its outputs.
-        Raises InputError if a random number was drawn."""
-        before = generators(x)
-        seen = self._pass(x, y)
-        if before != generators(x):  # in this pass, or by another thread meanwhile
-            self._check_draws(x, y)
-        return seen
 
-    def _pass(self, x: Tensor, y: Tensor) -> list[tuple[str, Tensor]]:
-        with Recorder(self.units, self.copy) as recorder:
-            losses = losses_of(self.model, self.loss, x, y)
-        recorder.backward(losses.sum())
+        ``start`` is the number of the first record in the batch that these were cut from. Raises InputError if a random
+        number was drawn that is not a record's own.
+        """
+        with self._refusing_draws(x, y):
+            return self._pass(x, y, self.draws(x, start) if draws is None else draws)
+
+    def _pass(self, x: Tensor, y: Tensor, draws: Draws) -> list[tuple[str, Tensor]]:
+        with Recorder(self.units, self.copy, draws=draws) as recorder:
+            losses = losses_of(self.model, self.loss, x, y, draws)
+        with draws:  # which refuses them here
+            recorder.backward(losses.sum())
         seen = [("the loss", losses.detach())]
         for call in recorder.calls:
             values, _ = tree_flatten((call.inputs, call.keywords, call.gradients))
@@ -395,6 +420,18 @@ class Probe:
 
     def check_apart(self) -> None:
         """Refuse a network in which anything about a record depends on the others, or on how many there are."""
+        try:
+            self._check_apart()
+        except InputError as error:
+            axes = self.axes or ()
+            if any(rows > 1 for _, rows in axes):  # which were taken to stand together
+                try:
+                    replace(self, axes=tuple((place, 1) for place, _ in axes)).seen(*self.made_up.batch())
+                except InputError as draw:
+                    raise InputError(f"{error}; perhaps since {str(draw).removeprefix('model: ')}") from None
+            raise
+
+    def _check_apart(self) -> None:
         x, y = self.made_up.batch()
         base = self.seen(x, y)
         if _difference(base, self.seen(x, y), None, {}):
@@ -407,19 +444,28 @@ class Probe:
         self._compare_parts("how many there are", [slice(0, length) for length in LENGTHS])
         self._compare_parts("its place in the batch", [slice(1, LENGTHS[-1] + 1)])
 
-    def _check_draws(self, x: Tensor, y: Tensor) -> None:
-        """Refuse a network that draws, by the name of the innermost module that did."""
+    @contextmanager
+    def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
+        """Refuse draws that are not a record's own, by the name of the innermost module that made them."""
+        before, why = generators(x), ""
+        try:
+            yield
+        except CannotDraw as error:
+            why = str(error)
+        if not why and before == generators(x):
+            return
         before = generators(x)
         with watching_draws(self.model, x) as drew:
-            self._pass(x, y)
-        if before != generators(x):
-            who = (
-                "the loss, or a hook," if not drew else f"{drew[0][0] or 'its forward'} ({type(drew[0][1]).__name__})"
-            )
-            raise InputError(
-                f"model: {who} draws random numbers, which PyTorch does by place in the batch, so that one record more"
-                " changes those of all others; switch it off (p=0, dropout=0, or eval() of this module)"
-            )
+            try:
+                self._pass(x, y, self.draws(x))
+            except CannotDraw as error:
+                why = str(error)
+            else:
+                if not why and before == generators(x):  # another thread drew
+                    return
+                why = why or f"draws random numbers where PyTorch does not show it; {REMEDY}"
+        who = "the loss, or a hook," if not drew else f"{drew[0][0] or 'its forward'} ({type(drew[0][1]).__name__})"
+        raise InputError(f"model: {who} {why}")
 
     def _check_replaced(self, x: Tensor, y: Tensor, base: list[tuple[str, Tensor]], along: dict[int, int]) -> None:
         for record in (0, 1, len(x) // 2, len(x) - 1):
@@ -494,7 +540,7 @@ class Probe:
         for rows in parts:
             start, stop = rows.start, rows.stop
             try:
-                part = self.seen(x[rows], y[rows])
+                part = self.seen(x[rows], y[rows], start)
             except InputError:
                 raise
             except Exception as error:

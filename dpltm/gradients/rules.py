@@ -25,6 +25,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map
 
 from dpltm.errors import InputError, first_line
+from dpltm.gradients.draws import Draws
 from dpltm.gradients.layer import Call
 
 CHUNK = 4_000_000
@@ -61,14 +62,19 @@ def by_torch_func(call: Call, records: int) -> Gradients:
         raise _not_by_record(call.module)
     axes = tree_map(lambda value: 0 if isinstance(value, Tensor) else None, arguments)
     per_record = _vectorised(
-        one, (axes, 0), (arguments, [gradient for _, _, gradient in known]), parameters, call.module
+        one,
+        (axes, 0),
+        (arguments, [gradient for _, _, gradient in known]),
+        parameters,
+        call.module,
+        None if call.keys is None else (call.keys, call.first),
     )
     for name, value in per_record.items():
         yield parameters[name], 0, value
 
 
 def whole_model(
-    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
+    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, keys: Tensor | None = None
 ) -> Iterator[tuple[str, Tensor]]:
     """Per-record gradients ``(batch, *shape)`` of every parameter that is not frozen, one after the other, by name."""
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
@@ -76,7 +82,8 @@ def whole_model(
     def one(values: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
         return loss(functional_call(model, values, (record.unsqueeze(0),)), label.unsqueeze(0)).sum()
 
-    per_record = _vectorised(grad(one), (None, 0, 0), (parameters, x, y), parameters, model)
+    drawn = None if keys is None else (keys, 0)
+    per_record = _vectorised(grad(one), (None, 0, 0), (parameters, x, y), parameters, model, drawn)
     yield from per_record.items()
 
 
@@ -86,18 +93,38 @@ def _vectorised(
     arguments: tuple[Any, ...],
     parameters: dict[str, nn.Parameter],
     module: nn.Module,
+    drawn: tuple[Tensor, int] | None,
 ) -> dict[str, Tensor]:
+    """Map over records, some at a time; what they ``drawn`` before, by keys and number of the first draw, is drawn again."""
     size = sum(value.numel() for value in parameters.values())
+    chunk = max(1, CHUNK // size)
     try:
-        mapped = vmap(function, in_dims=axes, chunk_size=max(1, CHUNK // size))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
-            return {name: value.detach() for name, value in mapped(*arguments).items()}
+            if drawn is None:
+                found = vmap(function, in_dims=axes, chunk_size=chunk)(*arguments)
+            else:
+                keys, first = drawn
+                mapped = vmap(function, in_dims=axes, randomness="different")
+                parts = []
+                for start in range(0, len(keys), chunk):
+                    rows = slice(start, start + chunk)
+                    with Draws(keys[rows], first=first, mapped=True):
+                        parts.append(mapped(*_rows(arguments, axes, rows)))
+                found = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+            return {name: value.detach() for name, value in found.items()}
     except Exception as error:  # whatever the module's own code raises
         raise InputError(
             f"model: torch.func cannot take a {type(module).__name__} one record at a time ({first_line(error)}); use"
             " modules with a rule of their own"
         ) from error
+
+
+def _rows(arguments: tuple[Any, ...], axes: tuple[Any, ...], rows: slice) -> list[Any]:
+    return [
+        value if axis is None else tree_map(lambda part: part[rows] if isinstance(part, Tensor) else part, value)
+        for value, axis in zip(arguments, axes, strict=True)
+    ]
 
 
 def _in_precision(value: Any, dtype: torch.dtype) -> Any:

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.randomness.noise import RandomSource
+from dpltm.randomness.noise import KEY, KeyedSource, RandomSource
 
 LIMIT = 100
 """Most records of a chunk that is summed in float32."""
@@ -110,3 +110,13 @@ def in_chunks(source: RandomSource, index: np.ndarray, chunks: int) -> tuple[np.
         return index, [len(index)]
     coins = np.frombuffer(source.random_bytes(4 * len(index)), dtype=np.uint32) % np.uint32(chunks)
     return index[np.argsort(coins, kind="stable")], np.bincount(coins, minlength=chunks).tolist()
+
+
+def record_keys(source: RandomSource, records: int) -> np.ndarray:
+    """A key for each of the records at hand, ``(records,)`` int64: what a network draws for it in a step follows from it.
+
+    Guarantees:
+        Keys are independent and uniform, as far as a key stream of 256 bits of ``source`` is; each is of its place alone.
+    """
+    stream = KeyedSource(bytes(source.random_bytes(KEY))).random_bytes(8 * records)
+    return np.frombuffer(stream, dtype=np.int64)

@@ -23,6 +23,7 @@ class Batch:
         present: ``(rows,)`` bool, False for rows that only fill the batch up; None where all are records.
         chunks: rows of one chunk each that has few enough records for a float32 sum; None where there are no chunks.
         groups: number of rows of each group, whose mean gradient is filtered; None where every row is by itself.
+        keys: ``(rows,)`` int64, of what a network draws for each record; None where it does not draw.
     """
 
     x: Tensor
@@ -30,6 +31,7 @@ class Batch:
     present: Tensor | None
     chunks: tuple[slice, ...] | None = None
     groups: tuple[int, ...] | None = None
+    keys: Tensor | None = None
 
 
 class Records:
@@ -69,12 +71,18 @@ class Records:
         return x.to(self._device), y.to(self._device)
 
     def batches(
-        self, index: np.ndarray, rows: int, fixed: bool = False, chunks: Sequence[int] | None = None
+        self,
+        index: np.ndarray,
+        rows: int,
+        fixed: bool = False,
+        chunks: Sequence[int] | None = None,
+        keys: np.ndarray | None = None,
     ) -> Iterator[Batch]:
         """Yield the records at ``index``, at most ``rows`` at a time; none for no index.
 
         Args:
             fixed: fill every batch up to ``rows``, with copies of the first record that are marked as not present.
+            keys: of the records at ``index``, for what a network draws.
 
         Guarantees:
             Where a chunk is cut, if it does not fit, depends on that chunk alone.
@@ -84,17 +92,24 @@ class Records:
             missing = rows - len(part) if fixed else 0
             x, y = self.take(np.concatenate([part, np.zeros(missing, dtype=part.dtype)]) if missing else part)
             present = torch.arange(rows, device=self._device) < len(part) if fixed else None
-            yield Batch(x, y, present, None if chunks is None else pieces)
+            own = self._keys(keys, start, stop, missing)
+            yield Batch(x, y, present, None if chunks is None else pieces, keys=own)
 
-    def groups(self, index: np.ndarray, rows: int, sizes: Sequence[int]) -> Iterator[Batch]:
+    def groups(
+        self, index: np.ndarray, rows: int, sizes: Sequence[int], keys: np.ndarray | None = None
+    ) -> Iterator[Batch]:
         """Yield the records at ``index`` in whole groups: at most ``rows`` at a time, or one group that has more."""
         start, taken = 0, list[int]()
         for size in (*(size for size in sizes if size), 0):  # the 0 ends the last batch
             if taken and (size == 0 or sum(taken) + size > rows):
                 stop = start + sum(taken)
-                yield Batch(*self.take(index[start:stop]), None, None, tuple(taken))
+                own = self._keys(keys, start, stop)
+                yield Batch(*self.take(index[start:stop]), None, None, tuple(taken), own)
                 start, taken = stop, []
             taken.append(size)
+
+    def _keys(self, keys: np.ndarray | None, start: int, stop: int, missing: int = 0) -> Tensor | None:
+        return None if keys is None else torch.from_numpy(np.pad(keys[start:stop], (0, missing))).to(self._device)
 
 
 def _packed(chunks: Sequence[int], rows: int, even: bool) -> Iterator[tuple[int, int, tuple[slice, ...]]]:

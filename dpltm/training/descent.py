@@ -22,14 +22,14 @@ from dpltm.networks.masks import Mask
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, gaussian_mechanism_on_device
 from dpltm.randomness.noise import RandomSource
-from dpltm.randomness.sampling import USUAL, in_chunks, poisson_sample
+from dpltm.randomness.sampling import USUAL, in_chunks, poisson_sample, record_keys
 from dpltm.records.batches import Records
 from dpltm.records.units import ABSENT
 from dpltm.training.canaries import NO_CANARIES, Canaries, NoCanaries
 from dpltm.training.config import TrainingConfig
 from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer, WeightAverage
 from dpltm.training.ranks import Ranks
-from dpltm.training.sample_sums import SampleSums
+from dpltm.training.sample_sums import Sample, SampleSums
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class NoisyGradients:
     Args:
         model: whose parameters get their ``grad``; pruned weights are zeroed before the first.
         config: public settings; optimizer, lr and steps are for ``Descent``.
-        sampling: coins of the Poisson sampler; cryptographic outside tests.
+        sampling: coins of the Poisson sampler, and keys of what the network draws; cryptographic outside tests.
         noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
         ranks: all with the same network and records; None for one process. Coins and noise are those of
             rank 0 alone, and so are ``canaries``.
@@ -79,7 +79,7 @@ class NoisyGradients:
         self.gradients = RecordGradients(
             model, mask, loss, config.compile, config.kernels, grouped=config.groups is not None
         )
-        example = _first(records) if len(records) else None
+        self._example = example = _first(records) if len(records) else None
         if example is not None:
             self.gradients.check(*example)
         element_wise = config.filter.kind == "element-wise"  # whose sums are in float64 anyway
@@ -109,12 +109,18 @@ class NoisyGradients:
         self.release(total)
         self._sums.clear()
 
-    def _draw(self) -> tuple[np.ndarray, list[int] | None]:
-        """Draw the records of a step, by chunk, with the number of records of each; or by group, of microbatches."""
+    def _draw(self) -> Sample:
+        """Draw the records of a step, by chunk or by group (microbatches), with the number of records of each; and keys."""
         records = len(self._records)
         index = poisson_sample(self._sampling, records + self.canaries.extra, self.config.sampling_rate)
         index = self.canaries.split(index, records)
-        return (index, None) if self._chunks is None else in_chunks(self._sampling, index, self._chunks)
+        sizes: list[int] | None = None
+        if self._chunks is not None:
+            index, sizes = in_chunks(self._sampling, index, self._chunks)
+        if self._example is not None:
+            with contextlib.suppress(InputError):  # the sum refuses it, on all ranks
+                self.gradients.check(*self._example)  # whether it draws may have changed since the last step
+        return index, sizes, record_keys(self._sampling, records)[index] if self.gradients.draws else None
 
     def release(self, total: Tensor) -> None:
         """Put (``total`` + noise) / divisor, ``total`` ``(live,)`` float64, into every ``grad``.

@@ -50,9 +50,9 @@ from dpltm.training.ranks import Ranks
 if TYPE_CHECKING:
     from dpltm.training.config import TrainingConfig
 
-Sample = tuple[np.ndarray, list[int] | None]
+Sample = tuple[np.ndarray, list[int] | None, np.ndarray | None]
 """Records that enter a step, by chunk, with the number of records of each chunk; None without chunks. Or by group, where the
-filter takes the mean gradient of groups (``training.config``).
+filter takes the mean gradient of groups (``training.config``). Last, their keys, where the network draws.
 """
 
 
@@ -126,7 +126,8 @@ class SampleSums:
         present = torch.ones(rows, dtype=torch.bool, device=x.device) if groups is None else None
         try:
             with self._precision():
-                self._gradients.filtered_sum(x, y, self._config.filter, present, groups=groups)
+                keys = torch.zeros(rows, dtype=torch.int64, device=x.device)
+                self._gradients.filtered_sum(x, y, self._config.filter, present, groups=groups, keys=keys)
         except InputError:
             raise
         except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
@@ -141,8 +142,7 @@ class SampleSums:
         self.clear()  # of a step that was interrupted, too
         if self._ranks is None or self._exact is None:
             assert sample is not None
-            index, chunks = sample
-            failed = self._fails(self._batches(index, chunks))
+            failed = self._fails(self._batches(*sample))
             full = failed == MEMORY
         else:
             mine = self._share_fails(self._ranks, self._exact, *_heard(self._ranks, sample))
@@ -169,26 +169,29 @@ class SampleSums:
         if self._exact is not None:
             self._exact.clear()
 
-    def _share_fails(self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int]) -> str:
+    def _share_fails(
+        self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int], keys: np.ndarray | None
+    ) -> str:
         """Add every group of this rank to ``exact``; tell how one of them failed, as :meth:`_fails` does."""
         stops, by_itself = [0, *accumulate(chunks)], self._config.filter.kind == "element-wise"
         whole = not by_itself or self._config.groups is not None
         for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
             last = min(first + self._group, len(chunks))
-            part = index[stops[first] : stops[last]]
+            rows = slice(stops[first], stops[last])
+            own = None if keys is None else keys[rows]
             self._total.zero_()
-            failed = self._fails(self._batches(part, chunks[first:last] if whole else None))
+            failed = self._fails(self._batches(index[rows], chunks[first:last] if whole else None, own))
             if failed:
                 return failed
             exact.add(self._total)
         self._total.zero_()
         return ""
 
-    def _batches(self, index: np.ndarray, sizes: list[int] | None) -> Iterable[Batch]:
+    def _batches(self, index: np.ndarray, sizes: list[int] | None, keys: np.ndarray | None) -> Iterable[Batch]:
         """Records of a sample, in batches; ``sizes`` are of chunks, or of groups."""
         if self._config.groups is not None and sizes is not None:
-            return self._records.groups(index, self._rows, sizes)
-        return self._records.batches(index, self._rows, self._compiled, sizes)
+            return self._records.groups(index, self._rows, sizes, keys)
+        return self._records.batches(index, self._rows, self._compiled, sizes, keys)
 
     def _fails(self, batches: Iterable[Batch]) -> str:
         """Add batches to the total; tell how that failed: ``MEMORY``, ``OTHERWISE``, or not. What an exception says may
@@ -197,7 +200,14 @@ class SampleSums:
             with full_precision(), self._precision():
                 for batch in batches:
                     self._gradients.filtered_sum(
-                        batch.x, batch.y, self._config.filter, batch.present, batch.chunks, self._total, batch.groups
+                        batch.x,
+                        batch.y,
+                        self._config.filter,
+                        batch.present,
+                        batch.chunks,
+                        self._total,
+                        batch.groups,
+                        batch.keys,
                     )
         except Exception as error:
             full = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
@@ -210,13 +220,15 @@ class SampleSums:
         return torch.autocast(self._device.type, torch.bfloat16, enabled=narrow, cache_enabled=False)
 
 
-def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int]]:
+def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int], np.ndarray | None]:
     """Return the sample of rank 0, on every rank; without chunks, in blocks by position."""
-    index, chunks = (np.zeros(0, dtype=np.int64), []) if sample is None else sample
+    index, chunks, keys = (np.zeros(0, dtype=np.int64), [], None) if sample is None else sample
     if chunks is None:
         chunks = [min(USUAL, len(index) - start) for start in range(0, len(index), USUAL)]
-    sizes = ranks.broadcast(torch.tensor([len(chunks), len(index)]))
-    count, records = sizes.tolist()
-    told = torch.from_numpy(np.concatenate([np.array(chunks, dtype=np.int64), index])) if ranks.first else None
-    both = ranks.broadcast(torch.empty(count + records, dtype=torch.int64) if told is None else told).numpy()
-    return both[count:], both[:count].tolist()
+    keys = index[:0] if keys is None else keys
+    sizes = ranks.broadcast(torch.tensor([len(chunks), len(index), len(keys)]))
+    count, records, drawn = sizes.tolist()
+    told = torch.from_numpy(np.concatenate([np.array(chunks, dtype=np.int64), index, keys])) if ranks.first else None
+    all_of_it = ranks.broadcast(torch.empty(count + records + drawn, dtype=torch.int64) if told is None else told)
+    sizes_of_chunks, index, keys = np.split(all_of_it.numpy(), [count, count + records])
+    return index, sizes_of_chunks.tolist(), keys if drawn else None

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from dpltm.filters import Clip
 from dpltm.gradients import probe
@@ -24,9 +25,23 @@ pytestmark = pytest.mark.parametrize("_products", ["dense"], indirect=True)  # w
 
 LENGTH = "model or loss: what one record gives depends on how many there are (seen at {}): " + REMEDY
 PLACE = "model or loss: what one record gives depends on its place in the batch (seen at the loss): " + REMEDY
-DRAWS = (
-    "model: {} draws random numbers, which PyTorch does by place in the batch, so that one record more changes those of all"
-    " others; switch it off (p=0, dropout=0, or eval() of this module)"
+OFF = "switch it off (p=0, dropout=0, or eval() of this module)"
+SHARED = (
+    "model: {} draws random numbers of shape {} at once, which are not of one record each; draw for every record, in"
+    " dimension 0 (nn.Dropout, torch.rand_like of the batch), or " + OFF
+)
+NO_LAW = (
+    "model: {} draws by aten::{}, which cannot be made each record's own; use nn.Dropout, torch.rand_like, torch.randn_like"
+    " or torch.bernoulli, or " + OFF
+)
+BACKWARD = (
+    "model: the loss, or a hook, draws random numbers in the backward pass; leave out hooks that draw, and"
+    " torch.utils.checkpoint around what draws"
+)
+SOMETIMES = "model: {} draws random numbers for some records and not for others; draw always, or " + OFF
+KERNEL = (
+    "model: {} drops out between its layers, in one kernel that keeps the draws to itself; use modules of one layer with"
+    " nn.Dropout between them, or " + OFF
 )
 STATE = "model: {} changes with the records it sees, outside the ledger; use a module without state"
 ANOTHER = "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
@@ -294,32 +309,44 @@ def kicked(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("build", "who"),
+    ("build", "said"),
     [
-        (lambda: nn.Sequential(nn.Linear(6, 8), nn.Sequential(nn.Dropout(0.5)), nn.Linear(8, 3)), "1.0 (Dropout)"),
-        (lambda: nn.Sequential(nn.Linear(6, 3), nn.RReLU()), "1 (RReLU)"),
-        (lambda: between(lambda x: x + torch.randn_like(x)), "1 (Applied)"),
-        (lambda: Applied(lambda s, x: s.layer(functional.dropout(x, 0.1)), layer=nn.Linear(6, 3)), "its forward (Applied)"),
-        (lambda: between(lambda x: x.lerp(x[torch.randperm(len(x))], 0.3)), "1 (Applied)"),
-        (lambda: between(kicked), "the loss, or a hook,"),
-        (lambda: between(lambda x: x * torch.rand(len(x), 1) if bool(x.isnan().any()) else x), "1 (Applied)"),
+        (lambda: between(lambda x: x * torch.rand(8)), SHARED.format("1 (Applied)", (8,))),
+        (lambda: between(lambda x: x if float(torch.rand(())) < 0.5 else 2 * x), SHARED.format("1 (Applied)", ())),
+        (lambda: Applied(lambda s, x: s.layer(x * torch.randn(6)), layer=nn.Linear(6, 3)),
+         SHARED.format("its forward (Applied)", (6,))),
+        (lambda: between(lambda x: x.lerp(x[torch.randperm(len(x))], 0.3)), NO_LAW.format("1 (Applied)", "randperm")),
+        (lambda: nn.Sequential(nn.Linear(6, 8), nn.Sequential(of(lambda x: torch.normal(x, 1.0))), nn.Linear(8, 3)),
+         NO_LAW.format("1.0 (Applied)", "normal.Tensor_float")),
+        (lambda: between(kicked), BACKWARD),
+        (lambda: between(lambda x: checkpoint(functional.dropout, x, use_reentrant=False)), BACKWARD),
+        (lambda: between(lambda x: x * torch.rand(len(x), 1) if bool(x.isnan().any()) else x),
+         SOMETIMES.format("1 (Applied)")),
     ],
-    ids=["dropout", "activation", "noise", "functional", "mixup", "gradients", "for NaN alone"],
+    ids=["weights", "one coin", "inputs", "mixup", "normal", "gradients", "checkpoint", "for NaN alone"],
 )  # fmt: skip
-def test_what_draws_random_numbers_is_refused(build, who):
+def test_draws_that_are_not_of_one_record_are_refused(build, said):
     """By the name of the module, and before budget is spent."""
-    assert classes(build()) == DRAWS.format(who)
+    assert classes(build()) == said
 
 
-def test_losses_attention_and_recurrent_modules_that_draw_are_refused():
-    def noisy(outputs: Tensor, labels: Tensor) -> Tensor:
-        return cross_entropy(outputs + torch.randn_like(outputs), labels)
+def test_draws_for_rows_that_do_not_stand_together_are_named():
+    """Two rows a record, all first ones before all second ones: the shape does not tell which record a draw is of."""
 
-    assert classes(plain(), noisy) == DRAWS.format("the loss, or a hook,")
-    encoder = Applied(lambda s, x: s.t(x).mean(1), t=nn.TransformerEncoderLayer(4, 2, 8, batch_first=True))
-    assert refusal(encoder, x=torch.zeros(5, 6, 4)) == DRAWS.format("t.self_attn (MultiheadAttention)")
-    stacked = Applied(lambda s, x: s.layer(x)[0][:, -1], layer=nn.GRU(4, 2, 2, dropout=0.5, batch_first=True))
-    assert refusal(stacked, x=torch.zeros(5, 6, 4)) == DRAWS.format("layer (GRU)")
+    def halves(x: Tensor) -> Tensor:
+        return sum(functional.dropout(torch.cat([x[:, :4], x[:, 4:]]), 0.5).chunk(2)) @ torch.ones(4, 8)
+
+    kinds = {count: SHARED.format("1 (Applied)", (2 * count, 4)).removeprefix("model: ") for count in probe.SIZES}
+    said, _, draw = classes(between(halves)).partition("; perhaps since ")
+    assert said == LENGTH.format("a Linear")
+    assert draw in kinds.values()
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_dropping_out_within_a_recurrent_kernel_is_refused(kind):
+    stacked = Applied(lambda s, x: s.layer(x)[0][:, -1], layer=kind(4, 2, 2, dropout=0.5, batch_first=True))
+    assert refusal(stacked, x=torch.zeros(5, 6, 4)) == KERNEL.format(f"layer ({kind.__name__})")
+    checked(stacked.eval(), squared_error, torch.zeros(5, 6, 4), torch.zeros(5))
 
 
 def test_a_network_that_could_draw_and_does_not_is_accepted():
@@ -336,7 +363,10 @@ def test_a_network_that_draws_later_is_tried_again():
     gradients = checked(model, cross_entropy, torch.zeros(4, 6), CLASSES)
     gradients.filtered_sum(torch.zeros(4, 6), CLASSES, Clip(1.0))
     model[1].p = 0.5
-    assert refused(gradients.filtered_sum, torch.zeros(4, 6), CLASSES, Clip(1.0)) == DRAWS.format("1 (Dropout)")
+    said = "`keys`: the network draws random numbers; give one key a record (sampling.record_keys)"
+    assert refused(gradients.filtered_sum, torch.zeros(4, 6), CLASSES, Clip(1.0)) == said
+    assert refused(gradients.filtered_sum, torch.zeros(4, 6), CLASSES, Clip(1.0), keys=torch.arange(3)) == said
+    gradients.filtered_sum(torch.zeros(4, 6), CLASSES, Clip(1.0), keys=torch.arange(4))
 
 
 def kinked(units: int) -> Applied:

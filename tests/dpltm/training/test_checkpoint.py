@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 
 from dpltm.errors import InputError
 from dpltm.filters import Clip
@@ -21,8 +22,9 @@ from refusals import refused
 SPEC, STEPS = ModelSpec("mlp:6", 5, 3), 7
 
 
-def descent(optimizer, average, sources, steps=STEPS):
+def descent(optimizer, average, sources, steps=STEPS, share=0.0):
     (x, y), model = toy_data(), build(SPEC, 0)
+    model = nn.Sequential(nn.Dropout(share), model) if share else model
     config = TrainingConfig(Clip(1.0), 0.5, steps, 20.0, 0.7, 0.1, optimizer, schedule="cosine", average=average)
     names = dict(zip(("sampling", "noise"), sources, strict=True))
     return Descent(NoisyGradients(model, some_mask(model), cross_entropy, Records(x, y), config, **names))
@@ -40,13 +42,17 @@ class Stop(BaseException):
     pass
 
 
-@pytest.mark.parametrize(("optimizer", "average"), [*itertools.product(OPTIMIZERS, ("none", "ema", "poly"))])
-def test_a_training_goes_on_to_the_same_bits(optimizer, average):
-    whole = descent(optimizer, average, sources())
+@pytest.mark.parametrize(
+    ("optimizer", "average", "share"),
+    [*((*kind, 0.0) for kind in itertools.product(OPTIMIZERS, ("none", "ema", "poly"))), ("sgd", "none", 0.5)],
+)
+def test_a_training_goes_on_to_the_same_bits(optimizer, average, share):
+    """With what its network drops, too."""
+    whole = descent(optimizer, average, sources(), share=share)
     whole.run()
     for stop in (0, 1, 4, STEPS):
         drawn = sources()
-        first = descent(optimizer, average, drawn)
+        first = descent(optimizer, average, drawn, share=share)
 
         def between(first=first, stop=stop):
             if first.step == stop:
@@ -58,7 +64,7 @@ def test_a_training_goes_on_to_the_same_bits(optimizer, average):
         state = {name: value.clone() for name, value in first.state().items()}
         states = [source.state for source in drawn]
         first.run()  # what the dead process went on with is nobody's
-        second = descent(optimizer, average, [source_of(each) for each in states])
+        second = descent(optimizer, average, [source_of(each) for each in states], share=share)
         second.resume(stop, state)
         second.run()
         assert torch.equal(weights(second), weights(whole)), stop

@@ -242,6 +242,40 @@ def test_sums_do_not_depend_on_the_physical_batch(exact_sum, spec: ModelSpec, fi
         torch.testing.assert_close(total, whole, rtol=1e-12, atol=1e-12)
 
 
+def dropping(share: float = 0.5) -> nn.Module:
+    """In float64, where rounding hides nothing."""
+    return nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Dropout(share), build(ModelSpec("mlp:6", 6, 3), 0)).double()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"filter": Tanh(1.0, 0.2)}, {"microbatch": 4, "expected_batch": 40.0}, {"expected_batch": 200.0}],
+    ids=str,
+)
+def test_what_is_drawn_does_not_depend_on_the_physical_batch(exact_sum, changes):
+    """Also where records are in groups, or in chunks by coins of their own."""
+    x, y = toy_data()
+    torch.manual_seed(0)
+    model, sums = dropping(), []
+    for rows in (1, 3, 40, None):
+        sums.append(exact_sum(one_step(model, (x.double(), y), physical_batch=rows, **changes)))
+        torch.testing.assert_close(sums[-1], sums[0], rtol=1e-12, atol=1e-12)
+    assert float(sums[0].abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("changes", [{}, {"physical_batch": 7}, {"filter": Tanh(1.0, 0.02, Clip(1.0))}], ids=str)
+def test_the_last_record_moves_a_step_with_dropout_by_its_bound(exact_sum, changes):
+    """The places, coins and keys of the others stay, so no coupling is needed to see it."""
+    x, y = toy_data()
+    torch.manual_seed(0)
+    model = dropping()
+    engine = one_step(model, (x.double(), y), **changes)
+    found = [exact_sum(one_step(model, (x.double()[:count], y[:count]), **changes)) for count in (40, 39)]
+    assert 0.5 < float((found[0] - found[1]).norm()) <= engine.config.filter.certified_bound(engine.gradients.live)
+    assert float((exact_sum(engine) - found[0]).norm()) == 0, "the same keys"
+    assert float((exact_sum(engine) - found[0]).norm()) > 1, "those of another step"
+
+
 @pytest.mark.parametrize("filter", [Clip(0.5), Tanh(1.0, 0.2, Clip(1.0))], ids=str)
 @pytest.mark.parametrize("value", [math.nan, 1e300])
 def test_a_record_that_is_not_finite_spoils_no_piece(exact_sum, filter: Filter, value: float):
@@ -261,8 +295,9 @@ def test_a_record_that_is_not_finite_spoils_no_piece(exact_sum, filter: Filter, 
 def test_an_empty_sample_adds_noise_and_runs_nothing():
     model = build(SPEC, 0)
     mask = some_mask(model)
-    engine = one_step(model, toy_data(), mask, sampling_rate=1e-9, noise_std=2.0, precision="bfloat16")
     seen = rows_seen(model)
+    engine = one_step(model, toy_data(), mask, sampling_rate=1e-9, noise_std=2.0, precision="bfloat16")
+    seen.clear()
     engine.backward()
     assert seen == []
     noise, live = torch.cat([p.grad.flatten() for p in model.parameters()]), flat_mask(model, mask)

@@ -6,6 +6,7 @@ Samples, means and noise are those of ``train``, to the bit; tests/dpltm/trainin
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import traceback
 from collections.abc import Callable
@@ -154,6 +155,73 @@ def test_bits_come_from_the_cryptographic_source_unless_another_is_given(monkeyp
     monkeypatch.setattr(SecureSource, "random_bytes", lambda self, count: (drawn.append(count), inner(self, count))[1])
     gradients(make(model, **{source: None}), model)
     assert drawn == ([4 * 40] if source == "sampling" else [SEED + 8 * 38 * 2]) * 3
+
+
+# What the model draws
+
+
+def dropping(share: float = 0.5) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Dropout(share), nn.Linear(5, 8), nn.Tanh(), nn.Dropout(share), nn.Linear(8, 3))
+
+
+def test_dropout_is_neither_by_nor_for_the_generator_of_torch():
+    """Seeding it does not say what is dropped, and its state afterwards does not say what was."""
+    found, states = [], []
+    for seed in (1, 1, 2):
+        model = dropping()
+        loop = make(model, batch_size=40, noise_multiplier=1e-3, steps=2, delta=1e-3, sampling=None)
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        found += gradients(loop, model)
+        states.append(torch.equal(before, torch.get_rng_state()))
+    assert all(states)
+    apart = [float((one - other).norm()) for one, other in itertools.combinations(found, 2)]
+    assert min(apart) > 100 * 1e-3 / 40
+
+
+def test_an_attack_by_the_place_in_the_batch_finds_nothing():
+    """The masks of PyTorch follow from a public seed, and a record in front moves them by one place. Signs made after them
+    put the sums of these neighbours as far apart as there are signs."""
+
+    def by_place(count: int) -> Tensor:
+        torch.manual_seed(0)
+        return functional.dropout(torch.ones(count), 0.5) > 0
+
+    one, other = by_place(80)[1:].float(), by_place(79).float()
+    signs = one - other
+    assert float((signs * (one - other)).sum()) > 30
+    apart = []
+    for seed in range(8):
+        sums = []
+        for y in (torch.cat([torch.zeros(1), signs]), signs):  # the record more has gradient 0
+            model = nn.Sequential(nn.Dropout(0.5), nn.Linear(1, 1, bias=False))
+            settings = {"batch_size": 79, "records": 79, "steps": 1, "noise_multiplier": 1e-3, "filter": Clip(1.0)}
+            loop = make(model, product, (torch.ones(len(y), 1), y), sampling=FastSource(seed), **settings)
+            torch.manual_seed(0)
+            sums += [79 * value for value in gradients(loop, model)]
+        apart.append(float(sums[0] - sums[1]))
+    assert abs(sum(apart) / len(apart)) < 8, "five standard deviations of what is left to chance"
+
+
+def product(outputs: Tensor, labels: Tensor) -> Tensor:
+    return outputs[:, 0] * labels
+
+
+def test_nothing_is_drawn_at_evaluation_and_a_model_may_be_switched_between():
+    """As many do: ``eval()`` for a look, and ``train()`` afterwards; or ``train()`` once the loop is made."""
+    drawn: list[int] = []
+    source = FastSource(0)
+    inner, source.random_bytes = source.random_bytes, lambda count: (drawn.append(count), inner(count))[1]
+    model = dropping().eval()
+    loop = make(model, sampling=source, batch_size=20, steps=4)
+    for step in loop:
+        drawn.clear()
+        model.train(step.number > 2)
+        step.backward()
+        assert drawn == [4 * 40, *([32] if step.number > 2 else [])]
+        outputs = [model.eval()(toy_data()[0]) for _ in range(2)]
+        assert torch.equal(*outputs)
 
 
 # What is paid, and when

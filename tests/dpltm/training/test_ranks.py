@@ -22,6 +22,8 @@ CASES = (
     ("cnn:28x28x1", "clip", {"physical_batch": 30}),
     ("mlp:20", "clip", {"microbatch": 3}),
     ("mlp:20", "tanh", {"microbatch": 3, "physical_batch": 30}),
+    ("mlp:12", "clip", {"dropout": 0.5, "physical_batch": 30}),
+    ("mlp:12", "tanh", {"dropout": 0.5, "microbatch": 3}),
 )
 
 

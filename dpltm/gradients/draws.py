@@ -1,0 +1,284 @@
+"""Random draws of a network during a private step: a record's are its own, by a key of its own.
+
+PyTorch draws by place in the batch, from a generator whose seed is public or has 32 bits. One record more then moves the
+dropout masks of all that come after it: a bound on its own gradient bounds nothing. Here every operation that would draw
+is answered from the records' keys instead (``Draws``). The c-th draw of a pass, at position p within record r, is a fixed
+function of (key of r, c, p). PyTorch's generators are left alone, so their state afterwards tells nothing of the batch.
+
+**Why the bound holds.** Every step takes fresh secret bits for one key of 64 bits for each record at hand, by its place
+in the dataset, as its coin is taken (``randomness.sampling.record_keys``: AES-256 in counter mode). So the records' keys are
+independent and uniform, and independent of coins and noise. Given its key, a record's filtered gradient is a function of
+the record and the weights, of norm at most C.
+
+Take neighbours: D, and D' with one record r more. Couple their runs: every common record has the same coin and the same
+key in both. Where r stands among the others moves the places of those behind it; but keys, like coins, are independent
+and identically distributed, so giving each record its own again leaves the distribution of both runs as it was. Given
+coins and keys, the two sums differ by the filtered gradient of r, at most C, if r was drawn, and by nothing if not; noise
+is independent of both. For each value of the keys that is the Poisson-sampled Gaussian mechanism of sensitivity C, hence
+for their mixture: its divergences (hockey-stick and Renyi) are jointly convex. A record that takes another's place takes
+its key.
+
+How random a record's draws are *within* that record (``mixed`` is a statistical hash) matters for the training alone, not
+for the bound: any function of the key would do.
+
+**Which numbers are a record's.** The trial on made-up records (``probe``) finds the dimension of every draw that is as long
+as the batch, or a multiple of it in dimension 0 (attention weights ``(batch * heads, ...)``), and tries whether that is
+right; training holds to it. Refused are a draw without such a dimension, one whose law is not among ``_LAWS``, and one in
+the backward pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dpltm.errors import InputError
+
+Axis = tuple[int, int]
+"""Dimension of records in a draw, and how many of its rows each record has; more than one in dimension 0 alone."""
+
+REMEDY = "switch it off (p=0, dropout=0, or eval() of this module)"
+
+ONES = 2**64 - 1
+STEP, FIRST, SECOND = (value - 2**64 for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+"""Of SplitMix64 (Steele, Lea, Flood 2014), as signed numbers: the odd increment, and the two multipliers."""
+
+BLOCK = 2**15
+"""Words that are mixed at once on a processor: more would leave its cache in between."""
+
+
+class CannotDraw(InputError):
+    """A draw that cannot be made a record's own; says why, and what to use."""
+
+
+def mixed(words: Tensor) -> Tensor:
+    """SplitMix64's finalizer of each word, int64, in place: a permutation of all words under which close ones part."""
+    other = torch.empty_like(words)
+    for shift, factor in ((30, FIRST), (27, SECOND), (31, None)):
+        torch.bitwise_right_shift(words, shift, out=other).bitwise_and_(ONES >> shift)  # which carries the sign along
+        words.bitwise_xor_(other)
+        if factor is not None:
+            words.mul_(factor)
+    return words
+
+
+def words(keys: Tensor, draw: int, count: int) -> Tensor:
+    """Words of 64 random bits, ``(records, count)`` int64: word p of record r follows from ``keys[r]``, ``draw`` and p."""
+    own = mixed(keys + mixed(torch.tensor([draw + 1], device=keys.device)))
+    along = torch.arange(count, device=keys.device) * STEP
+    found = torch.empty(len(keys), count, dtype=torch.int64, device=keys.device)
+    rows = max(1, BLOCK // max(1, count)) if not keys.is_cuda else max(1, len(keys))
+    for part, key in zip(found.split(rows), own.split(rows), strict=True):
+        mixed(torch.add(key[:, None], along, out=part))
+    return found
+
+
+class Draws(TorchDispatchMode):
+    """Answers draws while entered, from the records' keys.
+
+    Args:
+        keys: ``(batch,)`` int64.
+        axes: of every draw of a pass, in order; None to find them.
+        first: number of the draw that is made first.
+        mapped: whether records are mapped over (``torch.func.vmap``), and so are in dimension 0 of every draw.
+
+    Attributes:
+        axes: as given, or as found so far.
+        count: of draws so far, those before ``first`` included.
+        shapes: of draws, where axes are found.
+    """
+
+    def __init__(
+        self, keys: Tensor, axes: Sequence[Axis] | None = None, first: int = 0, *, mapped: bool = False
+    ) -> None:
+        super().__init__()
+        self.keys, self.axes, self.count, self._mapped = keys, list(axes or ()), first, mapped
+        self._finding, self._closed = axes is None, False
+        self.shapes: list[torch.Size] = []
+        self._by_steps: Any = None
+
+    def __enter__(self) -> Draws:
+        if self.keys.is_cuda:  # the others drop out inside a kernel
+            self._by_steps = sdpa_kernel(SDPBackend.MATH)
+            self._by_steps.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        if self._by_steps is not None:
+            self._by_steps.__exit__(*raised)
+
+    def close(self) -> None:
+        """Refuse draws from here on: the forward pass is over. Raises CannotDraw if there were fewer than in the trial."""
+        if self.count != len(self.axes):
+            raise CannotDraw(f"draws random numbers for some batches and not for others; draw always, or {REMEDY}")
+        self._closed = True
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in operation.tags or _is_still(operation, args, kwargs):
+            return operation(*args, **kwargs)
+        if self._closed:
+            raise CannotDraw(
+                "draws random numbers in the backward pass; leave out hooks that draw, and torch.utils.checkpoint around"
+                " what draws"
+            )
+        law = _LAWS.get(operation)
+        if law is None:
+            raise CannotDraw(
+                f"draws by {operation.name()}, which cannot be made each record's own; use nn.Dropout, torch.rand_like,"
+                f" torch.randn_like or torch.bernoulli, or {REMEDY}"
+            )
+        kwargs.pop("generator", None)
+        return law(self, *args, **kwargs)
+
+    def below(self, shape: torch.Size, chance: float, device: torch.device) -> Tensor:
+        """True with a chance that is right to 2^-33, ``shape`` bool."""
+        least = round(chance * 2**32) - 2**31 - 1  # the largest 32-bit word that is below
+        if least < -(2**31):
+            return self._laid_out(shape, device, lambda keys, _, count: keys.new_zeros(len(keys), count).bool())
+        return self._laid_out(
+            shape,
+            device,
+            lambda keys, draw, count: words(keys, draw, -(-count // 2)).view(torch.int32)[:, :count] <= least,
+        )
+
+    def uniform(self, shape: torch.Size, device: torch.device, bits: int = 53) -> Tensor:
+        """Multiples of 2^-bits in [0, 1), ``shape`` float64."""
+        drawn = self._laid_out(shape, device, words)
+        return drawn.bitwise_right_shift(64 - bits).bitwise_and_(2**bits - 1).double().mul_(2.0**-bits)
+
+    def _laid_out(self, shape: torch.Size, device: torch.device, make: Callable[[Tensor, int, int], Tensor]) -> Tensor:
+        """What the next draw gives, by record and position, in the shape that is asked for."""
+        dimension, rows = self._axis(shape)
+        keys = self.keys.to(device)
+        rest = (*shape[:dimension], *shape[dimension + 1 :])
+        values = make(keys, self.count, rows * math.prod(rest))
+        self.count += 1
+        return values.view(shape) if dimension == 0 else values.view(len(keys), *rest).movedim(0, dimension)
+
+    def _axis(self, shape: torch.Size) -> Axis:
+        records = len(self.keys)
+        if self._mapped:
+            axis = (0, 1)
+        elif not self._finding:
+            if self.count == len(self.axes):
+                raise CannotDraw(f"draws random numbers for some records and not for others; draw always, or {REMEDY}")
+            axis = self.axes[self.count]
+        elif records in shape:
+            axis = (shape.index(records), 1)
+        else:
+            axis = (0, shape[0] // records if shape else 0)
+        dimension, rows = axis
+        if not rows or len(shape) <= dimension or shape[dimension] != records * rows:
+            raise CannotDraw(
+                f"draws random numbers of shape {tuple(shape)} at once, which are not of one record each; draw for every"
+                f" record, in dimension 0 (nn.Dropout, torch.rand_like of the batch), or {REMEDY}"
+            )
+        if self._finding:
+            self.axes.append(axis)
+            self.shapes.append(shape)
+        return axis
+
+
+def _is_still(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """True for an operation that could draw, and has a share of zero to drop, is not in training, or draws from a generator
+    of the model's own: if that begins anew in every pass, its numbers are fixed, and the trial tells whether they mix."""
+    if kwargs.get("generator") is not None:
+        return True
+    for place, argument in enumerate(operation._schema.arguments):
+        if argument.name in ("dropout_p", "dropout", "train", "training"):
+            value = args[place] if place < len(args) else kwargs.get(argument.name, argument.default_value)
+            if value is not None and not value:
+                return True
+    return False
+
+
+def _whole_bits(dtype: torch.dtype) -> int:
+    """Bits of a number in [0, 1) that a dtype holds without rounding it to 1."""
+    return {torch.float64: 53, torch.float32: 24, torch.float16: 11}.get(dtype, 8)
+
+
+def _fill_bernoulli(draws: Draws, target: Tensor, p: float | Tensor = 0.5) -> Tensor:
+    if isinstance(p, Tensor):
+        return target.copy_(draws.uniform(target.shape, target.device) < p)
+    return target.copy_(draws.below(target.shape, p, target.device))
+
+
+def _fill_uniform(draws: Draws, target: Tensor, low: float = 0.0, high: float = 1.0, **named: Any) -> Tensor:
+    low, high = named.get("from", low), named.get("to", high)  # "from" is no name in Python
+    found = draws.uniform(target.shape, target.device, _whole_bits(target.dtype))
+    return target.copy_(found.mul_(high - low).add_(low))
+
+
+def _fill_normal(draws: Draws, target: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    inside = draws.uniform(target.shape, target.device, 52).mul_(2).add_(2.0**-52 - 1)  # never -1, never 1
+    return target.copy_(inside.erfinv_().mul_(std * math.sqrt(2)).add_(mean))
+
+
+def _fill_exponential(draws: Draws, target: Tensor, lambd: float = 1.0) -> Tensor:
+    inside = draws.uniform(target.shape, target.device, 52).add_(2.0**-53)  # never 0, never 1
+    return target.copy_(inside.log_().div_(-lambd))
+
+
+def _like(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda draws, like, **options: fill(draws, torch.empty_like(like, **options))
+
+
+def _sized(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda draws, size, **options: fill(draws, torch.empty(size, **options))
+
+
+def _bernoulli(draws: Draws, chances: Tensor, p: float | None = None) -> Tensor:
+    return _fill_bernoulli(draws, torch.empty_like(chances), chances if p is None else p)
+
+
+def _native_dropout(draws: Draws, values: Tensor, p: float, _: bool | None) -> tuple[Tensor, Tensor]:
+    stays = draws.below(values.shape, 1 - p, values.device)
+    return values * stays * (0.0 if p == 1 else 1 / (1 - p)), stays
+
+
+def _leaks(draws: Draws, values: Tensor, noise: Tensor, lower: float, upper: float) -> Tensor:
+    slope = draws.uniform(values.shape, values.device).mul_(upper - lower).add_(lower)
+    return noise.copy_(torch.where(values <= 0, slope, 1.0))
+
+
+def _rrelu(
+    draws: Draws, values: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, *_: object
+) -> Tensor:
+    return values * _leaks(draws, values, noise, lower, upper)
+
+
+def _rrelu_(
+    draws: Draws, values: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, *_: object
+) -> Tensor:
+    return values.mul_(_leaks(draws, values, noise, lower, upper))
+
+
+_aten = torch.ops.aten
+_LAWS: dict[Any, Callable[..., Any]] = {
+    _aten.bernoulli_.float: _fill_bernoulli,
+    _aten.bernoulli_.Tensor: _fill_bernoulli,
+    _aten.bernoulli.default: _bernoulli,
+    _aten.bernoulli.p: _bernoulli,
+    _aten.native_dropout.default: _native_dropout,
+    _aten.rrelu_with_noise.default: _rrelu,
+    _aten.rrelu_with_noise_.default: _rrelu_,
+    _aten.uniform_.default: _fill_uniform,
+    _aten.rand_like.default: _like(_fill_uniform),
+    _aten.rand.default: _sized(_fill_uniform),
+    _aten.normal_.default: _fill_normal,
+    _aten.randn_like.default: _like(_fill_normal),
+    _aten.randn.default: _sized(_fill_normal),
+    _aten.exponential_.default: _fill_exponential,
+}
+"""How operations that draw are answered. Dropout comes down to the first of them, or, on a GPU, to ``native_dropout``."""
