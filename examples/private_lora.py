@@ -31,7 +31,7 @@ TINY = BertConfig(
     vocab_size=17, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=5,
     max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
 )  # fmt: skip
-"""Without dropout: it would draw other values in each pass, which the loop refuses."""
+"""Without dropout: a network as small as this fits too little already."""
 
 SETTINGS = {"batch_size": 150, "steps": 120, "epsilon": 3.0, "delta": 1e-4, "records": 750}
 

@@ -99,9 +99,13 @@ class Draws(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.keys, self.axes, self.count, self._mapped = keys, list(axes or ()), first, mapped
-        self._finding, self._closed = axes is None, False
+        self._finding, self._over = axes is None, False
         self.shapes: list[torch.Size] = []
         self._by_steps: Any = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # what skips it imports the compiler, for seconds; nothing is compiled within a mode anyway
 
     def __enter__(self) -> Draws:
         if self.keys.is_cuda:  # the others drop out inside a kernel
@@ -119,7 +123,7 @@ class Draws(TorchDispatchMode):
         """Refuse draws from here on: the forward pass is over. Raises CannotDraw if there were fewer than in the trial."""
         if self.count != len(self.axes):
             raise CannotDraw(f"draws random numbers for some batches and not for others; draw always, or {REMEDY}")
-        self._closed = True
+        self._over = True
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -127,7 +131,7 @@ class Draws(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in operation.tags or _is_still(operation, args, kwargs):
             return operation(*args, **kwargs)
-        if self._closed:
+        if self._over:
             raise CannotDraw(
                 "draws random numbers in the backward pass; leave out hooks that draw, and torch.utils.checkpoint around"
                 " what draws"

@@ -142,8 +142,8 @@ class SampleSums:
         self.clear()  # of a step that was interrupted, too
         if self._ranks is None or self._exact is None:
             assert sample is not None
-            failed = self._fails(self._batches(*sample))
-            full = failed == MEMORY
+            mine = self._fails(self._batches(*sample))
+            failed, full = bool(mine), mine == MEMORY
         else:
             mine = self._share_fails(self._ranks, self._exact, *_heard(self._ranks, sample))
             failed, full = self._ranks.any(bool(mine)), self._ranks.any(mine == MEMORY)
