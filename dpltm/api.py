@@ -116,7 +116,7 @@ def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], cls: ty
     if named and isinstance(x, Dataset):
         facts.pop("name", None)
     dataset = as_dataset(x, y, facts)
-    if cls is not TrainOptions and (dataset.units is not None or (dataset.of_persons and not dataset.rated)):
+    if cls is not TrainOptions and (dataset.names_units or (dataset.of_persons and not dataset.rated)):
         raise InputError(
             "`units`: only a training protects persons, and this knows single records alone; leave it out"
         )

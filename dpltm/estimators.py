@@ -223,7 +223,7 @@ class Columns:
 
     def rows(self, rows: Rows, x: np.ndarray) -> Rows:
         """Return what records are known by: their values as they came, whatever bounds they are scaled by."""
-        return rows if self.low is None else replace(rows, x=np.ascontiguousarray(x))
+        return rows if self.low is None else rows.known_by(np.ascontiguousarray(x))
 
 
 def dense(x: Any) -> np.ndarray:
@@ -531,7 +531,7 @@ class TicketEstimator(BaseEstimator):
         if units is not None:
             with in_python():
                 names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
-            rows = replace(rows, units=names, units_name=self.unit)
+            rows = rows.owned(names, self.unit)
         elif self.run_.config.get("of_persons"):
             self._spent.notes |= {WHOSE: None}
         held_out = replace(held_out, test_rows=rows)

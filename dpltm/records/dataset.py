@@ -60,7 +60,7 @@ class RawSplit:
     @property
     def has_texts(self) -> bool:
         """Tell whether the records are texts."""
-        return self.rows is not None and self.rows.ragged is not None
+        return self.rows is not None and self.rows._ragged is not None
 
 
 def shown(names: Sequence[str], limit: int = 8) -> str:
@@ -93,7 +93,7 @@ class Dataset:
             sizes of those, public inputs: one for all values, or one a value. Empty where they are quantities.
         tables_origin: where what is at which position comes from; of words, their ranking.
         unit: noun of whom a row of ``train`` is: ``record``, or, behind ``at_unit``, a person with records in slots.
-        units: whose each record of ``train`` is, ``(n,)`` int64, private; None where nothing says, and of persons.
+        _units: whose each record of ``train`` is, ``(n,)`` int64, private; None where nothing says, and of persons.
         units_name: the noun of those: the column of a table, the array of an archive, or what arrays say.
         schema: of a table that was encoded by one, its text.
         hold_out: the part of a file that became the test split; 0 where nothing was held out.
@@ -123,7 +123,7 @@ class Dataset:
     unit: str = RECORD
     bounds_origin: BoundsOrigin = "declared"
     public_notes: tuple[str, ...] = ()
-    units: np.ndarray | None = field(default=None, repr=False)
+    _units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
     schema: str = ""
     synthetic: bool = False
@@ -145,6 +145,11 @@ class Dataset:
     def of_persons(self) -> bool:
         """Tell whether a row of ``train`` is a person, with records in slots."""
         return self.train.slots is not None
+
+    @property
+    def names_units(self) -> bool:
+        """Tell whether something says whose each record is."""
+        return self._units is not None
 
     @property
     def noun(self) -> str:
@@ -213,7 +218,7 @@ class Dataset:
             part=self.test_part,
             records=len(self.test),
             records_origin="counted",
-            units=None,
+            _units=None,
         )
 
 
@@ -229,32 +234,35 @@ class Rows:
     that it falls into and no other (privacy-model.md 1.5). It is the same for everybody, whatever the order of the file, the
     width of its numbers, the column of the label, or a schema. Numbers count as float32, so 1 is 1.0 and True.
 
+    They are closed, as those of a ``Split`` are.
+
     Attributes:
-        x: cells, ``(n, ...)``, as stored; of a table also those of the column that says whose a record is.
-        ragged: of texts, all words, and where each record's begin, ``(n + 1,)``; then ``x`` is not looked at.
-        units: whose each record is, ``(n,)`` texts, where something says so; and
+        _cells: ``(n, ...)``, as stored; of a table also those of the column that says whose a record is.
+        _targets: labels, ``(n,)``.
+        _ragged: of texts, all words, and where each record's begin, ``(n + 1,)``; then the cells are not looked at.
+        _units: whose each record is, ``(n,)`` texts, where something says so; and
         units_name: the noun.
-        places: at which these records stand, where others are empty.
+        _standing: places at which these records stand, where others are empty.
         coincide: whether records of different people may well be equal, so that no row is recognised.
     """
 
-    x: np.ndarray = field(repr=False)
-    y: np.ndarray = field(repr=False)
+    _cells: np.ndarray = field(repr=False)
+    _targets: np.ndarray = field(repr=False)
     columns: tuple[str, ...] | None = None
     label: str | None = None
-    ragged: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
-    units: np.ndarray | None = field(default=None, repr=False)
+    _ragged: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
+    _units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
-    places: np.ndarray | None = field(default=None, repr=False)
+    _standing: np.ndarray | None = field(default=None, repr=False)
     coincide: bool = False
 
     def __len__(self) -> int:
-        return len(self.y)
+        return len(self._targets)
 
     @property
     def cut(self) -> tuple[Cut, tuple[str, ...]]:
         """Return the kind of cut of these records, and the columns that hashes are taken by."""
-        if self.units is not None:
+        if self._units is not None:
             return "person", (self.units_name,)
         return "record", () if self._names is None else tuple(self._names[1])
 
@@ -263,19 +271,19 @@ class Rows:
         """SHA-256 of these records in their order: of the cells as they were read, labels and persons included."""
         names = None if self._names is None else self._names[1]
         content = hashlib.sha256(repr((names, len(self))).encode())
-        if self.ragged is not None:
-            for part in (*self.ragged, self.y):
+        if self._ragged is not None:
+            for part in (*self._ragged, self._targets):
                 for piece in pieces(part):
                     content.update(np.ascontiguousarray(piece, dtype="<i8").tobytes())
         else:
-            content.update(repr(self.x.shape[1:] if names is None else "").encode())
+            content.update(repr(self._cells.shape[1:] if names is None else "").encode())
             # of a table whose a record is counts exactly
             for rows in self._chunks(label=True, dtype="<f4" if names is None else "<f8"):
                 content.update((rows if self._names is None else rows[:, self._names[0]]).tobytes())
-        if self.places is not None:
-            content.update(self.places.astype("<i8").tobytes())
-        if self.units is not None and self.units_name not in (self.columns or ()):
-            content.update(repr((self.units_name, self.units.tolist())).encode())
+        if self._standing is not None:
+            content.update(self._standing.astype("<i8").tobytes())
+        if self._units is not None and self.units_name not in (self.columns or ()):
+            content.update(repr((self.units_name, self._units.tolist())).encode())
         return content.digest()
 
     @cached_property
@@ -289,9 +297,9 @@ class Rows:
             return None
         shape = sorted(self.columns) if self.columns is not None else "rows"
         rows = digests(self._features(by_name=True), shape, key)
-        if self.units is None:
+        if self._units is None:
             return Marks(rows)
-        names = [name.encode() for name in self.units.tolist()]
+        names = [name.encode() for name in self._units.tolist()]
         pairs = (row + b" " + name for row, name in zip(self._features(by_name=True), names, strict=True))
         whose = digests(pairs, (shape, self.units_name), key)
         return Marks(rows, digests(set(names), self.units_name, key), whose, self.units_name)
@@ -312,21 +320,29 @@ class Rows:
 
     def cut_hashes(self) -> np.ndarray:
         """Return the hashes of cuts: the public hash of each record, or of its person, where something says whose it is."""
-        if self.units is None:
+        if self._units is None:
             return self.public_hashes()
-        names, codes = np.unique(self.units, return_inverse=True)
+        names, codes = np.unique(self._units, return_inverse=True)
         return _hashed(name.encode() for name in names.tolist())[codes]
 
     def taken(self, index: np.ndarray) -> Rows:
         """Return the records at some places, ``(k,)`` whole numbers."""
         return replace(
             self,
-            x=gathered(self.x, index, to_stay=True),
-            y=self.y[index],
-            ragged=None if self.ragged is None else texts_of(*self.ragged, index),
-            units=None if self.units is None else self.units[index],
-            places=None if self.places is None else self.places[index],
+            _cells=gathered(self._cells, index, to_stay=True),
+            _targets=self._targets[index],
+            _ragged=None if self._ragged is None else texts_of(*self._ragged, index),
+            _units=None if self._units is None else self._units[index],
+            _standing=None if self._standing is None else self._standing[index],
         )
+
+    def known_by(self, cells: np.ndarray) -> Rows:
+        """Return the same records, told from others by other cells, ``(n, ...)``."""
+        return replace(self, _cells=cells)
+
+    def owned(self, units: np.ndarray, units_name: str) -> Rows:
+        """Return the same, with whose each record is, ``(n,)`` texts, and the noun of those."""
+        return replace(self, _units=units, units_name=units_name)
 
     def shared(self, other: Rows) -> np.ndarray:
         """Return the places of records here whose features ``other`` has as well, whatever the labels."""
@@ -346,22 +362,22 @@ class Rows:
 
     def _features(self, by_name: bool = False) -> Iterator[bytes]:
         """Yield the bytes of each record without its label; columns in their order, or that of their names."""
-        if self.ragged is None:
+        if self._ragged is None:
             order = np.argsort(self.columns) if by_name and self.columns is not None else slice(None)
             yield from (row.tobytes() for rows in self._chunks() for row in rows[:, order])
             return
-        values, offsets = self.ragged
+        values, offsets = self._ragged
         for start, stop in itertools.pairwise(offsets):
             yield _floats(values[start:stop], "<f4").tobytes()
 
     def _chunks(self, label: bool = False, dtype: str = "<f4") -> Iterator[np.ndarray]:
         """Rows as floats, some at a time; with the label behind the features if asked."""
-        done, at_once = 0, max(1, VALUES // max(1, self.x[:1].size))
-        for piece in pieces(self.x):
+        done, at_once = 0, max(1, VALUES // max(1, self._cells[:1].size))
+        for piece in pieces(self._cells):
             for start in range(0, len(piece), at_once):
                 part = piece[start : start + at_once]
                 rows = _floats(part, dtype).reshape(len(part), -1)
-                y = self.y[done : done + len(part)]
+                y = self._targets[done : done + len(part)]
                 yield np.column_stack([rows, _floats(y, dtype)]) if label else rows
                 done += len(part)
 

@@ -275,7 +275,7 @@ class _Arrays:
                 " record"
             )
         x = padded(values, offsets, layout, path)
-        rows = Rows(x, np.empty(0) if y is None else y, ragged=(values, offsets))
+        rows = Rows(x, np.empty(0) if y is None else y, _ragged=(values, offsets))
         return RawSplit(x, y, path, names[0], f"y{suffix}", rows=rows)
 
 

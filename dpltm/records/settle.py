@@ -302,9 +302,9 @@ def settle(
         said = published and part.source == train.source  # a publication says that its splits are separate
         _check_separate(name, rows, test_rows, train, part, said or rows_coincide)
     units = None
-    if rows.units is not None:
+    if rows._units is not None:
         units = np.full(len(split), EMPTY, dtype=np.int64)
-        units[labels != EMPTY] = np.unique(rows.units, return_inverse=True)[1]
+        units[labels != EMPTY] = np.unique(rows._units, return_inverse=True)[1]
     whole = Dataset(
         name=name,
         train=split,
@@ -321,7 +321,7 @@ def settle(
         tables=tables,
         tables_origin="counted" if description is not None and tables else "declared",
         bounds_origin=bounds_origin,
-        units=units,
+        _units=units,
         units_name=rows.units_name,
         part=Part(name),
         test_part=Part(f"{name} (test)"),
@@ -332,13 +332,14 @@ def settle(
 def _checked(raw: RawSplit, coincide: bool, empty: bool = False) -> tuple[Split, Rows]:
     """Return the records of a split, and what identifies them: what the file holds, and whose it says they are."""
     x, y = checked_features(raw), _checked_labels(raw, empty)
-    cells = x if raw.rows is None or raw.rows.x is raw.x else raw.rows.x  # one array for both where they are the same
-    rows = Rows(x, y) if raw.rows is None else replace(raw.rows, x=cells)
+    rows = Rows(x, y) if raw.rows is None else raw.rows
+    if rows._cells is raw.x:  # one array for both where they are the same
+        rows = rows.known_by(x)
     taken = y != EMPTY
     if not taken.all():
-        rows = replace(rows.taken(np.flatnonzero(taken)), places=np.flatnonzero(taken))
+        rows = replace(rows.taken(np.flatnonzero(taken)), _standing=np.flatnonzero(taken))
     if raw.units is not None:
-        rows = replace(rows, units=checked_units(raw, taken), units_name=raw.units_name)
+        rows = rows.owned(checked_units(raw, taken), raw.units_name)
     return Split(x, y), replace(rows, coincide=coincide)
 
 
@@ -423,11 +424,11 @@ def _check_same_features(train: RawSplit, test: RawSplit) -> None:
 
 def _check_separate(name: str, rows: Rows, test_rows: Rows, train: RawSplit, test: RawSplit, said: bool) -> None:
     """Raise DataError if training records, or their persons, are in the test split: a free look at private records."""
-    if rows.units is not None and test_rows.units is not None:
-        shared = len(np.intersect1d(rows.units, test_rows.units))
+    if rows._units is not None and test_rows._units is not None:
+        shared = len(np.intersect1d(rows._units, test_rows._units))
         if shared:
             raise DataError(
-                f"{test.source}: {shared} of the {len(np.unique(test_rows.units))} values of {test.units_name!r} are in the"
+                f"{test.source}: {shared} of the {len(np.unique(test_rows._units))} values of {test.units_name!r} are in the"
                 " training split too, so accuracy there would show what is protected; keep all records of one on one side"
             )
     elif not said and (shared := len(test_rows.shared(rows))):
@@ -470,11 +471,11 @@ def _some(whole: Dataset, index: np.ndarray, rows: np.ndarray | None = None) -> 
     """Return the records at some places, and of ``rows`` those at the same places unless they stand at others there."""
     kept = whole.rows.taken(index if rows is None else rows)
     values, labels = whole.train._closed
-    x = kept.x if whole.rows.x is values else gathered(values, index, to_stay=True)
+    x = kept._cells if whole.rows._cells is values else gathered(values, index, to_stay=True)
     return replace(
         whole,
         train=Split(x, labels[index]),
-        units=None if whole.units is None else whole.units[index],
+        _units=None if whole._units is None else whole._units[index],
         rows=kept,
         file=whole.rows if whole.file is None else whole.file,
     )

@@ -85,7 +85,7 @@ def at_unit(dataset: Dataset, unit: str, per_unit: int | None, usual: int) -> Da
     if dataset.of_persons:
         return dataset
     slots = usual if per_unit is None else per_unit
-    if dataset.units is not None:
+    if dataset.names_units:
         return by_unit(dataset, slots)
     if unit == "user":
         return by_user(dataset, slots)
@@ -149,7 +149,7 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
     """Return the same records with a unit as the record: all that share a value of the column that says whose they are.
 
     Args:
-        dataset: with that column (``Dataset.units``). A declared number of records is one of units.
+        dataset: with that column (``Dataset.names_units``). A declared number of records is one of units.
         slots: most records of a unit that count, K, public.
 
     Returns:
@@ -161,7 +161,7 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
         A row depends on the records of its own unit and on public inputs alone: where a unit has more than K, those of the
         K lowest public hashes are taken. So one unit more or less, whatever it holds, is one row more or less.
     """
-    units = dataset.units
+    units = dataset._units
     assert units is not None
     if dataset.part.cut == "place":
         raise DataError(
@@ -179,7 +179,7 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
         train=_slotted(dataset.train, np.arange(len(units)), units, dataset.rows.public_hashes(), slots),
         records=dataset.records if declared else count,
         records_origin="declared" if declared else "counted",
-        units=None,
+        _units=None,
         unit=dataset.units_name,
     )
 

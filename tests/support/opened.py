@@ -1,6 +1,8 @@
-"""Records in the open, for tests: what a product reads for a release, or a declaration, they read for nothing."""
+"""Records in the open: what the package reads for a release or a declaration, tests read for nothing."""
 
-from dpltm.records import Arrays, Split
+import numpy as np
+
+from dpltm.records import Arrays, Dataset, Rows, Split
 
 
 def arrays_of(split: Split) -> Arrays:
@@ -8,3 +10,9 @@ def arrays_of(split: Split) -> Arrays:
     found: list[Arrays] = []
     split.check(found.append)
     return found[0]
+
+
+def units_of(records: Dataset | Rows) -> np.ndarray:
+    """Return whose each record is."""
+    assert records._units is not None
+    return records._units

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dpltm.privacy.entry import HASHES, Part
 from dpltm.records import from_arrays, load
 from dpltm.records.settle import parse_fraction
-from opened import arrays_of
+from opened import arrays_of, units_of
 from refusals import refused
 
 
@@ -77,7 +77,7 @@ def test_all_rows_of_a_person_are_on_one_side(tmp_path):
     """And which, the person decides alone: not what the rows hold."""
     path = write(tmp_path / "d.csv", rows_of(2000, persons=200))
     found = load(path, label="y", bounds=(0.0, 1.0), test="0.2", units="who")
-    trained, tested = set(found.rows.units.tolist()), set(found.test_rows.units.tolist())
+    trained, tested = set(units_of(found.rows).tolist()), set(units_of(found.test_rows).tolist())
     assert not trained & tested
     assert len(trained) + len(tested) == 200
     assert abs(len(tested) - 40) < 4 * np.sqrt(200 * 0.2 * 0.8)
@@ -85,7 +85,7 @@ def test_all_rows_of_a_person_are_on_one_side(tmp_path):
         tmp_path / "e.csv", [(f"{1 - float(a):.5f}", who, 1 - y) for a, who, y in rows_of(2000, persons=200)]
     )
     again = load(other, label="y", bounds=(0.0, 1.0), test="0.2", units="who")
-    assert set(again.test_rows.units.tolist()) == tested
+    assert set(units_of(again.test_rows).tolist()) == tested
 
 
 def test_arrays_are_held_out_in_the_same_way(tmp_path):

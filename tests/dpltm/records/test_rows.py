@@ -86,11 +86,10 @@ def test_texts_are_hashed_as_long_as_they_are():
     texts = [[1, 2, 3], [], [3, 2, 1], [7], [1, 2]]
     values = np.array([word for text in texts for word in text], dtype=np.uint16)
     offsets = np.cumsum([0, *map(len, texts)])
-    rows = Rows(np.zeros((5, 4), dtype=np.int32), np.array([0, 1, 0, 1, 0]), ragged=(values, offsets))
+    rows = Rows(np.zeros((5, 4), dtype=np.int32), np.array([0, 1, 0, 1, 0]), _ragged=(values, offsets))
     assert rows.public_hashes().tolist() == [by_hand(text) for text in texts]
-    other = replace(
-        rows, x=np.ones((5, 9), dtype=np.int32), ragged=(values.astype(np.int64), offsets.astype(np.int32))
-    )
+    words = values.astype(np.int64), offsets.astype(np.int32)
+    other = replace(rows, _ragged=words).known_by(np.ones((5, 9), dtype=np.int32))
     assert other.digest == rows.digest  # what is kept of them has no say
     assert other.public_hashes().tolist() == rows.public_hashes().tolist()
 
@@ -112,8 +111,13 @@ ORDER = GENERATOR.permutation(60)
 
 def test_the_digest_is_of_the_very_file():
     """In its order; but whichever column of a table is the label, and in whatever order they stand."""
-    changes = [{"x": X[ORDER], "y": Y[ORDER]}, {"y": 3 - Y}, {"x": FLAT}, {"places": np.arange(1, 61)}]
-    changes += [{"units": Y.astype(str), "units_name": "who"}, {"units": Y.astype(str), "units_name": "whose"}]
+    changes = [
+        {"_cells": X[ORDER], "_targets": Y[ORDER]},
+        {"_targets": 3 - Y},
+        {"_cells": FLAT},
+        {"_standing": np.arange(1, 61)},
+    ]
+    changes += [{"_units": Y.astype(str), "units_name": name} for name in ("who", "whose")]
     assert len({Rows(X, Y).digest, *(replace(Rows(X, Y), **change).digest for change in changes)}) == 7
     assert Rows(X.copy(order="F"), Y.astype(">i8")).digest == Rows(X.astype("f8"), Y).digest == Rows(X, Y).digest
     tables = {table(label, order).digest for label in (None, "age", "é") for order in (None, [5, 3, 1, 0, 2, 4])}
@@ -124,7 +128,7 @@ def test_the_digest_is_of_the_very_file():
 def test_whose_a_record_is_is_told_exactly():
     """Public hashes of records see float32 alone; persons are cut by what they are called."""
     one, other = (
-        Rows(np.array([[number, 1.0]]), Y[:1], ("who", "a"), "y", units=np.array([str(number)]), units_name="who")
+        Rows(np.array([[number, 1.0]]), Y[:1], ("who", "a"), "y", _units=np.array([str(number)]), units_name="who")
         for number in (123456789, 123456790)
     )
     assert one.public_hashes() == other.public_hashes()
@@ -134,7 +138,7 @@ def test_whose_a_record_is_is_told_exactly():
 
 def test_parts_of_persons_are_cut_by_person():
     units = np.array([f"p{place % 7}" for place in range(60)])
-    rows = Rows(X, Y, units=units, units_name="who")
+    rows = Rows(X, Y, _units=units, units_name="who")
     assert rows.cut == ("person", ("who",))
     hashes = rows.cut_hashes()
     expected = {
@@ -143,7 +147,7 @@ def test_parts_of_persons_are_cut_by_person():
     }
     assert hashes.tolist() == [expected[name] for name in units.tolist()]
     some = rows.taken(np.array([3, 5]))
-    assert (some.units.tolist(), some.public_hashes().tolist()) == (
+    assert (some._units.tolist(), some.public_hashes().tolist()) == (
         ["p3", "p5"],
         rows.public_hashes()[[3, 5]].tolist(),
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dpltm.records import load, load_records
 from dpltm.records.schema import parse_schema
 from dpltm.records.tables import draft, public_records
-from opened import arrays_of
+from opened import arrays_of, units_of
 from refusals import refused
 
 TEXT = """
@@ -167,7 +167,7 @@ def test_records_without_labels(tmp_path, table):
 
 def test_whose_records_are(table):
     dataset = table(units="note", rows=[*ROWS[:2], ROWS[2].replace(",,", ",q,"), *ROWS[3:]])
-    assert len(set(dataset.units.tolist())) == 4
+    assert len(set(units_of(dataset).tolist())) == 4
     assert dataset.features == len(NAMES)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dpltm.privacy.entry import Part
 from dpltm.records import at_unit, from_arrays, load
 from dpltm.records.units import ABSENT, by_unit, in_slots, whose
-from opened import arrays_of
+from opened import arrays_of, units_of
 from refusals import refused
 
 NAMES = ["ann", "7", "bob", "12"]
@@ -92,7 +92,7 @@ def test_a_word_among_numbers_makes_no_two_persons_of_one():
     x, y, _ = people(6)
     for last in ("ann", "9"):
         dataset = from_arrays(x, y, classes=2, units=np.array(["7", "7.0", "8", "08", "8.", last]))
-        assert len(set(dataset.units[:2].tolist())) == len(set(dataset.units[2:5].tolist())) == 1
+        assert len(set(units_of(dataset)[:2].tolist())) == len(set(units_of(dataset)[2:5].tolist())) == 1
         assert len(by_unit(dataset, 4).train) == 3
 
 
@@ -103,7 +103,7 @@ def test_what_is_public_of_persons():
     assert (found.unit, found.records, found.records_origin) == ("user", len(set(units.tolist())), "counted")
     assert (found.train.slots, found.row_shape, found.input_shape, found.features) == (4, (5,), (5,), 5)
     assert found.content_digest() == dataset.content_digest(), "the same data, so that a ledger adds up both"
-    assert found.units is None
+    assert not found.names_units
     declared = by_unit(from_arrays(x, y, classes=2, records=11, units=units), 4)
     assert (declared.records, declared.records_origin) == (11, "declared")
     assert at_unit(dataset, "record", None, 64).train.slots == 64
@@ -143,7 +143,7 @@ def test_every_kind_of_file_says_whose_its_records_are(tmp_path, number):
     csv, parquet, npz = tables(tmp_path, cells, number)
     assert csv.features == parquet.features == npz.features == 2
     for other in (parquet, npz):
-        assert np.array_equal(csv.units, other.units)
+        assert np.array_equal(units_of(csv), units_of(other))
         assert np.allclose(arrays_of(csv.train).x, arrays_of(other.train).x)
     assert csv.rows.public_hashes().tolist() == parquet.rows.public_hashes().tolist()
 
@@ -231,9 +231,9 @@ def test_parts_of_persons_are_cut_by_person(tmp_path):
     options = {"units": "who", "bounds": (0, 1), "classes": 2}
     whole = load(str(tmp_path / "d.npz"), **options)
     parts = [load(str(tmp_path / "d.npz"), subset=subset, **options) for subset in ("0.5", "0.5:")]
-    people_of = [set(part.rows.units.tolist()) for part in parts]
+    people_of = [set(units_of(part.rows).tolist()) for part in parts]
     assert not people_of[0] & people_of[1]
-    assert people_of[0] | people_of[1] == set(whole.rows.units.tolist())
+    assert people_of[0] | people_of[1] == set(units_of(whole.rows).tolist())
     assert parts[0].part == Part("d", None, ("who",), "person", 0, 5 * 10**8)
     assert parts[0].part.apart(parts[1].part, "who", "add-remove") is False, "of no snapshot yet"
     made = by_unit(parts[0], 4)
