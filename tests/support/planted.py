@@ -318,7 +318,9 @@ BUGS = (
     Bug(
         "every record of a person in the centre",
         "sensitivity",
-        _other(training_release, "_means", lambda _, x, *__: iter([torch.from_numpy(np.array(x)).flatten(0, 1)])),
+        _other(
+            training_release, "_means", lambda _, opened: iter([torch.from_numpy(np.array(opened.x)).flatten(0, 1)])
+        ),
         OF_PERSONS,
     ),
     Bug(
