@@ -59,7 +59,7 @@ def main() -> None:
         began = time.perf_counter()
         bare(plain, x, y, arguments.steps)
         middle = time.perf_counter()
-        train_plain(ticket, mask, x, y, batches, arguments.steps, LR)
+        train_plain(ticket, mask, (x, y), batches, arguments.steps, LR)
         times["bare"].append(middle - began)
         times["generate"].append(time.perf_counter() - middle)
     medians = {name: statistics.median(values[1:]) / arguments.steps for name, values in times.items()}

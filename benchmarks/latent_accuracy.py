@@ -102,7 +102,7 @@ def bits(x: np.ndarray, private: Dataset, test: np.ndarray, epsilon: float, sign
     sent = Messages([answer.randomise(x[:, :signs], private.train.open(PUBLIC).y, SecureSource())], answer)
     model = build(ModelSpec("mlp", signs, CLASSES), seed)
     batches = Batches(len(sent), 1000, torch.Generator().manual_seed(seed))
-    train_plain(model, Mask.dense(model), sent[:], sent.labels, batches, 600, 0.02)
+    train_plain(model, Mask.dense(model), (sent[:], sent.labels), batches, 600, 0.02)
     plain = Messages([answer.without_coins(test[:, :signs], private.test.open(PUBLIC).y)], answer, randomised=False)
     return accuracy(model, plain[:], torch.from_numpy(private.test.open(PUBLIC).y))
 

@@ -16,18 +16,20 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from types import NoneType
 from typing import Any, TypeVar
 
 import numpy as np
 import torch.utils.data
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
 from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
+from dpltm.networks import KINDS, NAMES_CODE, ModelSpec, kind_name
+from dpltm.networks.own import SETTINGS, OwnModel, own_model
 from dpltm.options import arguments
 from dpltm.options.data import FeatureOptions
 from dpltm.options.generate import GenerateOptions
@@ -43,7 +45,7 @@ from dpltm.records.dataset import RawSplit
 from dpltm.records.settle import arrays_of, as_array, check_name, checked_features
 from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.launcher import check_alone
-from dpltm.training.start import starting_point
+from dpltm.training.start import DEFAULT_NETWORK, starting_point
 from dpltm.verbs import evaluate as evaluate_verb
 from dpltm.verbs import generate as generate_verb
 from dpltm.verbs import predict as predict_verb
@@ -79,7 +81,9 @@ _MADE = "give what dpltm.{} returns, or dpltm.tickets.load(path)"
 _TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
     "run": ((Run,), "a run", _MADE.format("train")),
     "tickets": ((TicketSet, Winner), "a ticket set or a winner", _MADE.format("generate")),
-    "ticket": ((TicketSet, Winner, str), "a ticket set, a winner or the name of a network", _MADE.format("select")),
+    "ticket": (
+        (TicketSet, Winner, OwnModel, str), "a ticket set, a winner or the name of a network", _MADE.format("select"),
+    ),
     "target": (
         (TicketSet, str), "a ticket set or the name of a network",
         "of a winner give its set, winner.tickets, and its round as `rounds`",
@@ -121,6 +125,31 @@ def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], cls: ty
             "`units`: only a training protects persons, and this knows single records alone; leave it out"
         )
     return dataset, options
+
+
+def own_network(model: object, options: dict[str, Any]) -> OwnModel | None:
+    """Take a network of the user's own out of the arguments of a call: a module, or anything said of one by name.
+
+    Args:
+        model: None for the default of the options.
+        options: settings of a network are taken out.
+
+    Raises:
+        InputError: neither a name nor a module, its class, or a factory of one.
+    """
+    given = {name: options.pop(name) for name in SETTINGS if name in options}
+    said = {name: value for name, value in given.items() if value is not None}
+    if isinstance(model, OwnModel):
+        if said:
+            raise InputError(f"`{min(said)}`: the network says so itself; leave it out")
+        return model
+    if isinstance(model, str) and NAMES_CODE.fullmatch(model) and kind_name(model) not in KINDS:
+        raise InputError(
+            f"`model`: {model!r:.80} names code, which is not read from Python; import it, and give it itself: model=MyNet"
+        )
+    if model is None or isinstance(model, str):
+        return own_model(DEFAULT_NETWORK if model is None else model, **said) if said else None
+    return own_model(model, **said)
 
 
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
@@ -176,7 +205,9 @@ def generate(
         options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
             fields of ``GenerateOptions``; of arrays also ``test`` (features and labels of records
             declared separate), ``bounds`` (public range of every feature), ``classes`` and ``records`` (public numbers),
-            and ``name``, what messages and the ledger call them, which is then the name of the set as well.
+            and ``name``, what messages and the ledger call them, which is then the name of the set as well. ``model`` may
+            be a PyTorch module, its class or a factory, with ``start``, ``freeze``, ``prunable``, ``loss``, ``score`` and
+            ``inputs`` (``dpltm.networks.own.OwnModel``).
 
     Returns:
         The set, with ``.privacy`` and ``.lineage``. Of provenance ``private`` it holds accuracies on private records: look
@@ -192,12 +223,15 @@ def generate(
         [83, 64, 50]
     """
     services = called(progress, ledger=ledger)
+    model = own_network(options.get("model"), options)
+    if model is not None:
+        options.pop("model", None)
     dataset, settings = records_and_options(x, y, options, GenerateOptions)
     with in_python():
         generate_verb.check_options(settings)
         entered = paying(ledger, dataset)
         dataset = _in_front(settings.model, dataset, settings, services.progress)
-        return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services))
+        return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services, model=model))
 
 
 def select(
@@ -252,7 +286,7 @@ def select(
 
 
 def train(
-    ticket: Winner | TicketSet | str,
+    ticket: Winner | TicketSet | OwnModel | nn.Module | Callable[[], nn.Module] | str,
     x: Records,
     y: Labels = None,
     *,
@@ -267,7 +301,7 @@ def train(
 
     Args:
         ticket: the winner that ``select`` returned; a ticket set, with ``round`` or ``dense``; or the name of a network,
-            such as ``mlp:300,100``, which is trained whole.
+            such as ``mlp:300,100``, which is trained whole; or a network of your own, as ``model`` of :func:`generate`.
         x, y: the private records, ``(n, ...)``, and their labels ``(n,)``; or a dataset alone.
         round: the ticket to take of a set; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
@@ -294,10 +328,15 @@ def train(
         >>> round(run.privacy.certified.epsilon, 2), [entry.kind for entry in run.lineage.entries]
         (1.0, ['public', 'release', 'release'])
     """
+    if isinstance(ticket, (str, OwnModel, nn.Module)) or callable(ticket):
+        ticket = own_network(ticket, options) or ticket
     services = called(progress, ticket=ticket, dense=dense, ledger=ledger)
+    assert isinstance(ticket, (Winner, TicketSet, OwnModel, str))  # or it was refused
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TrainOptions)
-    in_front = "public" if isinstance(ticket, str) else "ticket"  # where the map in front of the network comes from
+    in_front = (
+        "public" if isinstance(ticket, (str, OwnModel)) else "ticket"
+    )  # where the map in front of the network comes from
     with in_python(model="ticket", public=in_front):
         entered = paying(ledger, train_verb.protected_units(dataset, settings))
         dataset = _in_front(ticket, dataset, settings, services.progress)
@@ -397,7 +436,8 @@ def transfer(
         tickets: a set; or a winner, for the ticket that was drawn and all that its draws entered.
         x, y: the other records, of which only the shape is looked at.
         round: the ticket that is taken; None for all of a set.
-        **options: ``bounds`` and ``classes`` of arrays, and the fields of ``TransferOptions``.
+        **options: ``bounds`` and ``classes`` of arrays, and the fields of ``TransferOptions``; of a network of your own also
+            ``model``, the same with another last layer.
 
     Returns:
         The new set, which depends on whatever the old one depends on.
@@ -410,6 +450,7 @@ def transfer(
         9
     """
     called(tickets=tickets)
+    model = None if options.get("model") is None else own_model(options.pop("model"), start_provenance="data-free")
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TransferOptions)
     if isinstance(tickets, Winner) and number is None:
@@ -417,8 +458,9 @@ def transfer(
     source = tickets.tickets if isinstance(tickets, Winner) else tickets
     if source is None:
         raise InputError("`tickets`: a winner without its set; pass the set, and `round`")
-    with in_python(model="tickets"):
-        return transfer_verb.transfer(source, dataset, settings, round=number).tickets
+    of_kind = isinstance(source.body.spec, ModelSpec)
+    with in_python(**({"model": "tickets"} if of_kind and model is None else {})):
+        return transfer_verb.transfer(source, dataset, settings, round=number, model=model).tickets
 
 
 def evaluate(
@@ -516,10 +558,10 @@ def synthesize(
 
 
 def _in_front(
-    ticket: Winner | TicketSet | str, dataset: Dataset, settings: FeatureOptions, progress: Progress
+    ticket: Winner | TicketSet | OwnModel | str, dataset: Dataset, settings: FeatureOptions, progress: Progress
 ) -> Dataset:
     """The records behind what is asked for in front of a network; a ticket set remembers its own, and asking is refused."""
-    if isinstance(ticket, str):
+    if isinstance(ticket, (str, OwnModel)):
         if dataset.feature_map is not None:
             return take_over_map(dataset, None, settings, dataset.name)
         return with_feature_map(dataset, settings, FeatureSources(), progress)

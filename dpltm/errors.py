@@ -52,6 +52,10 @@ class InputError(DpltmError, ValueError):
         return match[1] if match else None
 
 
+class CodeError(InputError):
+    """Code of the user's own raised; what it raised is the cause, with its traceback."""
+
+
 class DataError(InputError):
     """A dataset cannot be found, read or used as it is."""
 
@@ -103,6 +107,7 @@ _IN_PYTHON = {
     "name SET, or leave it out": "leave it out",
     "say their number by `words`": "load them with dpltm.records.load(path, words=...)",
     "carry it over with dpltm tickets transfer": "carry it over with dpltm.transfer",
+    "name it by `model` FILE.py:NAME": "load it as dpltm.tickets.load(path, model=MyNet)",
     "(dpltm privacy budget)": "(declare one in the ledger)",
     "(`ledger`, `population`)": "(`ledger`)",
     "as dpltm tune writes it:": "as the settings that dpltm.tune returns have it:",

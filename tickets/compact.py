@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.networks import ModelSpec, build
+from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.compaction import Compact, compact, compact_spec
 from dpltm.networks.layers import Images, Mean, Positions, Vectors
 from dpltm.networks.masks import Mask
-from dpltm.pruning.generation import Ticket, Tickets, weights_of
+from dpltm.networks.state import weights_of
+from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.tickets.files import new_folder, read_bytes, write_lineage
 from dpltm.tickets.run import weights_of as run_id
 from dpltm.tickets.run import write_config, write_network
@@ -40,7 +41,7 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
 
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
     """
-    spec, ticket = tickets.body.spec, tickets.ticket(number)
+    spec, ticket = _of_a_kind(tickets.body.spec, tickets.label), tickets.ticket(number)
     smaller, after = _compacted(spec, tickets.body.theta0, ticket.mask, fold=False)
     dense = Ticket(0, Mask.dense(smaller.model), None, None)
     body = Tickets(after, weights_of(smaller.model), (dense, Ticket(1, smaller.mask, None, None)))
@@ -72,7 +73,7 @@ def compact_run(run: Run, path: Path) -> Shrunk:
             f"{run.path}: its network stands behind {run.feature_map.text} features, which a folder without dpltm cannot"
             " compute; compact SET@ROUND instead, and train that"
         )
-    spec = ModelSpec(run.config["model"], run.config["features"], run.config["classes"])
+    spec = _of_a_kind(run.spec, run.label)
     smaller, after = _compacted(spec, weights_of(run.model), run.mask, fold=True)
     with new_folder(path) as folder:
         for name in ("metrics.jsonl", "result.json", "environment.json"):
@@ -82,6 +83,12 @@ def compact_run(run: Run, path: Path) -> Shrunk:
         write_lineage(folder, run.lineage, run_id(smaller.model, smaller.mask))
         (folder / "model.py").write_text(plain_pytorch(after, "model.safetensors"), encoding="utf-8")
     return _shrunk(spec, after, run.mask, smaller)
+
+
+def _of_a_kind(spec: Network, label: str) -> ModelSpec:
+    if not isinstance(spec, ModelSpec):
+        raise InputError(f"{label}: is of {spec.text!a:.100}; only networks of a kind by name can be compacted")
+    return spec
 
 
 def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fold: bool) -> tuple[Compact, ModelSpec]:

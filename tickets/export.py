@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
-from dpltm.networks import ModelSpec, build
+from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
+from dpltm.networks.state import put
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
@@ -178,7 +179,14 @@ def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> Ti
 
 def export_state_dict(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
     """Write the parameters under a mask, pruned ones zero, in a file that ``safetensors.torch.load_file`` reads."""
-    _write(path, origin, {name: value.masked_fill(~mask[name], 0.0).numpy() for name, value in values.items()})
+    _write(
+        path,
+        origin,
+        {
+            name: (value.masked_fill(~mask[name], 0.0) if name in mask else value).numpy()
+            for name, value in values.items()
+        },
+    )
 
 
 def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
@@ -188,7 +196,7 @@ def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, ori
     """
     tensors: dict[str, np.ndarray] = {}
     for name, value in values.items():
-        if value.ndim < 2:
+        if name not in mask.prunable:
             tensors[name] = value.numpy()
         else:
             tensors[name + _ORIG], tensors[name + _MASK] = value.numpy(), mask[name].to(value.dtype).numpy()
@@ -196,7 +204,7 @@ def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, ori
 
 
 def export_onnx(
-    spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin | None = None
+    spec: Network, values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin | None = None
 ) -> None:
     """Write the network as an ONNX file, input ``records (batch, features)``, output ``outputs (batch, classes)``.
 
@@ -208,8 +216,9 @@ def export_onnx(
     except ImportError as error:
         raise InputError(f"`to`: onnx needs the package {error.name}; pip install 'dpltm[onnx]'") from None
     said = {} if origin is None else {_ORIGIN: _stated(origin)}
+    spec.check_code("what is exported")
     model = build(spec)
-    model.load_state_dict(dict(values))
+    put(model, values)
     mask.apply(model)
     check_free(path)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs

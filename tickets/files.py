@@ -293,11 +293,17 @@ def check_schema(path: Path | str, body: object, form: str, schema: int, instead
 
 @dataclass(frozen=True)
 class Document:
-    """A kind of JSON document with a digest over all of it; ``keys`` are all but ``format``, ``schema`` and ``digest``."""
+    """A kind of JSON document with a digest over all of it.
+
+    Attributes:
+        keys: all but ``format``, ``schema`` and ``digest``.
+        other: the same kind with another schema, which is read as well.
+    """
 
     form: str
     schema: int
     keys: frozenset[str]
+    other: Document | None = None
 
     def sealed(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return a document of these contents, with its format, schema and digest."""
@@ -320,7 +326,9 @@ class Document:
 
     def read(self, path: Path, most: int = MAX_JSON) -> dict[str, Any]:
         """The document in a file of at most so many bytes; ArtifactError as :meth:`checked`, or as :func:`read_json`."""
-        return self.checked(path, parse_json(path, read_bytes(path, most)))
+        body = parse_json(path, read_bytes(path, most))
+        mine = self.other is None or (isinstance(body, dict) and body.get("schema") == self.schema)
+        return (self if mine or self.other is None else self.other).checked(path, body)
 
 
 LINEAGE, MAX_LINEAGE = "lineage.json", 2**27

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import torch
 from torch import nn
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
 from dpltm.features.feature_map import FeatureMap
-from dpltm.networks import ModelSpec, build
+from dpltm.networks import build
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
+from dpltm.networks.own import OwnNetwork, network_of
+from dpltm.networks.state import put
+from dpltm.networks.state import weights_of as values_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.mechanisms import Unprotected
@@ -31,19 +33,28 @@ from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import (
     MAX_JSON,
+    check_schema,
     parse_json,
     published,
     read_bytes,
-    read_json,
     read_lineage,
     write_json,
     write_lineage,
 )
-from dpltm.tickets.tensors import read_masks, read_tensors, write_masks, write_tensors
+from dpltm.tickets.tensors import (
+    read_masks,
+    read_tensors,
+    read_weights,
+    with_outputs,
+    write_masks,
+    write_outputs,
+    write_tensors,
+)
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import Observations
 
-FORMAT, SCHEMA = "dpltm-run", 2
+FORMAT, SCHEMA, OWN_SCHEMA = "dpltm-run", 2, 3
+"""Of ``config.json``; the last is that of a run of a network of the user's own."""
 
 version = cache(metadata.version)  # reads and parses a file
 
@@ -68,6 +79,9 @@ def save_run(folder: Path, run: Run) -> None:
     settings = (
         {**run.config, "resolved": published(run.config["resolved"])} if "resolved" in run.config else run.config
     )
+    if isinstance(run.network, OwnNetwork):
+        settings = {**settings, "own": run.network.to_json()}
+        write_outputs(folder, run.network)
     write_run(folder, settings, run.model, run.mask, run.metrics, run.feature_map)
     write_observations(folder, run.observations)
     write_lineage(folder, run.lineage, weights_of(run.model, run.mask))
@@ -77,7 +91,7 @@ def save_run(folder: Path, run: Run) -> None:
 
 def weights_of(model: nn.Module, mask: Mask) -> str:
     """Return the content id of trained weights and mask: what a lineage, a page and a card are of."""
-    values = {f"weights/{name}": value.detach().numpy() for name, value in model.named_parameters()}
+    values = {f"weights/{name}": value.numpy() for name, value in values_of(model).items()}
     return content_id(values | {f"mask/{name}": value.numpy() for name, value in mask.items()})
 
 
@@ -98,14 +112,22 @@ def answer(run: Run) -> dict[str, Any]:
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write ``config.json``."""
-    write_json(folder / "config.json", {**config, "format": FORMAT, "schema": SCHEMA})
+    schema = OWN_SCHEMA if config.get("own") is not None else SCHEMA
+    write_json(folder / "config.json", {**config, "format": FORMAT, "schema": schema})
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return what ``config.json`` holds; ArtifactError for another document, or one of a newer version."""
+    body = parse_json(path, read_bytes(path, MAX_JSON))
+    own = isinstance(body, dict) and body.get("own") is not None
+    check_schema(path, body, FORMAT, OWN_SCHEMA if own else SCHEMA)
+    assert isinstance(body, dict)
+    return body
 
 
 def write_network(folder: Path, model: nn.Module, mask: Mask) -> None:
     """Write the trained parameters and the mask."""
-    write_tensors(
-        folder / "model.safetensors", {name: value.detach().numpy() for name, value in model.named_parameters()}
-    )
+    write_tensors(folder / "model.safetensors", {name: value.numpy() for name, value in values_of(model).items()})
     write_masks(folder / "mask.safetensors", {"": mask})
 
 
@@ -121,20 +143,22 @@ def load_run(path: Path) -> Run:
         raise ArtifactError(
             f"{path}: not a run (no config.json in it); name a folder made by dpltm train --out {path}"
         )
-    config = read_json(path / "config.json", FORMAT, SCHEMA)
+    config = read_config(path / "config.json")
     try:
-        spec = ModelSpec(config["model"], config["features"], config["classes"])
+        spec = network_of(str(path / "config.json"), config)
         low, high = config["bounds"]
         if not float(low) < float(high):
             raise ValueError(low)
+    except ArtifactError:
+        raise
     except (DpltmError, KeyError, TypeError, ValueError):
         raise ArtifactError(
             f"{path / 'config.json'}: model, features, classes or bounds are missing or wrong"
         ) from None
+    spec = with_outputs(path, spec, config.get("own"))
     model = build(spec)
-    values = read_tensors(path / "model.safetensors", spec.shapes(), "float32")
-    model.load_state_dict({name: torch.from_numpy(value) for name, value in values.items()})
-    mask = read_masks(path / "mask.safetensors", [""], spec.shapes())[""]
+    put(model, read_weights(path / "model.safetensors", spec))
+    mask = read_masks(path / "mask.safetensors", [""], spec.shapes(), spec.mask)[""]
     if any(bool(value[~mask[name]].any()) for name, value in model.named_parameters()):
         raise ArtifactError(f"{path / 'model.safetensors'}: a pruned weight is not zero; model and mask do not fit")
     feature_map = read_map(path, path / "config.json", config.get("feature_map"))
@@ -145,8 +169,17 @@ def load_run(path: Path) -> Run:
     options = config.get("options")
     observations = read_observations(path, options.get("audit") if isinstance(options, dict) else None)
     lineage = read_lineage(path, weights_of(model, mask))
+    network = spec if isinstance(spec, OwnNetwork) else None
     return Run(
-        config, model, mask, feature_map, lineage=lineage, observations=observations, label=str(path), path=path
+        config,
+        model,
+        mask,
+        feature_map,
+        network=network,
+        lineage=lineage,
+        observations=observations,
+        label=str(path),
+        path=path,
     )
 
 
@@ -218,7 +251,7 @@ class FoundRun:
     def parameters(self) -> int | None:
         """Number of its network's parameters; None if that could not be read."""
         if self.state == "planned" and self.config is not None:
-            return ModelSpec(*(self.config[key] for key in ("model", "features", "classes"))).parameters
+            return network_of(str(self.path), self.config).parameters
         return None if self.run is None else self.run.spec.parameters
 
     @property
@@ -283,7 +316,7 @@ def find_run(path: Path, label: str = "") -> FoundRun:
                 problems.append(said)
             return None
 
-    config = attempt(lambda: read_json(path / "config.json", FORMAT, SCHEMA)) or {}
+    config = attempt(lambda: read_config(path / "config.json")) or {}
     if "scheme" in config:
         raise InputError(f"{path}: {LOCAL}")
     run = attempt(lambda: load_run(path)) if config else None

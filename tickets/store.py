@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from dpltm.errors import ArtifactError, InputError, first_line, in_python
+from dpltm.networks import Network, build
+from dpltm.networks.own import OwnModel, OwnNetwork, own_model
+from dpltm.networks.state import put, weights_of
 from dpltm.records.files import LINEAGE, lineage_array
 from dpltm.tickets.files import as_path, is_being_written, new_file, new_folder
 from dpltm.tickets.run import load_run, save_run
@@ -163,26 +167,65 @@ def save(
         return replace(value, tickets=save_ticket_set(path, value.tickets, value))
 
 
-def load(path: str | Path) -> TicketSet | Winner | Run:
+def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | Winner | Run:
     """Return what lies in a folder: a run, a ticket set, or the winner that was drawn from it last.
 
     Draws from a set that was loaded are marked in its folder.
 
     Args:
         path: of the folder, or the name of a set that comes with dpltm, ``bundled:NAME``.
+        model: of a network of your own, the module, its class or factory, which no artifact holds. Without it all can be
+            looked at, and nothing trained or evaluated.
+        functions: ``loss``, ``score`` and ``inputs``, where the network was made with them.
 
     Raises:
         ArtifactError: nothing that dpltm wrote, or damaged.
+        InputError: ``model`` is another network: other parameters, or other outputs for made-up records.
+
+    Warns:
+        The file of its code is another one, though the network is the same.
     """
     folder = as_path(path)
+    if model is None and functions:
+        raise InputError(f"`{min(functions)}`: only with `model`; give both")
+    named = None if model is None else own_model(model, **functions)
     try:
         with in_python():
             if (folder / "config.json").is_file():
-                return load_run(folder)
+                run = load_run(folder)
+                return run if named is None else _warning(run_with_code(run, named))
             tickets = find_set(str(path))
+            tickets = tickets if named is None else _warning(set_with_code(tickets, named))
             return last_winner(tickets) or tickets
     except OSError as error:
         raise ArtifactError(f"`path`: {error.strerror}; name another folder") from None
+
+
+def set_with_code(tickets: TicketSet, model: OwnModel) -> tuple[TicketSet, tuple[str, ...]]:
+    """Return a set with the code of its network at hand, and notes; InputError for another network, or a kind by name."""
+    network, notes = _own(tickets.body.spec, tickets.label).with_code(model, tickets.body.theta0)
+    return replace(tickets, body=replace(tickets.body, spec=network)), notes
+
+
+def run_with_code(run: Run, model: OwnModel) -> tuple[Run, tuple[str, ...]]:
+    """Return the same of a run."""
+    values = weights_of(run.model)
+    network, notes = _own(run.spec, run.label).with_code(model, values)
+    built = build(network)
+    put(built, values)
+    return replace(run, network=network, model=built), notes
+
+
+def _own(network: Network, label: str) -> OwnNetwork:
+    if not isinstance(network, OwnNetwork):
+        raise InputError(f"`model`: {label} is of the kind {network.text}, which dpltm knows; leave it out")
+    return network
+
+
+def _warning(found: tuple[T, tuple[str, ...]]) -> T:
+    for note in found[1]:
+        warnings.warn(note, stacklevel=3)
+    return found[0]
 
 
 def check_name(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,15 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from dpltm.errors import ArtifactError
+from dpltm.networks import Network
 from dpltm.networks.content import pack
 from dpltm.networks.masks import Mask
+from dpltm.networks.own import Buffer, OwnNetwork
 from dpltm.tickets.files import read_bytes
 
 Shapes = Mapping[str, tuple[int, ...]]
+
+NO_BUFFERS: Mapping[str, Buffer] = {}
 
 _SAID_BY_SAFETENSORS = re.compile(r"^.*I/O error: | \(os error \d+\)$")
 
@@ -30,29 +34,33 @@ _HEADER = 512  # room in a safetensors file for what its header says of one tens
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
     """Write a safetensors file, readable as any other file of its folder (safetensors itself gives it to its owner)."""
     try:
-        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path, metadata=metadata)
+        save_file({name: np.asarray(value, order="C") for name, value in tensors.items()}, path, metadata=metadata)
         path.chmod(0o644)
     except (SafetensorError, OSError) as error:
         why = _SAID_BY_SAFETENSORS.sub("", str(error))
         raise ArtifactError(f"{path}: cannot be written: {why}; make room, or choose another place") from None
 
 
-def read_tensors(path: Path, shapes: Shapes, dtype: str, metadata: int = 0) -> dict[str, np.ndarray]:
-    """Return the tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``.
+def read_tensors(
+    path: Path, shapes: Shapes, dtype: str, metadata: int = 0, others: Mapping[str, Buffer] = NO_BUFFERS
+) -> dict[str, np.ndarray]:
+    """Return the tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``, and ``others``.
 
     Raises:
         ArtifactError: a missing, oversized or malformed file, or any tensor missing, added, or of another shape or
             dtype; nothing larger than the expected size is read.
     """
-    expected = sum(math.prod(shape) for shape in shapes.values()) * np.dtype(dtype).itemsize
-    data = read_bytes(path, expected + _HEADER * (len(shapes) + 1) + metadata, expected)
+    wanted = {name: (tuple(shape), dtype) for name, shape in shapes.items()}
+    wanted |= {name: (one.shape, one.dtype) for name, one in others.items()}
+    expected = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted.values())
+    data = read_bytes(path, expected + _HEADER * (len(wanted) + 1) + metadata, expected)
     try:
         tensors = load_bytes(data)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
         raise ArtifactError(f"{path}: not a valid safetensors file") from None
     actual = {name: (value.shape, value.dtype.name) for name, value in tensors.items()}
-    _check_same(path, actual, {name: (tuple(shape), dtype) for name, shape in shapes.items()})
-    return {name: tensors[name] for name in shapes}
+    _check_same(path, actual, wanted)
+    return {name: tensors[name] for name in wanted}
 
 
 def read_any(path: Path, shapes: Shapes, metadata: int = 0) -> dict[str, Tensor]:
@@ -93,16 +101,22 @@ def write_masks(path: Path, masks: Mapping[str, Mask]) -> None:
     )
 
 
-def read_masks(path: Path, prefixes: Iterable[str], shapes: Shapes) -> dict[str, Mask]:
-    """Return the masks that :func:`write_masks` wrote for parameters of ``shapes``, by their ``prefixes``."""
+def read_masks(
+    path: Path, prefixes: Iterable[str], shapes: Shapes, make: Callable[[Mapping[str, Tensor]], Mask] = Mask
+) -> dict[str, Mask]:
+    """Return the masks that :func:`write_masks` wrote for parameters of ``shapes``, by their ``prefixes``.
+
+    Args:
+        make: makes a mask of its tensors. ArtifactError where it prunes what is frozen.
+    """
     prefixes = tuple(prefixes)
     packed = read_tensors(
         path,
         {join(prefix, name): (-(-math.prod(shape) // 8),) for prefix in prefixes for name, shape in shapes.items()},
         "uint8",
     )
-    return {
-        prefix: Mask(
+    masks = {
+        prefix: make(
             {
                 name: unpack(packed[join(prefix, name)], shape, path, join(prefix, name))
                 for name, shape in shapes.items()
@@ -110,6 +124,42 @@ def read_masks(path: Path, prefixes: Iterable[str], shapes: Shapes) -> dict[str,
         )
         for prefix in prefixes
     }
+    for prefix, mask in masks.items():
+        for name in mask.frozen:
+            if not bool(mask[name].all()):
+                raise ArtifactError(f"{path}: mask {join(prefix, name)!r}: prunes a parameter that is frozen")
+    return masks
+
+
+OUTPUTS = "outputs.safetensors"
+"""File of the outputs on made-up records that a network of the user's own is known by."""
+
+
+def buffers_of(network: Network) -> Mapping[str, Buffer]:
+    """Return the buffers of a network, which lie beside its parameters."""
+    return network.buffers if isinstance(network, OwnNetwork) else NO_BUFFERS
+
+
+def read_weights(path: Path, network: Network) -> dict[str, Tensor]:
+    """Return parameters and buffers of a network, from a file that holds them and nothing else."""
+    values = read_tensors(path, network.shapes(), "float32", others=buffers_of(network))
+    return {name: torch.from_numpy(value) for name, value in values.items()}
+
+
+def write_outputs(folder: Path, network: Network) -> None:
+    """Write the outputs of a network of the user's own; nothing for a kind by name."""
+    if isinstance(network, OwnNetwork):
+        assert network.outputs is not None
+        write_tensors(folder / OUTPUTS, {"outputs": network.outputs.numpy()})
+
+
+def with_outputs(folder: Path, network: Network, body: object) -> Network:
+    """Return a network with the outputs that lie in a folder; itself if it is a kind by name."""
+    if not isinstance(network, OwnNetwork):
+        return network
+    assert isinstance(body, dict)
+    values = read_tensors(folder / OUTPUTS, {"outputs": network.output_shape}, "float32")
+    return network.with_outputs(str(folder / OUTPUTS), body, torch.from_numpy(values["outputs"]))
 
 
 def join(prefix: str, name: str) -> str:

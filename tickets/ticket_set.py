@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -19,9 +20,10 @@ from torch import Tensor
 
 import dpltm
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.networks import ModelSpec
+from dpltm.networks import Network
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
+from dpltm.networks.own import OwnNetwork, network_of
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today
 from dpltm.privacy.ledger import canonical
 from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets
@@ -40,7 +42,18 @@ from dpltm.tickets.files import (
     write_json,
     write_lineage,
 )
-from dpltm.tickets.tensors import join, read_masks, read_tensors, write_masks, write_tensors
+from dpltm.tickets.tensors import (
+    OUTPUTS,
+    buffers_of,
+    join,
+    read_masks,
+    read_tensors,
+    read_weights,
+    with_outputs,
+    write_masks,
+    write_outputs,
+    write_tensors,
+)
 from dpltm.training.artifacts import PROVENANCES, Parent, TicketSet, Winner, check_provenance, set_id
 
 BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
@@ -51,12 +64,12 @@ MAX_ROUND, MAX_CARD, MAX_TEXT = MAX_ROUNDS + 1, 2**20, 200
 MAX_SET = 2**28  # most coordinates of all masks together: reading a set takes a few bytes for each
 MAX_FRONT = 2**29  # bytes of what stands in front of a network, in a set that comes from elsewhere
 
-_DOCUMENT = Document(
-    "dpltm-ticket-set",
-    4,
-    frozenset({"id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes", "criterion"})
-    | {"provenance", "lineage", "parent", "config", "feature_map", "tickets", "card"},
-)
+_KEYS = frozenset(
+    {"id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes", "criterion", "provenance"}
+) | {"lineage", "parent", "config", "feature_map", "tickets", "card"}
+_OWN_DOCUMENT = Document("dpltm-ticket-set", 5, _KEYS | {"own"})  # of a network of the user's own
+_DOCUMENT = Document("dpltm-ticket-set", 4, _KEYS, _OWN_DOCUMENT)
+
 _WINNER = Document("dpltm-winner", 1, frozenset({"ticket_set", "round", "facts", "lineage", "day"}))
 
 
@@ -104,17 +117,20 @@ def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> It
         f"{ticket.round}/{key}": value[ticket.mask[key]].numpy()
         for ticket in body.tickets
         for key, value in (ticket.predictor or {}).items()
+        if key in ticket.mask
     }
     with new_folder(path) as folder:
         front = write_map(folder, tickets.feature_map)
         document = _described(tickets, content_id(predictors) if predictors else None, front)
         text = card(document, tickets.lineage).encode()
         write_tensors(folder / "theta0.safetensors", {key: value.numpy() for key, value in body.theta0.items()})
+        write_outputs(folder, body.spec)
         write_masks(folder / "masks.safetensors", {str(ticket.round): ticket.mask for ticket in body.tickets})
         if predictors:
             write_tensors(folder / "predictors.safetensors", predictors)
         write_lineage(folder, tickets.lineage, tickets.id)
-        write_json(folder / "tickets.json", _DOCUMENT.sealed({**document, "card": hashlib.sha256(text).hexdigest()}))
+        form = _OWN_DOCUMENT if "own" in document else _DOCUMENT
+        write_json(folder / "tickets.json", form.sealed({**document, "card": hashlib.sha256(text).hexdigest()}))
         (folder / "README.md").write_bytes(text)
         yield folder
         if withheld:  # before the set, which is never there without them
@@ -153,6 +169,7 @@ def _described(tickets: TicketSet, predictors_id: str | None, front: Mapping[str
         "config": dict(tickets.config),
         "tickets": ticket_rows(body, measured=tickets.provenance != "private"),
         "feature_map": front,
+        **({"own": body.spec.to_json()} if isinstance(body.spec, OwnNetwork) else {}),
     }
 
 
@@ -174,10 +191,11 @@ def load_ticket_set(path: Path) -> TicketSet:
     where, document = path / "tickets.json", described(path)
     spec, count = _size(where, document)
     rounds = [str(number) for number in range(count)]
-    masks = read_masks(path / "masks.safetensors", rounds, spec.shapes())
-    theta0 = read_tensors(path / "theta0.safetensors", spec.shapes(), "float32")
-    _check_finite(str(path / "theta0.safetensors"), {key: torch.from_numpy(value) for key, value in theta0.items()})
-    if document["id"] != set_id(theta0, masks):
+    spec = with_outputs(path, spec, document.get("own"))
+    masks = read_masks(path / "masks.safetensors", rounds, spec.shapes(), spec.mask)
+    theta0 = read_weights(path / "theta0.safetensors", spec)
+    _check_finite(str(path / "theta0.safetensors"), theta0)
+    if document["id"] != set_id({key: value.numpy() for key, value in theta0.items()}, masks):
         raise ArtifactError(f"{where}: the id does not match theta0 and masks; the set is damaged or was changed")
     predictors = _predictors(path, document["predictors_id"], rounds, masks)
     tickets = tuple(
@@ -188,7 +206,7 @@ def load_ticket_set(path: Path) -> TicketSet:
             raise ArtifactError(
                 f"{where}: the mask of round {after.round} is not nested in that of round {before.round}"
             )
-    body = Tickets(spec, {key: torch.from_numpy(value) for key, value in theta0.items()}, tickets)
+    body = Tickets(spec, theta0, tickets)
     lineage = _lineage(path, document)
     feature_map = read_map(path, where, document["feature_map"])
     if feature_map is not None and feature_map.features != spec.features:
@@ -262,7 +280,10 @@ def other_files(path: Path) -> dict[str, int]:
     document = described(path)
     spec, rounds = _size(path / "tickets.json", document)
     masks = rounds * (spec.parameters // 8 + len(spec.shapes()) + 1)
-    files = {"theta0.safetensors": 4 * spec.parameters, "masks.safetensors": masks}
+    buffers = sum(8 * math.prod(one.shape) for one in buffers_of(spec).values())
+    files = {"theta0.safetensors": 4 * spec.parameters + buffers, "masks.safetensors": masks}
+    if isinstance(spec, OwnNetwork):
+        files[OUTPUTS] = 4 * math.prod(spec.output_shape)
     if document["predictors_id"] is not None:
         files["predictors.safetensors"] = 4 * rounds * spec.parameters
     front = document["feature_map"]
@@ -298,13 +319,15 @@ def ticket_rows(tickets: Tickets, *, measured: bool = True) -> list[dict[str, An
     ]
 
 
-def _size(where: Path, document: Mapping[str, Any]) -> tuple[ModelSpec, int]:
+def _size(where: Path, document: Mapping[str, Any]) -> tuple[Network, int]:
     for key in ("id", "name", "created", "dpltm", "criterion"):
         check_text(f"{where}: {key}", document[key])
     if not isinstance(document["config"], dict):
         raise ArtifactError(f"{where}: config is not an object")
     try:
-        spec = ModelSpec(document["model"], document["features"], document["classes"])
+        spec = network_of(str(where), document)
+    except ArtifactError:
+        raise
     except DpltmError as error:
         raise ArtifactError(f"{where}: {error}") from None
     rows = document["tickets"]
@@ -334,7 +357,7 @@ def _ticket(where: Path, number: int, row: dict[str, Any], mask: Mask, values: d
     return Ticket(number, mask, None if score is None else float(score), predictor or None)
 
 
-def check_size(where: str, spec: ModelSpec, masks: int) -> None:
+def check_size(where: str, spec: Network, masks: int) -> None:
     """Raise ArtifactError if a set of so many masks would be too large to be read; ``where`` asks for so many."""
     if masks * spec.parameters > MAX_SET:
         raise ArtifactError(

@@ -132,8 +132,18 @@ def inputs(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Input
     return _Ready(batched_records(opened, dataset, device)), torch.tensor(y, device=device)
 
 
-def batched_records(opened: Arrays, dataset: Dataset, device: str = "cpu", augment: Augmentation = "none") -> Records:
+def batched_records(
+    opened: Arrays,
+    dataset: Dataset,
+    device: str = "cpu",
+    augment: Augmentation = "none",
+    *,
+    whole: bool = False,
+) -> Records:
     """Return the same a batch at a time, made ready as it is read.
+
+    Args:
+        whole: give positions in tables as whole numbers, so that a network is tried out on others than 0.
 
     Returns:
         Records ``(n, features)`` float32; ``(n, copies, features)`` if they are augmented, and ``(n, slots, features)`` if
@@ -146,6 +156,7 @@ def batched_records(opened: Arrays, dataset: Dataset, device: str = "cpu", augme
         each = rows.flatten(0, 1) if copies else rows
         if feature_map is None:
             ready = torch.from_numpy(prepare(each.numpy(), dataset.bounds, dataset.tables))
+            ready = ready.long() if whole and dataset.tables else ready
         else:
             ready = feature_map.centred(each.float())
         return ready.view(len(rows), *copies, -1)

@@ -23,6 +23,7 @@ from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.probe import Loss, Probe, losses_of, undisturbed
+from dpltm.networks.norms import check_batch_norm
 from dpltm.randomness.sampling import LIMIT
 
 AGREE, FLOOR = 1e-3, 1e-5
@@ -72,17 +73,9 @@ def check_model(model: nn.Module) -> None:
             "model: is compiled by torch.compile, which hides its layers; give the model itself (model._orig_mod), and"
             " compile=True for element-wise filters"
         )
+    check_batch_norm(model)
     for name, module in model.named_modules():
         where = f"model: {name or type(module).__name__}"
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            raise InputError(
-                f"{where} is a batch normalisation: it mixes records, and no bound would hold; use nn.GroupNorm or"
-                " nn.LayerNorm"
-            )
-        if getattr(module, "track_running_stats", False):
-            raise InputError(
-                f"{where} keeps running statistics of the records outside the ledger; use track_running_stats=False"
-            )
         if isinstance(module, nn.RNNBase) and module.training and module.dropout > 0 and module.num_layers > 1:
             raise InputError(
                 f"{where} ({type(module).__name__}) drops out between its layers, in one kernel that keeps the draws to"

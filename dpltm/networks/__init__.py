@@ -5,26 +5,31 @@ averages vectors of words; ``lstm`` and ``gru`` are recurrent; ``ncf`` takes use
 so on are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP training rewards
 (Papernot et al. 2021).
 
-A new kind is one ``NetworkKind``, and one line in ``KINDS``. Nothing here imports torch but ``build``.
+A new kind is one ``NetworkKind``, and one line in ``KINDS``. A network of the user's own is an ``OwnNetwork``
+(``dpltm.networks.own``): both are a ``Network``. Nothing here imports torch but ``build``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, overload
 
 from dpltm.errors import InputError, did_you_mean
 from dpltm.networks.images import CNN, LATENT
 from dpltm.networks.kind import MAX_WIDTH, TANH, Inputs, NetworkKind
-from dpltm.networks.mlp import MLP
+from dpltm.networks.mlp import MLP, PROJECTION
 from dpltm.networks.tables import EMBED, EMBED_PAD, GRU, LSTM, NCF
 from dpltm.registry import Deferred, Registry
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
+    from dpltm.networks.masks import Mask
+    from dpltm.networks.own import OwnModel
+    from dpltm.privacy.entry import Lineage
 
 MAX_WEIGHTS = 500_000_000
 """Largest number of weights in a network; a guard for memory."""
@@ -32,9 +37,86 @@ MAX_WEIGHTS = 500_000_000
 MAX_NAME_LENGTH = 1000
 """Largest number of characters in a name, also of names out of files."""
 
+NAMES_CODE = re.compile(r"(?P<place>(?:.*/)?[^:]+\.py|[A-Za-z_]\w*(?:\.\w+)*):(?P<name>[A-Za-z_]\w*(?:\.\w+)*)")
+"""Form of a name of code: ``FILE.py:NAME`` or ``package.module:NAME``."""
+
 KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM, GRU, NCF))
 
 _make = Deferred("dpltm.networks.layers:make")
+_mask = Deferred("dpltm.networks.masks:Mask")
+
+without_batch_norm = Deferred("dpltm.networks.norms:without_batch_norm")
+"""A copy of a module with GroupNorm in the place of BatchNorm (``dpltm.networks.norms``)."""
+
+
+class Network(Protocol):
+    """A network for some records: what is built from it has fixed parameter names and shapes.
+
+    A kind by name (:class:`ModelSpec`), or a module of the user's own (``dpltm.networks.own.OwnNetwork``).
+    """
+
+    @property
+    def text(self) -> str:
+        """Its name, or where its code came from."""
+
+    @property
+    def features(self) -> int:
+        """Input size of one flattened record."""
+
+    @property
+    def classes(self) -> int: ...
+
+    @property
+    def parameters(self) -> int:
+        """Number of coordinates of all parameters."""
+
+    @property
+    def tables(self) -> tuple[int, ...]:
+        """Sizes of the tables that inputs are positions in, one for all or one each; empty for quantities."""
+
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        """Shape of one record, as far as the network knows it."""
+
+    @property
+    def prunable(self) -> tuple[str, ...]:
+        """Names of the weights that criteria prune, in order."""
+
+    @property
+    def takes_copies(self) -> bool:
+        """Whether several records in a row, ``(..., features)``, go through it as one."""
+
+    @property
+    def user_parameters(self) -> tuple[str, ...]:
+        """Names of the parameters that have a row for each user."""
+
+    @property
+    def identity(self) -> str:
+        """What its records of settings know it by: other networks have others."""
+
+    @property
+    def loss(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """From outputs and labels to one value a record; None for the cross-entropy of classes."""
+
+    @property
+    def score(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """From outputs and labels to one value in [0, 1] a record; None for whether the label is the largest output."""
+
+    @property
+    def lineage(self) -> Lineage:
+        """Of its starting weights; empty where they depend on no private records."""
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Name and shape of every parameter, in order."""
+
+    def mask(self, tensors: Mapping[str, Tensor]) -> Mask:
+        """Return a mask over all parameters."""
+
+    def build(self, seed: int | None) -> nn.Module:
+        """See :func:`build`."""
+
+    def check_code(self, label: str) -> None:
+        """Raise InputError where the code of a network of the user's own is not at hand; ``label`` says whose it is."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +161,39 @@ class ModelSpec:
         return sum(math.prod(shape) for shape in self.shapes().values())
 
     @property
+    def prunable(self) -> tuple[str, ...]:
+        """Weights of two and more dimensions; a projection in front is never pruned."""
+        return tuple(
+            name for name, shape in self.shapes().items() if len(shape) >= 2 and not name.startswith(f"{PROJECTION}.")
+        )
+
+    @property
+    def takes_copies(self) -> bool:
+        return "vectors" in self.kind.inputs
+
+    @property
+    def user_parameters(self) -> tuple[str, ...]:
+        return self.kind.user_parameters
+
+    @property
+    def identity(self) -> str:
+        return self.text
+
+    @property
+    def loss(self) -> None:
+        return None
+
+    @property
+    def score(self) -> None:
+        return None
+
+    @property
+    def lineage(self) -> Lineage:
+        from dpltm.privacy.entry import NO_LINEAGE
+
+        return NO_LINEAGE
+
+    @property
     def tables(self) -> tuple[int, ...]:
         """Sizes of the tables that inputs are positions in, one for all or one each; empty for quantities."""
         return self.kind.tables(_plain(self.text))
@@ -91,6 +206,20 @@ class ModelSpec:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
         return self.kind.shapes(_plain(self.text), self.features, self.classes)
+
+    def mask(self, tensors: Mapping[str, Tensor]) -> Mask:
+        """Return a mask over all parameters."""
+        mask: Mask = _mask(tensors)
+        return mask
+
+    def build(self, seed: int | None) -> nn.Sequential:
+        """See :func:`build`."""
+        layers = self.kind.layers(_plain(self.text), self.features, self.classes)
+        model: nn.Sequential = _make(layers, self.text != _plain(self.text), seed)
+        return model
+
+    def check_code(self, label: str) -> None:
+        """Refuse nothing: what a kind is, dpltm knows."""
 
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
@@ -156,18 +285,22 @@ def _kind(text: str) -> NetworkKind:
     return kind
 
 
-def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential:
-    """Build the network of ``spec``: Glorot normal weights drawn from ``seed`` alone, or any weights; zero biases.
+@overload
+def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential: ...
+@overload
+def build(spec: Network, seed: int | None = None) -> nn.Module: ...
+def build(spec: Network, seed: int | None = None) -> nn.Module:
+    """Build the network of ``spec``: ``(batch, features)`` to ``(batch, classes)``, with weights drawn from ``seed`` alone,
+    or any weights.
 
-    Glorot normal is the initialisation of the lottery-ticket experiments that DPLTM builds on (Frankle and Carbin
-    2019). A network of a single layer starts at zero: its loss is convex, so random weights would be noise and no more.
-    The global random state is neither read nor changed.
+    Of a kind by name, weights are Glorot normal and biases zero, the initialisation of the lottery-ticket experiments that
+    DPLTM builds on (Frankle and Carbin 2019). A network of a single layer starts at zero: its loss is convex, so random
+    weights would be noise and no more. A module of the user's own starts as its code says. The global random state is not
+    changed.
     """
     if seed is not None and not 0 <= seed < 2**63:
         raise InputError(f"`seed`: {seed} is not between 0 and 2^63 - 1")
-    layers = spec.kind.layers(_plain(spec.text), spec.features, spec.classes)
-    model: nn.Sequential = _make(layers, spec.text != _plain(spec.text), seed)
-    return model
+    return spec.build(seed)
 
 
 class Looked(Protocol):
@@ -185,22 +318,28 @@ class Looked(Protocol):
     def input_tables(self) -> tuple[int, ...]: ...
 
 
-def model_spec(text: str, dataset: Looked) -> ModelSpec:
-    """The network of that name for these records."""
+@overload
+def model_spec(named: str, dataset: Looked) -> ModelSpec: ...
+@overload
+def model_spec(named: str | OwnModel, dataset: Looked) -> Network: ...
+def model_spec(named: str | OwnModel, dataset: Looked) -> Network:
+    """The network of that name, or of the user's own, for these records."""
+    if not isinstance(named, str):
+        return named.for_records(dataset)
     tables = dataset.input_tables
-    spec = ModelSpec(resolve(text, dataset.input_shape, tables), dataset.features, dataset.classes)
-    check_tables(spec, dataset, f"`model`: {text}", f"take {' or '.join(for_tables(tables))}")
+    spec = ModelSpec(resolve(named, dataset.input_shape, tables), dataset.features, dataset.classes)
+    check_tables(spec, dataset, f"`model`: {named}", f"take {' or '.join(for_tables(tables))}")
     return spec
 
 
-def check_tables(spec: ModelSpec, dataset: Looked, network: str, remedy: str = "use records like its own") -> None:
+def check_tables(spec: Network, dataset: Looked, network: str, remedy: str = "use records like its own") -> None:
     """Raise InputError unless the network looks up what these records hold."""
     if spec.tables != dataset.input_tables:
         takes, hold = _contents(spec.tables), _contents(dataset.input_tables)
         raise InputError(f"{network} takes {takes}, but records of {dataset.name} hold {hold}; {remedy}")
 
 
-def check_takes(spec: ModelSpec, dataset: Looked, whose: str, fix: str = "", like: str = "its own") -> None:
+def check_takes(spec: Network, dataset: Looked, whose: str, fix: str = "", like: str = "its own") -> None:
     """Raise InputError unless a network takes these records, which are behind their map."""
     for verb, what, mine, theirs, same in (
         ("takes", "features", spec.features, dataset.features, "of the same shape"),
@@ -211,6 +350,11 @@ def check_takes(spec: ModelSpec, dataset: Looked, whose: str, fix: str = "", lik
                 f"{whose}: its network {verb} {mine} {what}, but {dataset.name} has {theirs}; use records {same}{fix}"
             )
     check_tables(spec, dataset, f"{whose}: its network", f"use records like {like}")
+    if not isinstance(spec, ModelSpec) and spec.record_shape != dataset.input_shape:
+        raise InputError(
+            f"{whose}: its network takes records of shape {spec.record_shape}, but those of {dataset.name} are of shape"
+            f" {dataset.input_shape}; use records of the same shape{fix}"
+        )
 
 
 def _contents(tables: tuple[int, ...]) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from dpltm.networks import ModelSpec
+from dpltm.networks import Network
 from dpltm.networks.full_precision import full_precision
+from dpltm.networks.state import evaluating
 
 
 class Rows(Protocol):
@@ -31,39 +33,65 @@ DIVERGED = "training diverged: the network gives no finite numbers, so it tells 
 
 
 @torch.no_grad()
-def has_diverged(model: nn.Module, spec: ModelSpec) -> bool:
+def has_diverged(model: nn.Module, spec: Network) -> bool:
     """True if a network has weights, or outputs for a record of zeros (nobody's), that are not finite."""
     kept = list(model.parameters())
     zeros = torch.zeros(1, spec.features, dtype=torch.long if spec.tables else torch.float32, device=kept[0].device)
-    return not all(bool(value.isfinite().all()) for value in (*kept, model(zeros)))
+    with evaluating(model):
+        return not all(bool(value.isfinite().all()) for value in (*kept, model(zeros)))
+
+
+STEP = 2**20
+"""Scores of a record are multiples of one over so many."""
+
+Score = Callable[[Tensor, Tensor], Tensor]
+"""From outputs and labels to one value in [0, 1] a record."""
+
+
+def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> int:
+    """Number of records whose largest output is at their label; or the whole part of the sum of their scores.
+
+    Guarantees:
+        One record more changes it by 0 or 1: where a sum grows by at most 1, so does its whole part. Whoever adds
+        whole-numbered noise needs that, since what lies behind the point would stay as it is.
+    """
+    return math.floor(total_score(model, x, y, chunk, score))
 
 
 @torch.no_grad()
-def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> int:
-    """Number of records whose largest output is at their label.
+def total_score(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> float:
+    """Sum of the records' scores; by default 1 for each whose largest output is at its label.
 
     Guarantees:
-        Rows go through the network so many at a time, the last ones beside rows of zeros: products of another size may
-        round in another way, and then a record more could change what others count for.
+        Rows go through the network so many at a time, in evaluation mode, the last ones beside rows of zeros: products of
+        another size may round in another way, and then a record more could change what others count for.
+        A record counts for 0 to 1. Its score is clamped, NaN is 0, and it is rounded to a multiple of 2^-20; these are
+        summed as whole numbers, so the sum is exact whatever the order.
     """
-    right = 0
-    with full_precision():  # whether a record is right should not depend on those beside it
+    total = 0
+    with full_precision(), evaluating(model):  # whether a record is right should not depend on those beside it
         for start in range(0, len(x), chunk):
             rows, labels = x[start : start + chunk], y[start : start + chunk]
             missing = rows.new_zeros(chunk - len(rows), *rows.shape[1:])
-            right += int((model(torch.cat([rows, missing]))[: len(rows)].argmax(1) == labels).sum())
-    return right
+            outputs = model(torch.cat([rows, missing]))[: len(rows)]
+            if score is None:
+                total += STEP * int((outputs.argmax(1) == labels).sum())
+                continue
+            for record in range(len(rows)):  # each alone, for a function of the user's own
+                value = score(outputs[record : record + 1], labels[record : record + 1]).double().nan_to_num(0.0)
+                total += int((value.clamp(0, 1) * STEP).round().sum())
+    return total / STEP
 
 
-def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:
-    """Fraction of records that the network gets right, from 0 to 1. Arguments as :func:`count_correct`."""
-    return count_correct(model, x, y, chunk) / len(x)
+def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> float:
+    """Fraction of records that the network gets right, or their mean score, from 0 to 1: see :func:`total_score`."""
+    return total_score(model, x, y, chunk, score) / len(x)
 
 
 def root_mean_squared_error(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:
     """Root mean squared error of the expected rating, sum_k p_k k, against the rating; infinity if not finite."""
     total = 0.0
-    with torch.no_grad():
+    with torch.no_grad(), evaluating(model):
         for start in range(0, len(x), chunk):
             chances = torch.softmax(model(x[start : start + chunk]).double(), 1)
             stars = torch.arange(chances.shape[1], dtype=chances.dtype, device=chances.device)

@@ -1,10 +1,10 @@
 """Masks: which coordinates of a network are live. A mask covers *every* parameter, so that its number of live
 coordinates is what gradients, noise and updates see. Only weights (two or more dimensions) are ever pruned; biases
-stay live."""
+stay live. Frozen parameters are never pruned, and are not live either: nobody trains them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +13,22 @@ from dpltm.errors import InputError
 
 
 class Mask(Mapping[str, Tensor]):
-    """Immutable map from parameter name to a boolean tensor of the parameter's shape, True where live."""
+    """Immutable map from parameter name to a boolean tensor of the parameter's shape, True where live.
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    Args:
+        prunable: names of the weights that ``density`` is of; None for all of two and more dimensions.
+        frozen: names of the parameters that are not trained. They are True throughout, and count nowhere.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor], prunable: Collection[str] | None = None, frozen: Collection[str] = ()
+    ) -> None:
         for name, tensor in tensors.items():
             if tensor.dtype != torch.bool:
                 raise InputError(f"mask {name}: dtype is {tensor.dtype}, expected torch.bool")
         self._tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        weights = (name for name, tensor in tensors.items() if tensor.ndim >= 2) if prunable is None else prunable
+        self.prunable, self.frozen = tuple(weights), frozenset(frozen)
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name].clone()
@@ -34,16 +43,21 @@ class Mask(Mapping[str, Tensor]):
     def dense(cls, model: nn.Module) -> Mask:
         return cls({name: torch.ones_like(value, dtype=torch.bool) for name, value in model.named_parameters()})
 
+    def replaced(self, tensors: Mapping[str, Tensor]) -> Mask:
+        """Return a mask of the same parameters with other values for some of them."""
+        return Mask({**self, **tensors}, self.prunable, self.frozen)
+
     @property
     def live(self) -> int:
         """Number of live coordinates, biases included: n of docs/privacy-model.md section 4.2."""
-        return sum(int(tensor.sum()) for tensor in self._tensors.values())
+        return sum(int(tensor.sum()) for name, tensor in self._tensors.items() if name not in self.frozen)
 
     @property
     def density(self) -> float:
-        """Fraction of prunable weights that are live: C of DPLTM's score; biases do not count."""
-        weights = [tensor for tensor in self._tensors.values() if tensor.ndim >= 2]
-        return sum(int(tensor.sum()) for tensor in weights) / sum(tensor.numel() for tensor in weights)
+        """Fraction of prunable weights that are live: C of DPLTM's score; 1 where there are none."""
+        weights = [self._tensors[name] for name in self.prunable]
+        size = sum(tensor.numel() for tensor in weights)
+        return sum(int(tensor.sum()) for tensor in weights) / size if size else 1.0
 
     def same_as(self, other: Mask) -> bool:
         """True if both masks keep exactly the same coordinates of the same parameters."""

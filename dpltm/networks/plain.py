@@ -29,32 +29,37 @@ def check_lr(lr: float) -> None:
 def train_plain(
     model: nn.Module,
     mask: Mask,
-    x: Inputs,
-    y: Tensor,
+    records: tuple[Inputs, Tensor],
     batches: Iterator[Tensor],
     steps: int,
     lr: float,
     progress: Callable[[int], None] | None = None,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> None:
-    """Run ``steps`` of plain SGD on the mean cross-entropy, over live coordinates only; changes ``model`` in place.
+    """Run ``steps`` of plain SGD on the mean loss, over live coordinates only; changes ``model`` in place.
 
     Weights must be masked at the start, and each gradient is masked before it is used, so pruned weights stay exactly zero.
-    ``progress`` is called with the steps done, every 25 and at the end.
+    Frozen ones stay what they are. ``progress`` is called with the steps done, every 25 and at the end. ``loss`` gives one
+    value a record; None is the cross-entropy of classes.
     """
-    parameters = list(model.parameters())
+    x, y = records
+    parameters = [value for value in model.parameters() if value.requires_grad]
     # as numbers: a product with booleans converts them first, which takes longer than the product
     pruned = [(p, mask[name].to(p.dtype)) for name, p in model.named_parameters() if not bool(mask[name].all())]
+    mean = functional.cross_entropy if loss is None else lambda outputs, labels: loss(outputs, labels).mean()
     for step in range(steps):
         index = next(batches)
-        loss = functional.cross_entropy(model(x[index]), y[index])
+        value = mean(model(x[index]), y[index])
         for parameter in parameters:
             parameter.grad = None
-        loss.backward()
+        value.backward()
         with torch.no_grad():
             for parameter, live in pruned:
-                parameter.grad.mul_(live)  # type: ignore[union-attr]
+                if parameter.grad is not None:
+                    parameter.grad.mul_(live)
             for parameter in parameters:
-                parameter.sub_(parameter.grad, alpha=lr)  # type: ignore[arg-type]
+                if parameter.grad is not None:  # one that is not used has none
+                    parameter.sub_(parameter.grad, alpha=lr)
         if progress is not None and (step % 25 == 24 or step == steps - 1):
             progress(step + 1)
     for parameter in parameters:

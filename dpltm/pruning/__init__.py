@@ -14,7 +14,7 @@ from dpltm.registry import Deferred, Registry
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from dpltm.networks import ModelSpec
+    from dpltm.networks import Network
     from dpltm.networks.masks import Mask
 
 
@@ -80,7 +80,7 @@ class TrainingDefaults:
         return self.iterations if self.epochs is None else max(1, round(self.epochs * records / batch_size))
 
 
-def _takes_all(spec: ModelSpec, schedule: Schedule) -> None:
+def _takes_all(spec: Network, schedule: Schedule) -> None:
     del spec, schedule
 
 
@@ -106,7 +106,7 @@ class Criterion:
     scope: Scope = "layer"
     mechanism: Literal["training", "moments"] | None = None
     training: TrainingDefaults = field(default_factory=TrainingDefaults)
-    check: Callable[[ModelSpec, Schedule], None] = _takes_all
+    check: Callable[[Network, Schedule], None] = _takes_all
 
     @property
     def data_free(self) -> bool:

@@ -9,7 +9,7 @@ the masks came from, and the ledger acts on it. Masks made from synthetic record
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.networks import ModelSpec, build
+from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.content import pack
 from dpltm.networks.evaluation import Inputs, accuracy
 from dpltm.networks.masks import Mask
-from dpltm.networks.mlp import PROJECTION
 from dpltm.networks.plain import Batches, check_lr, dropping, threads, train_plain
+from dpltm.networks.state import put, weights_of
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
 from dpltm.progress import Step
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope
@@ -100,9 +100,9 @@ class Ticket:
     predictor: dict[str, Tensor] | None = field(repr=False)
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of every parameter."""
-    return {name: value.detach().clone() for name, value in model.named_parameters()}
+def dense_mask(spec: Network) -> Mask:
+    """Return the mask under which everything lives."""
+    return spec.mask({name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()})
 
 
 class Rounds:
@@ -114,7 +114,7 @@ class Rounds:
 
     def __init__(
         self,
-        spec: ModelSpec,
+        spec: Network,
         x: Inputs,
         y: Tensor,
         config: GenerationConfig,
@@ -123,11 +123,11 @@ class Rounds:
         dropout: float,
     ) -> None:
         self._x, self._y, self._config, self._schedule, self._evaluation = x, y, config, schedule, evaluation
-        self._model, self._dropout = build(spec, config.seed), dropout
+        self._spec, self._model, self._dropout = spec, build(spec, config.seed), dropout
         self._initial = self.theta0 = weights_of(self._model)
         self._batches = Batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
         self._left_out = torch.Generator().manual_seed(config.seed + 2**33)
-        self._mask, self.tickets = Mask.dense(self._model), list[Ticket]()
+        self._mask, self.tickets = dense_mask(spec), list[Ticket]()
         self._passed = 0  # steps of the training that goes on: of a round, or of the one to rewind to
         self._rewound = not config.rewind
 
@@ -141,7 +141,9 @@ class Rounds:
             self._rewind_to_here()
         while True:
             self._train(config.iterations - config.rewind, progress, between)
-            score = None if self._evaluation is None else accuracy(self._model, *self._evaluation)
+            score = (
+                None if self._evaluation is None else accuracy(self._model, *self._evaluation, score=self._spec.score)
+            )
             self.tickets.append(Ticket(len(self.tickets), self._mask, score, weights_of(self._model)))
             if len(self.tickets) == len(self._schedule):
                 return
@@ -151,7 +153,7 @@ class Rounds:
         epoch, taken = self._batches.state()
         masks = {f"masks/{ticket.round}": ticket.mask for ticket in self.tickets} | {"mask": self._mask}
         weights = {f"predictors/{ticket.round}": ticket.predictor or {} for ticket in self.tickets}
-        weights |= {"theta0": self.theta0, "model": dict(self._model.named_parameters())}
+        weights |= {"theta0": self.theta0, "model": weights_of(self._model)}
         return Checkpoint(
             f"round {len(self.tickets)}, step {self._passed}",
             {
@@ -176,7 +178,7 @@ class Rounds:
         try:
             state, tensors = held.state, held.tensors
             self.theta0 = self._weights(tensors, "theta0")
-            self._model.load_state_dict(self._weights(tensors, "model"))
+            put(self._model, self._weights(tensors, "model"))
             self._mask = self._unpacked(tensors, "mask")
             self.tickets = [
                 Ticket(number, self._unpacked(tensors, f"masks/{number}"), score, self._weights(tensors, part))
@@ -196,8 +198,11 @@ class Rounds:
         bits = {
             name: np.unpackbits(tensors[f"{part}/{name}"], count=value.numel()).astype(bool)
             for name, value in self._initial.items()
+            if name in self._mask
         }
-        return Mask({name: torch.from_numpy(values).view_as(self._initial[name]) for name, values in bits.items()})
+        return self._mask.replaced(
+            {name: torch.from_numpy(values).view_as(self._initial[name]) for name, values in bits.items()}
+        )
 
     def _train(
         self, steps: int, progress: Callable[[int, int], None] | None, between: Callable[[], object] | None
@@ -213,7 +218,13 @@ class Rounds:
                 between()
 
         with dropping(self._model, self._dropout, self._left_out):
-            train_plain(self._model, self._mask, self._x, self._y, self._batches, steps - already, config.lr, report)
+            left, loss, batches = (
+                steps - already,
+                self._spec.loss,
+                _drawing(self._batches, config.seed, done + already),
+            )
+            with torch.random.fork_rng(devices=[]):
+                train_plain(self._model, self._mask, (self._x, self._y), batches, left, config.lr, report, loss)
         self._passed = 0
         check_trained(weights_of(self._model))
 
@@ -227,8 +238,15 @@ class Rounds:
             self._model, self._initial, self._mask, live, config.scope, self._x[:1], config.seed, config.groups
         )
         self._mask = prune(given)
-        self._model.load_state_dict(self.theta0)
+        put(self._model, self.theta0)
         self._mask.apply(self._model)
+
+
+def _drawing(batches: Batches, seed: int, step: int) -> Iterator[Tensor]:
+    """Yield batches, each after what a network draws at random in that step was seeded by its number."""
+    for number, index in enumerate(batches, start=step):
+        torch.default_generator.manual_seed(seed + 2**35 + number)
+        yield index
 
 
 def check_trained(weights: Mapping[str, Tensor]) -> None:
@@ -241,7 +259,7 @@ def check_trained(weights: Mapping[str, Tensor]) -> None:
 class Tickets:
     """The result of phase 1: one starting point theta0 and its tickets, densest first."""
 
-    spec: ModelSpec
+    spec: Network
     theta0: dict[str, Tensor] = field(repr=False)
     tickets: tuple[Ticket, ...]
 
@@ -251,7 +269,7 @@ class Tickets:
 
 
 def generate(
-    spec: ModelSpec,
+    spec: Network,
     x: Inputs,
     y: Tensor,
     config: GenerationConfig,
@@ -290,7 +308,7 @@ def _made(
 
 
 def train_dense(
-    spec: ModelSpec,
+    spec: Network,
     x: Inputs,
     y: Tensor,
     config: GenerationConfig,
@@ -305,7 +323,7 @@ def train_dense(
     return rounds.tickets[0]
 
 
-def without_data(spec: ModelSpec, config: GenerationConfig) -> Tickets:
+def without_data(spec: Network, config: GenerationConfig) -> Tickets:
     """Tickets whose masks and theta0 depend on no data at all; nothing is trained, so none has a predictor."""
     check_without_data(config)
     model = build(spec, config.seed)
@@ -323,7 +341,7 @@ def check_without_data(config: GenerationConfig) -> None:
 
 
 def prune_once(
-    spec: ModelSpec, theta0: Mapping[str, Tensor], trained: Mapping[str, Tensor], config: GenerationConfig
+    spec: Network, theta0: Mapping[str, Tensor], trained: Mapping[str, Tensor], config: GenerationConfig
 ) -> Tickets:
     """Tickets from one trained network: every round drops the smallest of the same weights.
 
@@ -332,14 +350,14 @@ def prune_once(
     """
     check_trained(trained)
     model = build(spec)
-    model.load_state_dict(dict(trained))
+    put(model, trained)
     return _pruned_in_turn(spec, theta0, model, config, predictors=True)
 
 
 def _pruned_in_turn(
-    spec: ModelSpec, theta0: Mapping[str, Tensor], model: nn.Module, config: GenerationConfig, predictors: bool
+    spec: Network, theta0: Mapping[str, Tensor], model: nn.Module, config: GenerationConfig, predictors: bool
 ) -> Tickets:
-    prune, mask, tickets = CRITERIA[config.criterion].next_mask, Mask.dense(model), []
+    prune, mask, tickets = CRITERIA[config.criterion].next_mask, dense_mask(spec), []
     example = torch.zeros(1, spec.features)
     for number, live in enumerate(make_schedule(spec, config)):
         if number:
@@ -349,7 +367,7 @@ def _pruned_in_turn(
     return Tickets(spec, dict(theta0), tuple(tickets))
 
 
-def make_schedule(spec: ModelSpec, config: GenerationConfig) -> Schedule:
+def make_schedule(spec: Network, config: GenerationConfig) -> Schedule:
     """Live weights of every prunable parameter after 0, 1, ..., ``config.rounds`` rounds, whatever the data.
 
     With global scope, and with units dropped whole, the numbers of a round count in sum. Raises InputError for rates out of
@@ -361,7 +379,7 @@ def make_schedule(spec: ModelSpec, config: GenerationConfig) -> Schedule:
         dict(zip(rates, live, strict=True)) for live in live_schedule(sizes, tuple(rates.values()), config.rounds)
     )
     criterion = CRITERIA[config.criterion]
-    if criterion.looks_at == "initial weights" and len(sizes) == 1:
+    if criterion.looks_at == "initial weights" and len(sizes) == 1 and isinstance(spec, ModelSpec):
         raise InputError(
             f"`criterion`: {criterion.name} ranks initial weights, and those of a single layer are zero; take random"
         )
@@ -369,20 +387,20 @@ def make_schedule(spec: ModelSpec, config: GenerationConfig) -> Schedule:
     return schedule
 
 
-def pruning_rates(spec: ModelSpec, config: GenerationConfig) -> dict[str, float]:
-    """Fraction of live weights that each prunable parameter loses a round; a projection in front is never pruned."""
-    prunable = [
-        name for name, shape in spec.shapes().items() if len(shape) >= 2 and not name.startswith(f"{PROJECTION}.")
-    ]
+def pruning_rates(spec: Network, config: GenerationConfig) -> dict[str, float]:
+    """Fraction of live weights that each prunable parameter loses a round."""
+    prunable = spec.prunable
     layers = len(prunable)
+    if not layers:
+        raise InputError(f"`model`: {spec.text} has no weight that may be pruned; train it whole, or say `prunable`")
     rates = (0.3,) * (layers - 1) + (0.2,) if config.prune is None else layer_rates(config.prune, layers)
     return dict(zip(prunable, rates, strict=True))
 
 
-def scheduled_densities(spec: ModelSpec, config: GenerationConfig) -> tuple[float, ...]:
+def scheduled_densities(spec: Network, config: GenerationConfig) -> tuple[float, ...]:
     """Density after 0, 1, ..., ``config.rounds`` rounds: fixed by the schedule alone, whatever the data."""
-    shapes = spec.shapes()
-    total = sum(math.prod(shape) for shape in shapes.values() if len(shape) >= 2)
+    whole_mask = dense_mask(spec)
+    total = sum(whole_mask[name].numel() for name in whole_mask.prunable)
     schedule = make_schedule(spec, config)
     whole = total - sum(schedule[0].values())
     return tuple((whole + sum(live.values())) / total for live in schedule)

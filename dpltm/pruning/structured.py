@@ -8,12 +8,13 @@ together.
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError, first_line
-from dpltm.networks import ModelSpec, build
+from dpltm.networks import Network, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.mlp import PROJECTION
 from dpltm.networks.unit_groups import UnitGroup, check_no_normalisation, positions, unit_groups
@@ -44,7 +45,7 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
             output no longer depends on any input; a normalisation layer; tied weights; a network that cannot be traced.
     """
     mask.check_fits(model)
-    state = _Live(_Units(model, example), mask)
+    state = _Live(_Units(model, example, mask.prunable), mask)
     if live > state.total:
         raise InputError(
             f"`prune`: {live} live weights are asked for, but only {state.total} are live now; ask for fewer"
@@ -70,12 +71,12 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
     return state.mask(mask)
 
 
-def fewest_live(model: nn.Module, example: Tensor) -> int:
+def fewest_live(model: nn.Module, example: Tensor, prunable: Collection[str] | None = None) -> int:
     """Fewest weights that can stay when every layer keeps one unit; those of a layer ``project`` do not count.
 
     From the dense mask, ``prune_units`` reaches every number from this one on, in one round or in many. Raises as it does.
     """
-    units = _Units(model, example)
+    units = _Units(model, example, Mask.dense(model).prunable if prunable is None else prunable)
     alive = torch.ones(units.size, dtype=torch.bool)
     seen: set[int] = set()
     for weights, layer in zip(units.weights, units.layers.tolist(), strict=True):
@@ -90,7 +91,7 @@ def by_units(step: PruningRound) -> Mask:
     return prune_units(step.model, step.mask, sum(step.live.values()), step.example)
 
 
-def check_network(spec: ModelSpec, schedule: Schedule) -> None:
+def check_network(spec: Network, schedule: Schedule) -> None:
     """Raise InputError for a network of other units, or if a round asks for fewer weights than one unit a layer has."""
     model = build(spec)
     if any(isinstance(module, (nn.RNNBase, nn.Embedding)) for module in model.modules()):
@@ -98,7 +99,7 @@ def check_network(spec: ModelSpec, schedule: Schedule) -> None:
             f"`criterion`: structured drops units of fully connected layers and of convolutions, and most weights of"
             f" {spec.text} are in other layers; take magnitude, or inputs"
         )
-    fewest = fewest_live(model, torch.zeros(1, spec.features))
+    fewest = fewest_live(model, torch.zeros(1, spec.features), spec.prunable)
     for number, live in enumerate(schedule):
         if sum(live.values()) < fewest:
             raise InputError(
@@ -114,11 +115,11 @@ class _Units:
     and whose outgoing, weight each is, or -1.
     """
 
-    def __init__(self, model: nn.Module, example: Tensor) -> None:
+    def __init__(self, model: nn.Module, example: Tensor, prunable: Collection[str]) -> None:
         check_no_normalisation(model, "its units cannot be removed")
         _check_not_tied(model)
         self.shapes = {
-            name: value.shape for name, value in model.named_parameters() if value.ndim >= 2 and _prunable(name)
+            name: value.shape for name, value in model.named_parameters() if name in prunable and _prunable(name)
         }
         self._starts: dict[str, int] = {}
         self.size = 0
@@ -129,7 +130,11 @@ class _Units:
         self.weights: list[Tensor] = []
         layers: list[int] = []
         try:
-            groups = [group for group in unit_groups(positions(model), example) if _prunable(f"{group.layer}.weight")]
+            groups = [
+                group
+                for group in unit_groups(positions(model), example)
+                if _prunable(f"{group.layer}.weight") and self.shapes.keys() & {*group.incoming, *group.outgoing}
+            ]
         except InputError:
             raise
         except Exception as error:  # torch-pruning's, on what it does not know
@@ -173,8 +178,8 @@ class _Live:
 
     def mask(self, like: Mask) -> Mask:
         """Return the mask, with what it does not cover as it is in ``like``."""
-        return Mask(
-            {**like, **{name: value.to(like[name].device) for name, value in self.units.named(self.alive).items()}}
+        return like.replaced(
+            {name: value.to(like[name].device) for name, value in self.units.named(self.alive).items()}
         )
 
     def without(self, weights: Tensor, sizes: Tensor, live: int) -> _Live:

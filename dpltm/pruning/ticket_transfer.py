@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.networks import ModelSpec, build, resolve
-from dpltm.networks.masks import Mask
-from dpltm.pruning.generation import Ticket, Tickets, weights_of
+from dpltm.networks import ModelSpec, Network, build, resolve
+from dpltm.networks.state import weights_of
+from dpltm.pruning.generation import Ticket, Tickets
 
 Mode = Literal["ticket", "mask-only", "shuffled-mask", "random"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -55,7 +55,7 @@ def one_round(tickets: Tickets, number: int) -> Tickets:
 
 
 def transfer(
-    tickets: Tickets, target: ModelSpec, mode: Mode = "ticket", fresh: Fresh = "sparse", seed: int = 0
+    tickets: Tickets, target: Network, mode: Mode = "ticket", fresh: Fresh = "sparse", seed: int = 0
 ) -> Transferred:
     """The same tickets for ``target``, with as many rounds, nested.
 
@@ -72,8 +72,9 @@ def transfer(
     Raises:
         InputError: not one layer can be kept.
     """
+    _check_head(tickets.spec, target)
     before, after = tickets.spec.shapes(), target.shapes()
-    weights = [name for name, shape in after.items() if len(shape) >= 2]
+    weights = [name for name, shape in after.items() if len(shape) >= 2]  # frozen ones are kept, and live
     how = {name: _relation(before.get(name), after[name]) for name in weights}
     if set(how.values()) == {"fresh"}:
         raise InputError(
@@ -93,9 +94,23 @@ def transfer(
         mask = {name: torch.ones(shape, dtype=torch.bool) for name, shape in after.items()}
         for name in weights:
             mask[name] = _mask(ticket.mask.get(name), how[name], mode, fresh, order[name], before.get(name))
-        rounds.append(Ticket(ticket.round, Mask(mask), None, None))
+        rounds.append(Ticket(ticket.round, target.mask(mask), None, None))
     made = Tickets(target, theta0, tuple(rounds))
     return Transferred(made, tuple(_row(name, made, before, after, how[name], mode, fresh) for name in weights))
+
+
+def _check_head(source: Network, target: Network) -> None:
+    """Raise InputError for networks of the user's own that differ in more than the layer that gives the outputs."""
+    if isinstance(source, ModelSpec) and isinstance(target, ModelSpec):
+        return
+    before, after = source.shapes(), target.shapes()
+    other = [name for name in (*before, *after) if before.get(name) != after.get(name)]
+    heads = {name.rpartition(".")[0] for name in other}
+    if list(before) != list(after) or len(heads) > 1:
+        raise InputError(
+            f"`model`: {target.text} is more than {source.text} with another head ({', '.join(dict.fromkeys(other))});"
+            " a network of your own is carried over to the same module with another last layer"
+        )
 
 
 def _relation(before: tuple[int, ...] | None, after: tuple[int, ...]) -> str:
@@ -115,7 +130,11 @@ def _theta0(
     if mode in ("mask-only", "random"):
         return theta0
     for name, value in drawn.items():
-        relation = how.get(name) or _of_bias(name, how)
+        relation = (
+            how.get(name)
+            or _of_bias(name, how)
+            or ("kept" if name in old and old[name].shape == value.shape else "fresh")
+        )
         if relation == "repeated" and value.ndim == 4:
             theta0[name] = old[name].expand(value.shape).clone() / value.shape[1]  # grey images give the same
         elif relation != "fresh":
@@ -123,10 +142,12 @@ def _theta0(
     return theta0
 
 
-def _of_bias(name: str, how: Mapping[str, str]) -> str:
-    """Relation of a bias: that of its layer's weight; of several weights, the least."""
+def _of_bias(name: str, how: Mapping[str, str]) -> str | None:
+    """Relation of a bias: that of its layer's weight; of several weights, the least; None of a layer without."""
     layer = name.rpartition(".")[0]
     relations = {relation for weight, relation in how.items() if weight.rpartition(".")[0] == layer}
+    if not relations:
+        return None
     return "fresh" if "fresh" in relations else relations.pop()
 
 

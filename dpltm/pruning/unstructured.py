@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import DataError, InputError
-from dpltm.networks import ModelSpec, build
+from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
 from dpltm.pruning import Groups, PruningRound, Schedule, Scope
 from dpltm.records import Dataset
@@ -80,7 +80,7 @@ def keep_topk(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int],
         alive_next = {name: _topk(flat[name], alive[name], count) for name, count in live.items()}
     else:
         alive_next = dict(zip(live, _topk_overall(flat, alive, sum(live.values())), strict=True))
-    return Mask({**mask, **{name: values.view_as(mask[name]) for name, values in alive_next.items()}})
+    return mask.replaced({name: values.view_as(mask[name]) for name, values in alive_next.items()})
 
 
 def _topk(scores: Tensor, alive: Tensor, count: int) -> Tensor:
@@ -173,10 +173,7 @@ STEPS = 10
 def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, example: Tensor) -> dict[str, Tensor]:
     """dR/dw times w for R the sum of outputs of the network of absolute live weights, no biases, for ones (its eq. 1
     and 3). Of ``example`` only the shape matters."""
-    flow = copy.deepcopy(model).double()
-    for name, layer in flow.named_children():
-        if isinstance(layer, nn.Tanh):  # everything flows, as through a ReLU; where tanh saturates nothing would
-            setattr(flow, name, nn.Identity())
+    flow = _without(copy.deepcopy(model).double().eval())
     for layer in flow.modules():
         if isinstance(layer, nn.Embedding):
             layer.register_forward_hook(_sum_of_rows)
@@ -187,8 +184,39 @@ def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, 
     with torch.enable_grad():
         total = flow(torch.ones((1, *example.shape[1:]), dtype=torch.float64)).sum()
     named = {name: value for name, value in flow.named_parameters() if value.ndim >= 2}
-    slopes = torch.autograd.grad(total, list(named.values()))
-    return {name: slope * value.detach() for (name, value), slope in zip(named.items(), slopes, strict=True)}
+    slopes = torch.autograd.grad(total, list(named.values()), allow_unused=True)
+    return {
+        name: torch.zeros_like(value) if slope is None else slope * value.detach()
+        for (name, value), slope in zip(named.items(), slopes, strict=True)
+    }
+
+
+_THROUGH = (
+    nn.ELU, nn.CELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.ReLU6, nn.Hardsigmoid,
+    nn.Hardswish, nn.Softplus, nn.LogSigmoid, nn.Softsign, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm,
+    nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm,
+)  # fmt: skip
+"""Activations and norms: everything flows, as through a ReLU; where they saturate, or divide, nothing would."""
+
+
+def _without(flow: nn.Module) -> nn.Module:
+    for module in list(flow.modules()):
+        for name, layer in module.named_children():
+            if isinstance(layer, _THROUGH):
+                setattr(module, name, _Through(layer))
+    return flow
+
+
+class _Through(nn.Module):
+    """An identity that keeps the parameters of what it stands for, by their names."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        for name, value in layer.named_parameters(recurse=False):
+            self.register_parameter(name, nn.Parameter(value))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
 
 
 def _sum_of_rows(table: nn.Module, given: tuple[Tensor], rows: Tensor) -> Tensor:
@@ -217,14 +245,24 @@ def by_flow(step: PruningRound) -> Mask:
     return prune_by_synflow(step.model, step.initial, step.mask, step.live, step.scope, step.example)
 
 
-def check_network(spec: ModelSpec, schedule: Schedule) -> None:
+def check_network(spec: Network, schedule: Schedule) -> None:
     """Raise InputError for a network that has no flow."""
     del schedule
-    if any(isinstance(module, nn.RNNBase) for module in build(spec).modules()):
+    model, instead = build(spec, 0), "take init-magnitude or random"
+    if any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()):
         raise InputError(
             f"`criterion`: synflow follows a flow through layers that are linear for it, and the gates of {spec.text} are"
-            " not; take init-magnitude or random"
+            f" not; {instead}"
         )
+    if isinstance(spec, ModelSpec):
+        return
+    weights = dict(model.named_parameters())
+    mask = Mask.dense(model)
+    for name, values in synflow_scores(model, weights, mask, torch.zeros(1, spec.features)).items():
+        if name in spec.prunable and not (bool(values.isfinite().all()) and bool(values.any())):
+            raise InputError(
+                f"`criterion`: no flow of {spec.text} goes through {name}, so synflow cannot rank it; {instead}"
+            )
 
 
 def _between(before: int, after: int, part: float) -> int:

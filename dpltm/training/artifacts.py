@@ -14,7 +14,7 @@ from torch import nn
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap, FrozenNetwork
 from dpltm.features.setup import take_over_map
-from dpltm.networks import ModelSpec, check_takes
+from dpltm.networks import ModelSpec, Network, check_takes
 from dpltm.networks.content import content_id, pack
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
@@ -232,6 +232,7 @@ class Run:
     Attributes:
         config: its settings, as ``config.json`` holds them.
         model: the network, on the CPU; pruned weights are zero.
+        network: of the user's own, which ``config`` names; None of a kind by name.
         mask: which weights are live.
         feature_map: what stands in front of the network; None where it takes records as they are.
         metrics: what was noted on the way, a line for each point.
@@ -245,8 +246,9 @@ class Run:
     """
 
     config: Mapping[str, Any]
-    model: nn.Sequential
+    model: nn.Module
     mask: Mask
+    network: Network | None = field(default=None, compare=False, kw_only=True)
     feature_map: FeatureMap | None = None
     metrics: tuple[Mapping[str, Any], ...] = ()
     privacy: PrivacyReport | None = field(default=None, compare=False)
@@ -268,8 +270,10 @@ class Run:
         return float(low), float(high)
 
     @property
-    def spec(self) -> ModelSpec:
+    def spec(self) -> Network:
         """The network."""
+        if self.network is not None:
+            return self.network
         return ModelSpec(self.config["model"], self.config["features"], self.config["classes"])
 
     @property
@@ -301,6 +305,8 @@ class Run:
                 f"`features`: {name} stands behind {self.feature_map.text} features itself; take a run on records as they"
                 " are"
             )
+        if not isinstance(self.spec, ModelSpec):
+            raise InputError(f"`features`: the network of {name} is {self.spec.text}; take a run of a kind by name")
         if not self.spec.text.partition(":")[2]:
             raise InputError(f"`features`: the network of {name} is one layer, with nothing in front of it to take")
         if not self.lineage:

@@ -18,6 +18,7 @@ import torch
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.features.normalisation import release_mean
 from dpltm.networks.evaluation import accuracy, count_correct, root_mean_squared_error
+from dpltm.networks.own import OwnNetwork
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by
@@ -243,8 +244,9 @@ def noisy_gradients(training: Training, sources: Sources, opened: Arrays) -> Noi
     """Put network, records, loss and random numbers together; of several ranks, the numbers of rank 0 count."""
     dataset, options, start = training.dataset, training.options, training.start
     model, augment = start.model.to(options.device), cast(Augmentation, options.augment)
-    records = batched_records(opened, dataset, options.device, augment)
-    loss = cross_entropy if augment == "none" else mean_cross_entropy
+    own = isinstance(start.spec, OwnNetwork)
+    records = batched_records(opened, dataset, options.device, augment, whole=own)
+    loss = (start.spec.loss or cross_entropy) if augment == "none" else mean_cross_entropy
     loss = user_cross_entropy if dataset.of_persons else loss
     return NoisyGradients(
         model,
@@ -322,7 +324,7 @@ class Drawn:
         before the training was interrupted.
         """
         training, dataset = self.training, self.training.dataset
-        model, paid = training.start.model, training.evaluations
+        model, paid, rule = training.start.model, training.evaluations, training.start.spec.score
         device = training.options.device
         if paid:
             rows = network_inputs(dataset.train, dataset, training.services)
@@ -332,7 +334,8 @@ class Drawn:
             def release(last: bool) -> dict[str, Any]:
                 if not last and len(paid) == 1:
                     return {"accuracy": None}
-                count = count_correct(model, x, y) + two_sided_geometric(self.sources.evaluation, next(left).epsilon)
+                count = count_correct(model, x, y, score=rule)
+                count += two_sided_geometric(self.sources.evaluation, next(left).epsilon)
                 return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
 
             return release
@@ -341,7 +344,7 @@ class Drawn:
         declared = training.ledger.declared_test(dataset)
         test = inputs(network_inputs(dataset.test, dataset, training.services).open(declared), dataset, device)
         if not dataset.rated:
-            return lambda _: {"accuracy": accuracy(model, *test)}
+            return lambda _: {"accuracy": accuracy(model, *test, score=rule)}
         return lambda _: {
             "accuracy": accuracy(model, *test),
             "rmse": json_figure(root_mean_squared_error(model, *test)),

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from torch import nn
 
 from dpltm.errors import InputError
-from dpltm.networks import ModelSpec, build, model_spec
+from dpltm.networks import Network, build, model_spec
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
+from dpltm.networks.own import OwnModel
+from dpltm.networks.state import put, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_of
+from dpltm.pruning.generation import dense_mask
 from dpltm.records import Dataset
 from dpltm.training.artifacts import TicketSet, Winner
 
@@ -31,8 +34,8 @@ class StartingPoint:
         lineage: of the ticket, with the draws that its set was marked by.
     """
 
-    spec: ModelSpec
-    model: nn.Sequential
+    spec: Network
+    model: nn.Module
     mask: Mask
     tickets: TicketSet | None = None
     round: int | None = None
@@ -47,25 +50,30 @@ def from_round(tickets: TicketSet, round: int, winner: Winner | None = None) -> 
         winner: that was drawn from the set, if it is known: whatever is taken after a draw carries it.
     """
     ticket = tickets.ticket(round)
+    tickets.body.spec.check_code(tickets.label)
     model = build(tickets.body.spec)
-    model.load_state_dict(tickets.body.theta0)
+    put(model, tickets.body.theta0)
     return StartingPoint(tickets.body.spec, model, ticket.mask, tickets, round, lineage_of(tickets, winner))
 
 
 def weights_id(start: StartingPoint) -> str:
     """Return a digest of weights and mask as they are now."""
-    weights = {f"weights/{name}": value.cpu().numpy() for name, value in start.model.state_dict().items()}
+    weights = {f"weights/{name}": value.cpu().numpy() for name, value in weights_of(start.model).items()}
     return content_id(weights | {f"mask/{name}": value.numpy() for name, value in start.mask.items()})
 
 
-def fresh(spec: ModelSpec, seed: int) -> StartingPoint:
-    """Return a dense network with weights drawn from ``seed`` alone."""
-    model = build(spec, seed)
-    return StartingPoint(spec, model, Mask.dense(model))
+def fresh(spec: Network, seed: int) -> StartingPoint:
+    """Return a dense network with weights drawn from ``seed`` alone, or as it was handed in."""
+    return StartingPoint(spec, build(spec, seed), dense_mask(spec), lineage=spec.lineage)
 
 
 def starting_point(
-    ticket: Winner | TicketSet | str, dataset: Dataset, *, round: int | None = None, dense: bool = False, seed: int = 0
+    ticket: Winner | TicketSet | OwnModel | str,
+    dataset: Dataset,
+    *,
+    round: int | None = None,
+    dense: bool = False,
+    seed: int = 0,
 ) -> StartingPoint:
     """Return the starting point of ``ticket``, or of the whole network that it names.
 
@@ -77,9 +85,10 @@ def starting_point(
         InputError: ``round`` and ``dense`` do not suit the ticket, or there is no such network.
         ArtifactError: there is no such round.
     """
-    if isinstance(ticket, str):
+    if isinstance(ticket, (str, OwnModel)):
         if round is not None:
-            raise InputError(f"`round`: {ticket} is a network, which has none; leave `round` out")
+            named = ticket if isinstance(ticket, str) else ticket.text
+            raise InputError(f"`round`: {named} is a network, which has none; leave `round` out")
         return fresh(model_spec(ticket, dataset), seed)
     if dense and round is not None:
         raise InputError("`round`, `dense`: the whole network is no ticket; give one of them")

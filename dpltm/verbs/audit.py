@@ -29,6 +29,7 @@ from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
+from dpltm.networks.state import put
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.checks import check_delta_alone
@@ -198,7 +199,8 @@ def _supermask(
 
 def _untrained(tickets: Tickets, test: tuple[torch.Tensor, torch.Tensor]) -> float:
     model, mask = build(tickets.spec), tickets.tickets[-1].mask
-    model.load_state_dict({name: value * mask[name] for name, value in tickets.theta0.items()})
+    put(model, tickets.theta0)
+    mask.apply(model)
     return accuracy(model, *test)
 
 

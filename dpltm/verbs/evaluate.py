@@ -39,6 +39,7 @@ class Evaluation:
 
 def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset, tuple[str, ...]]:
     """Return the records as the network takes them, and notes; InputError for records that a release protects."""
+    run.spec.check_code(run.label)
     dataset = take_over_map(dataset, run.feature_map, None, run.label)
     if run.config.get("of_persons") and dataset.rated and not dataset.of_persons:
         dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
@@ -78,4 +79,4 @@ def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services:
     ledger.exclude(dataset)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
     rmse = root_mean_squared_error(run.model, x, y) if dataset.rated else None
-    return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y), rmse, notes)
+    return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y, score=run.spec.score), rmse, notes)

@@ -17,10 +17,11 @@ from dpltm.errors import InputError
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs, tensors
 from dpltm.features.setup import as_declared, declarations
 from dpltm.filters import make_filter
-from dpltm.networks import ModelSpec, build, model_spec
+from dpltm.networks import Network, build, model_spec
 from dpltm.networks.evaluation import accuracy
-from dpltm.networks.masks import Mask
+from dpltm.networks.own import OwnModel, OwnNetwork, start_notes
 from dpltm.networks.plain import threads
+from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
@@ -39,10 +40,10 @@ from dpltm.pruning.generation import (
     Tickets,
     by_round,
     check_without_data,
+    dense_mask,
     make_schedule,
     prune_once,
     pruning_rates,
-    weights_of,
     without_data,
 )
 from dpltm.pruning.unstructured import input_groups
@@ -77,7 +78,7 @@ class Generation:
 
     options: GenerateOptions
     dataset: Dataset
-    spec: ModelSpec
+    spec: Network
     config: GenerationConfig
     provenance: ProvenanceKind
     lineage: Lineage
@@ -120,7 +121,7 @@ class Generation:
     def shown(self) -> dict[str, Any]:
         """Facts of a mechanism's work for its checkpoints."""
         feature_map = self.dataset.feature_map
-        return {"model": self.spec.text, "features": None if feature_map is None else feature_map.id}
+        return {"model": self.spec.identity, "features": None if feature_map is None else feature_map.id}
 
     @property
     def facts(self) -> str:
@@ -128,7 +129,7 @@ class Generation:
         part, feature_map = self.ledger.part(self.dataset), self.dataset.feature_map
         body = [
             [part.snapshot, part.cut, part.start, part.stop],
-            self.spec.text,
+            self.spec.identity,
             None if feature_map is None else feature_map.id,
             repr(self.config),
             self.options.criterion,
@@ -203,9 +204,10 @@ class Generation:
             mechanism.noise_std,
             config.lr,
         )
-        records = batched_records(opened, dataset)
-        mask, sampling, noise = Mask.dense(model), sources.sampling, sources.noise
-        gradients = NoisyGradients(model, mask, cross_entropy, records, settings, sampling=sampling, noise=noise)
+        records = batched_records(opened, dataset, whole=isinstance(self.spec, OwnNetwork))
+        loss, mask = self.spec.loss or cross_entropy, dense_mask(self.spec)
+        sampling, noise = sources.sampling, sources.noise
+        gradients = NoisyGradients(model, mask, loss, records, settings, sampling=sampling, noise=noise)
         return model, Descent(gradients)
 
     def _trained(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
@@ -240,8 +242,8 @@ class Generation:
             return tickets
         test, scored = tensors(opened, dataset), []
         for ticket in tickets.tickets:
-            model.load_state_dict(ticket.predictor or {})
-            scored.append(replace(ticket, accuracy=accuracy(model, *test)))
+            put(model, ticket.predictor or {})
+            scored.append(replace(ticket, accuracy=accuracy(model, *test, score=spec.score)))
         return replace(tickets, tickets=tuple(scored))
 
     def _synthesized(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
@@ -273,26 +275,28 @@ def plan(
     ledger: Ledger,
     services: Services,
     *,
+    model: OwnModel | None = None,
     going_on: bool = False,
     own: bool = False,
 ) -> Generation:
     """Settle everything, and refuse what cannot be, before any training.
 
     Args:
+        model: a network of the user's own, in the place of the one that ``options`` names.
         going_on: whether an interrupted attempt goes on, which may be paid for already.
         own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
     """
     provenance = check_options(options)
     if provenance in ("private", "dp") and not dataset.synthetic:
         check_delta(options.delta, dataset)
-    spec = model_spec(options.model, dataset)
+    spec = model_spec(options.model if model is None else model, dataset)
     settled = Generation(
         options=options,
         dataset=dataset,
         spec=spec,
         config=settle(options, spec, dataset, provenance),
         provenance=_of_synthetic(options, provenance, dataset) if dataset.synthetic else provenance,
-        lineage=lineage_of(dataset, dataset.feature_map),
+        lineage=lineage_of(dataset, dataset.feature_map, spec),
         ledger=ledger,
         beside=_beside(options, provenance, ledger, dataset),
         services=services,
@@ -359,7 +363,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
         body=body.without_predictors() if options.no_predictors else body,
         name=options.name or plan.dataset.name,
         criterion=options.criterion,
-        provenance=plan.provenance,
+        provenance=_with_start(plan.provenance, plan.spec),
         made_from=lineage,
         config=_settings(plan),
         feature_map=plan.dataset.feature_map,
@@ -367,7 +371,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
     notes = _input_notes(plan)
     if plan.provenance == "private" and not options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
-    notes += [*_provenance_notes(plan), *feature_notes(plan.dataset, options.delta)]
+    notes += [*_provenance_notes(plan), *start_notes(plan.spec), *feature_notes(plan.dataset, options.delta)]
     return replace(made, privacy=statement(plan.account(ledger.book, lineage), options.delta, notes=notes))
 
 
@@ -403,6 +407,13 @@ def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
         return plan, made, plan.lineage | entered
 
 
+def _with_start(provenance: ProvenanceKind, spec: Network) -> ProvenanceKind:
+    """Return the provenance of tickets whose starting weights may come from a release."""
+    if provenance in ("private", "dp") or not spec.lineage.paid:
+        return provenance
+    return "private" if any(entry.of(Unprotected) for entry in spec.lineage.paid) else "dp"
+
+
 def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset: Dataset) -> ProvenanceKind:
     """Return the provenance of tickets from synthetic records: the release behind those."""
     if provenance == "public":
@@ -434,7 +445,7 @@ def _input_notes(plan: Generation) -> list[str]:
 
 def _provenance_notes(plan: Generation) -> list[str]:
     """Notes that follow from where the tickets come from; of private ones the statement itself tells."""
-    match plan.provenance:
+    match _with_start(plan.provenance, plan.spec):
         case "data-free":
             return [
                 "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round"
@@ -482,7 +493,7 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
     return provenance
 
 
-def check_schedule(options: GenerateOptions, spec: ModelSpec) -> None:
+def check_schedule(options: GenerateOptions, spec: Network) -> None:
     """Raise InputError for rounds or rates that this network cannot be pruned by."""
     make_schedule(spec, _draft(options, None))
 
@@ -514,9 +525,7 @@ def _provenance(options: GenerateOptions) -> ProvenanceKind:
     return said  # type: ignore[return-value]
 
 
-def settle(
-    options: GenerateOptions, spec: ModelSpec, dataset: Dataset, provenance: ProvenanceKind
-) -> GenerationConfig:
+def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance: ProvenanceKind) -> GenerationConfig:
     """Return the settings of generation, with every default filled in."""
     config = _draft(options, dataset.records)
     batch = config.batch_size

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from dpltm.errors import InputError
+from dpltm.networks.state import evaluating
 from dpltm.progress import SILENT, Progress
 from dpltm.records import Layout, count_outside, prepare
 from dpltm.records.notes import run_bounds_notes
@@ -50,6 +51,7 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
     Args:
         x: records as in training, ``(n, ...)``; or flattened, as tables hold them.
     """
+    run.spec.check_code(run.label)
     shape, bounds = run.spec.record_shape, run.bounds
     if run.feature_map is not None:
         shape, bounds = run.feature_map.shape, run.feature_map.bounds
@@ -84,7 +86,7 @@ def _without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.ndarray:
     """Return the network's outputs for records scaled by public bounds, or for their features."""
     parts = []
-    with progress.progress(f"predicting {source}", len(x)) as step, torch.no_grad():
+    with progress.progress(f"predicting {source}", len(x)) as step, torch.no_grad(), evaluating(run.model):
         for start in range(0, len(x), ROWS):
             rows = x[start : start + ROWS]
             if run.feature_map is None:

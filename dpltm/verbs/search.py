@@ -19,6 +19,7 @@ import torch
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks.evaluation import accuracy, count_correct
+from dpltm.networks.own import as_trained
 from dpltm.options import check_choices, check_required, recorded
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import PrivateTuneOptions
@@ -302,7 +303,7 @@ def _try(plan: Search, position: _Position, spent: str, secret: Secret) -> _Posi
             step(descent.step, spent)
 
         descent.run(None, between)
-    right = count_correct(model, *inputs(opened, dataset))
+    right = count_correct(model, *inputs(opened, dataset), score=training.start.spec.score)
     score, best = noisy_score(right, plan.mechanism.score_noise, sources.evaluation), position.best
     if best is None or (score, coin) > (best.score, best.coin):
         trained = tuple(value.detach().clone() for value in model.parameters())
@@ -329,7 +330,7 @@ def _winner(plan: Search, best: Best, account: Account, lineage: Lineage, ledger
     measured = None
     if dataset.test is not None:
         test = network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset))
-        measured = accuracy(model, *inputs(test, dataset))
+        measured = accuracy(model, *inputs(test, dataset), score=training.start.spec.score)
     privacy = _stated(plan, account)
     settings = config_of(training, best.kernels)
     found = {
@@ -354,6 +355,7 @@ def _winner(plan: Search, best: Best, account: Account, lineage: Lineage, ledger
         ledger,
         lineage,
         0.0,  # beside how long all tries took, one's time would tell how many there were
+        network=as_trained(training.start.spec, model),
     )
 
 

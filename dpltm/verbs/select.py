@@ -11,7 +11,8 @@ import numpy as np
 from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
-from dpltm.networks.evaluation import count_correct
+from dpltm.networks.evaluation import total_score
+from dpltm.networks.state import put
 from dpltm.options import check_choices
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
@@ -96,6 +97,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     """Settle a draw, and raise InputError or BudgetError for what cannot be, before any budget is spent."""
     check_scored(tickets, options)
     check_options(options)
+    tickets.body.spec.check_code(tickets.label)
     dataset = tickets.takes(dataset)
     check_delta(options.delta, dataset)
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
@@ -258,15 +260,16 @@ def settle(options: SelectOptions, records: int, densities: tuple[float, ...], f
 
 
 def _count(plan: Draw, secret: Secret) -> np.ndarray:
-    model = build(plan.tickets.body.spec)
+    network = plan.tickets.body.spec
+    model = build(network)
     records = network_inputs(plan.dataset.train, plan.dataset, plan.services)
     x, y = inputs(records.open(secret), plan.dataset)
     correct = []
     with plan.services.progress.progress(f"scoring {len(plan.candidates)} tickets", len(plan.candidates)) as step:
         for ticket in plan.candidates:
             assert ticket.predictor is not None  # checked at the start
-            model.load_state_dict(ticket.predictor)
-            correct.append(count_correct(model, x, y))
+            put(model, ticket.predictor)
+            correct.append(total_score(model, x, y, score=network.score))
             step(len(correct))
     return np.array(correct)
 

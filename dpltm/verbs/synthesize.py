@@ -24,6 +24,7 @@ from dpltm.features.normalisation import NORM
 from dpltm.features.setup import check_quantities
 from dpltm.networks import ModelSpec, build, model_spec
 from dpltm.networks.evaluation import accuracy
+from dpltm.networks.state import put
 from dpltm.options import check_choices
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.privacy.account import Account, Planned
@@ -396,7 +397,7 @@ class Synthesis:
         with services.progress.progress("training on synthetic records", config.iterations) as step:
             trained = train_dense(spec, x, y, config, lambda done, _: step(done))
         model = build(spec)
-        model.load_state_dict(trained.predictor or {})
+        put(model, trained.predictor or {})
         test = network_inputs(dataset.test, dataset, services).open(self.ledger.declared_test(dataset))
         found = accuracy(model, *tensors(test, dataset))
         return replace(made, score=Score(model=spec.text, accuracy=found, records=len(dataset.test)))

@@ -21,7 +21,7 @@ from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import for_inputs
 from dpltm.networks.evaluation import DIVERGED, has_diverged
-from dpltm.networks.masks import Mask
+from dpltm.networks.own import as_trained, start_notes
 from dpltm.options import check_choices, recorded
 from dpltm.options.train import PER_UNIT, TrainOptions
 from dpltm.privacy.account import Account, Planned
@@ -122,6 +122,7 @@ def train_start(
         paid.lineage,
         drawn.seconds,
         observations=found.canaries.observations,
+        network=as_trained(training.start.spec, training.start.model),
     )
 
 
@@ -160,6 +161,7 @@ def settle(
         *unit_notes(dataset),
         *rating_notes(dataset),
         *feature_notes(dataset, options.delta),
+        *(start_notes(start.spec) if start.tickets is None else ()),
     ]
     if options.compile and not compiler_at_hand():
         notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")
@@ -170,7 +172,7 @@ def settle(
         "records": dataset.train.digest(ledger.book.key),
         "ticket": None if start.tickets is None else start.tickets.id,
         "round": start.round,
-        "model": start.spec.text,
+        "model": start.spec.identity,
         "weights": weights_id(start),
         "features": None if dataset.feature_map is None else dataset.feature_map.uncentred.id,
     }
@@ -224,9 +226,9 @@ def _without_held_out(start: StartingPoint, dataset: Dataset) -> StartingPoint:
     """With users of ratings, what belongs to held-out ones is pruned: nobody trains it, and it would be noise alone."""
     if not dataset.of_persons or not dataset.rated:
         return start
-    out, owned = torch.from_numpy(held_out_users(dataset.tables[0])), start.spec.kind.user_parameters
+    out, owned = torch.from_numpy(held_out_users(dataset.tables[0])), start.spec.user_parameters
     live = {name: value & ~out[:, None] if name in owned else value for name, value in start.mask.items()}
-    return replace(start, mask=Mask(live))
+    return replace(start, mask=start.mask.replaced(live))
 
 
 def _step_size(options: TrainOptions, start: StartingPoint, dataset: Dataset, config: TrainingConfig) -> float | None:
@@ -299,7 +301,7 @@ def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Datas
     if dataset.of_persons and not dataset.rated:
         if options.augment != "none":
             raise InputError("`augment`: copies are of single records; leave it out where a person is the unit")
-        if "vectors" not in start.spec.kind.inputs:
+        if not start.spec.takes_copies:
             raise InputError(
                 f"`unit_column`: a person's records go through an {takers}, behind features too, not through"
                 f" {start.spec.text}; take such a network"
@@ -308,7 +310,7 @@ def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Datas
     if options.augment == "none":
         return
     check_kind(dataset, "image", "augment", "none")
-    if "vectors" not in start.spec.kind.inputs:
+    if not start.spec.takes_copies:
         raise InputError(
             f"`augment`: {options.augment} goes with an {takers}, not with {start.spec.text}; take `augment` none"
         )

@@ -12,7 +12,8 @@ from typing import Protocol, cast
 from dpltm.errors import InputError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.setup import FeatureSources, as_declared, declarations, take_over_map, with_feature_map
-from dpltm.networks import ModelSpec, check_tables
+from dpltm.networks import ModelSpec, Network, check_tables
+from dpltm.networks.own import OwnModel
 from dpltm.options.data import FeatureOptions
 from dpltm.options.tickets import ImportOptions, TransferOptions
 from dpltm.privacy.account import check_private, check_unprotected
@@ -44,19 +45,25 @@ def check_options(options: TransferOptions) -> None:
 
 
 def transfer(
-    tickets: TicketSet, dataset: Dataset, options: TransferOptions, *, round: int | None = None
+    tickets: TicketSet,
+    dataset: Dataset,
+    options: TransferOptions,
+    *,
+    round: int | None = None,
+    model: OwnModel | None = None,
 ) -> TransferredSet:
     """Return the same tickets for other records.
 
     Args:
         dataset: of which only the shape is looked at.
+        model: a network of the user's own for them; None for the tickets' kind.
     """
     check_options(options)
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     body = tickets.body
     if round is not None:
         body = one_round(body, tickets.ticket(round).round)
-    target = retarget(body.spec, dataset.input_shape, dataset.features, dataset.classes, dataset.input_tables)
+    target = _target(body.spec, dataset, model, tickets.label)
     check_tables(target, dataset, f"{tickets.label}: its network")
     mode, fresh = cast(Mode, options.mode), cast(Fresh, options.fresh)
     made = transfer_tickets(body, target, mode, fresh, options.seed)
@@ -74,6 +81,21 @@ def transfer(
         draws=tickets.draws,
     )
     return TransferredSet(result, made.layers, tuple(public_input_notes(dataset)))
+
+
+def _target(spec: Network, dataset: Dataset, model: OwnModel | None, label: str) -> Network:
+    if isinstance(spec, ModelSpec):
+        if model is not None:
+            raise InputError(
+                f"`model`: {label} is of the kind {spec.text}, which is carried over by itself; leave it out"
+            )
+        return retarget(spec, dataset.input_shape, dataset.features, dataset.classes, dataset.input_tables)
+    if model is None:
+        raise InputError(
+            f"`model` is missing: {label} is of {spec.text!a:.100}; name the same with a last layer for {dataset.classes}"
+            " classes"
+        )
+    return model.for_records(dataset).with_roles_of(spec)
 
 
 class StatedFront(Protocol):

@@ -22,7 +22,7 @@ from dpltm.errors import InputError
 from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.features.setup import declarations
 from dpltm.filters import make_filter
-from dpltm.networks import ModelSpec, model_spec
+from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import accuracy
 from dpltm.options import check_choices, check_required, parse_numbers
 from dpltm.options.data import FeatureOptions
@@ -42,7 +42,7 @@ from dpltm.records.batches import Records
 from dpltm.records.notes import bounds_notes, feature_notes
 from dpltm.training.artifacts import TicketSet
 from dpltm.training.config import TrainingConfig
-from dpltm.training.descent import train
+from dpltm.training.descent import cross_entropy, train
 from dpltm.training.start import fresh, from_round
 
 MAX_TRIALS = 10_000
@@ -158,7 +158,7 @@ def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]
     return [tickets.ticket(number).round for number in named]
 
 
-def front_of(target: TicketSet | str, dataset: Dataset, count: int | None) -> tuple[Dataset, ModelSpec]:
+def front_of(target: TicketSet | str, dataset: Dataset, count: int | None) -> tuple[Dataset, Network]:
     """Return the records behind the first ``count`` components of their features (None for all), and the network."""
     if count is not None:
         found = dataset.feature_map
@@ -212,7 +212,7 @@ class SearchPlan:
 
     options: TuneOptions
     tickets: TicketSet | None
-    fronts: Mapping[int | None, tuple[Dataset, ModelSpec]]
+    fronts: Mapping[int | None, tuple[Dataset, Network]]
     trainings: tuple[tuple[Setting, NoisySgd], ...]
     lineage: Lineage
     ledger: Ledger
@@ -401,9 +401,10 @@ def _try(
         average=options.average,  # type: ignore[arg-type]
     )
     sampling, noise = (FastSource.of(hashlib.sha256(key + name).digest()) for name in (b"sampling", b"noise"))
+    loss = start.spec.loss or cross_entropy
     source, told = Records(*rows.train), lambda _: offer() and None  # kept or not, the training goes on
-    train(start.model, start.mask, source, config, sampling=sampling, noise=noise, progress=told)
-    return accuracy(start.model, *rows.test)
+    train(start.model, start.mask, source, config, sampling=sampling, noise=noise, loss=loss, progress=told)
+    return accuracy(start.model, *rows.test, score=start.spec.score)
 
 
 def _trial(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, scores: list[float]) -> Trial:

@@ -164,7 +164,7 @@ def test_rows(edit, rows):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schema": 5}, "schema 5 is newer than this version of dpltm reads (4); upgrade dpltm"),
+        ({"schema": 6}, "schema 6 is newer than this version of dpltm reads (5); upgrade dpltm"),
         ({"format": "dpltm-run"}, "not a document of format 'dpltm-ticket-set'"),
         ({"id": "0" * 64}, CHANGED.partition(": ")[2]),
         *(({key: 5}, f"{key}: {TEXT}") for key in ("id", "name", "created", "dpltm", "criterion")),

@@ -18,7 +18,7 @@ from typing import Any
 from dpltm.errors import DpltmError, InputError, as_flags
 from dpltm.experiments.recipe import REMEMBERED, Arm, Recipe, Section, Trial, data_options, digest
 from dpltm.features.feature_map import FeatureMap
-from dpltm.networks import ModelSpec
+from dpltm.networks import Network
 from dpltm.networks.masks import Mask
 from dpltm.options import resolve, section_problems
 from dpltm.options.generate import GenerateRequest
@@ -259,14 +259,14 @@ def _check_density(found: FoundRun) -> None:
     )
 
 
-def random_rate(spec: ModelSpec, mask: Mask, *, by_user: bool = False) -> float:
+def random_rate(spec: Network, mask: Mask, *, by_user: bool = False) -> float:
     """Return the fraction of each layer that one round drops to leave as many weights as a mask has in all.
 
     Args:
         by_user: whether users are protected: held-out ones are pruned anyway, so tables of users do not count.
     """
-    apart = spec.kind.user_parameters if by_user else ()
-    weights = {name: live for name, live in mask.items() if live.ndim >= 2 and name not in apart}
+    apart = spec.user_parameters if by_user else ()
+    weights = {name: mask[name] for name in mask.prunable if name not in apart}
     dropped = sum(live.numel() - int(live.sum()) for live in weights.values())
     return dropped / sum(weights[name].numel() for name in pruning_rates(spec, GenerationConfig()) if name in weights)
 

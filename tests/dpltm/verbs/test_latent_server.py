@@ -86,7 +86,7 @@ def test_the_seed_decides(scheme: Scheme, files: list[np.ndarray]) -> None:
 def test_epochs_count_messages(scheme: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     """1,097 messages, 100 a step: ten epochs are 110 steps, and a thousandth of one is a step nevertheless."""
     steps: list[int] = []
-    monkeypatch.setattr(pruning, "train_plain", lambda *arguments: steps.append(arguments[5]))
+    monkeypatch.setattr(pruning, "train_plain", lambda *arguments: steps.append(arguments[4]))
     for epochs in (10.0, 0.001):
         learned(scheme, files, batch_size=100, epochs=epochs)
     assert steps == [110, 1]

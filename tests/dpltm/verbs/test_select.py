@@ -107,14 +107,14 @@ def test_sets_that_share_the_tickets_carry_the_draw_whenever_they_were_made(publ
 
 def test_no_count_is_taken_before_the_draw_is_on_record_and_the_set_marked(public, monkeypatch):
     held: list[tuple[int, int]] = []
-    count = verb.count_correct
+    count = verb.total_score
 
-    def watched(*given):
+    def watched(*given, **named):
         held.append((len(ledger.entries), len(public.lineage.paid)))
-        return count(*given)
+        return count(*given, **named)
 
     ledger = Ledger()
-    monkeypatch.setattr(verb, "count_correct", watched)
+    monkeypatch.setattr(verb, "total_score", watched)
     drawn(public, ledger=ledger)
     assert held == [(1, 1)] * 2
 
@@ -124,7 +124,7 @@ def test_only_the_winner_depends_on_the_counts(monkeypatch):
     monkeypatch.setattr(verb, "draw", lambda *_: 1)
     answers = []
     for right in (0, 200):
-        monkeypatch.setattr(verb, "count_correct", lambda *_, right=right: right)
+        monkeypatch.setattr(verb, "total_score", lambda *_, right=right, **__: right)
         winner = drawn(tickets_of("public"))
         drafts = [(entry.kind, entry.mechanisms, entry.words) for entry in winner.lineage.entries]
         answers.append((winner.round, drafts, winner.facts, winner.privacy, winner.revealed))

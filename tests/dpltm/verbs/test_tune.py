@@ -52,9 +52,9 @@ def trained(monkeypatch):
     """The networks that are scored, in order: a list that fills."""
     networks, judge = [], stage.accuracy
 
-    def listening(model, x, y):
+    def listening(model, x, y, **more):
         networks.append({name: value.detach().clone() for name, value in model.named_parameters()})
-        return judge(model, x, y)
+        return judge(model, x, y, **more)
 
     monkeypatch.setattr(stage, "accuracy", listening)
     return networks
@@ -64,7 +64,7 @@ def trained(monkeypatch):
 def scores(monkeypatch):
     """Makes the search see these scores, one a training, and train nothing."""
     left: list[float] = []
-    monkeypatch.setattr(stage, "accuracy", lambda *_: left.pop(0))
+    monkeypatch.setattr(stage, "accuracy", lambda *_, **__: left.pop(0))
     monkeypatch.setattr(stage, "train", lambda *_, **__: None)
     return left
 
@@ -189,7 +189,7 @@ def test_without_a_test_split_a_fifth_of_the_records_is_held_out(monkeypatch):
         seen["train"] = given[2].take(np.arange(len(given[2])))
 
     monkeypatch.setattr(stage, "train", train)
-    monkeypatch.setattr(stage, "accuracy", lambda _, *test: (seen.update(test=test), 0.5)[1])
+    monkeypatch.setattr(stage, "accuracy", lambda _, *test, **__: (seen.update(test=test), 0.5)[1])
     assert search("mlp", from_arrays(x, y, classes=3)).best.accuracy == 0.5
     # which fifth is drawn; no record is on both sides, and none is missing
     parts = {name: (found_x.numpy(), found_y.numpy()) for name, (found_x, found_y) in seen.items()}
@@ -201,7 +201,7 @@ def test_without_a_test_split_a_fifth_of_the_records_is_held_out(monkeypatch):
 def test_options_reach_the_training(monkeypatch):
     configs = []
     monkeypatch.setattr(stage, "train", lambda *arguments, **_: configs.append(arguments[3]))
-    monkeypatch.setattr(stage, "accuracy", lambda *_: 0.5)
+    monkeypatch.setattr(stage, "accuracy", lambda *_, **__: 0.5)
     best = search(optimizer="adam", schedule="cosine", average="poly", clip_norm="0.25").best
     (config,) = configs
     assert (config.optimizer, config.schedule, config.average, config.lr) == ("adam", "cosine", "poly", 1)

@@ -1,0 +1,500 @@
+"""Modules of the user's own as networks: what is taken, what is compared, and what is refused before anything is spent."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import dpltm
+from dpltm.api import as_dataset
+from dpltm.errors import ArtifactError, CodeError
+from dpltm.filters import Clip
+from dpltm.gradients import RecordGradients
+from dpltm.networks import build, model_spec, without_batch_norm
+from dpltm.networks.evaluation import count_correct, total_score
+from dpltm.networks.own import OwnNetwork, own_model
+from dpltm.networks.state import put, weights_of
+from dpltm.pruning import CRITERIA
+from dpltm.pruning.generation import GenerationConfig, dense_mask, without_data
+from dpltm.training.descent import cross_entropy
+from own_networks import CASES, CLASSES, Case, FrozenNorm, HandMade, ResNet20
+from refusals import refused
+
+
+def dataset(case: Case, count: int = 30):
+    return as_dataset(*case.records(count, 0), {"bounds": (0, 255), "classes": CLASSES, "name": "some"})
+
+
+def network(model, case: Case = CASES["hand-made"], **settings) -> OwnNetwork:
+    return model_spec(own_model(model, **settings), dataset(case))
+
+
+def message(model, case: Case = CASES["hand-made"], **settings) -> str:
+    return refused(network, model, case, **settings)
+
+
+# --- what it computes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_names_and_outputs_are_those_of_the_module(name):
+    case = CASES[name]
+    spec = network(case.model, case)
+    model = build(spec, 5)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        plain = case.model()
+    assert list(dict(model.named_parameters())) == list(dict(plain.named_parameters()))
+    assert all(torch.equal(value, plain.state_dict()[name]) for name, value in model.state_dict().items())
+    x = torch.rand(4, spec.features)
+    stored = x.view(4, *case.shape)
+    expected = plain.eval()(stored.permute(0, 3, 1, 2) if len(case.shape) == 3 else stored)
+    torch.testing.assert_close(model.eval()(x), expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sums_are_those_of_a_loop_over_records(name):
+    """Clipped to norm 1/10 and summed, one record at a time by autograd."""
+    case = CASES[name]
+    spec = network(case.model, case)
+    model, mask = build(spec, 1), dense_mask(spec)
+    x, y = torch.rand(5, spec.features), torch.arange(5) % CLASSES
+    engine = RecordGradients(model, mask, cross_entropy)
+    found = engine.filtered_sum(x, y, Clip(0.1)).values / engine.rounding
+    trained = [value for value in model.parameters() if value.requires_grad]
+    total = torch.zeros(mask.live, dtype=torch.float64)
+    for record in range(5):
+        loss = cross_entropy(model(x[record : record + 1]), y[record : record + 1]).sum()
+        gradients = torch.autograd.grad(loss, trained, allow_unused=True)
+        parts = [torch.zeros_like(p) if g is None else g for p, g in zip(trained, gradients, strict=True)]
+        flat = torch.cat([part.flatten() for part in parts]).double()
+        total += flat * min(1.0, 0.1 / float(flat.norm()))
+    torch.testing.assert_close(found, total, rtol=1e-4, atol=1e-6)
+
+
+def test_grey_images_get_a_channel_and_sequences_stay():
+    """Of a record of two dimensions either may be meant: the module says which it takes."""
+    x, y = np.zeros((6, 8, 8), np.uint8), np.arange(6) % 3
+    records = as_dataset(x, y, {"classes": 3, "bounds": (0, 1)})
+    images = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3))
+    assert model_spec(own_model(lambda: copy.deepcopy(images), start_provenance="public"), records).form == "image"
+
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.head = nn.GRU(8, 4, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.cell(x)[0][:, -1])
+
+    assert model_spec(own_model(Steps), records).form == "stored"
+
+
+def test_a_class_is_initialised_under_each_seed_and_an_instance_is_copied():
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    spec = network(HandMade)
+    first, again, other = (weights_of(build(spec, seed)) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["fc1.weight"], other["fc1.weight"])
+    instance = HandMade()
+    before = copy.deepcopy(instance.state_dict())
+    built = build(network(instance, start_provenance="data-free"), 9)
+    with torch.no_grad():
+        built.fc1.weight.zero_()
+    assert type(instance) is HandMade
+    assert all(torch.equal(value, before[name]) for name, value in instance.state_dict().items())
+
+
+def test_what_was_built_can_be_handed_in_again():
+    """As ``run.model``: its class is one that was made for it."""
+    model = build(network(HandMade), 0)
+    again = build(network(model, start_provenance="data-free"), 7)
+    x = torch.rand(2, 6)
+    assert torch.equal(model(x), again(x))
+
+
+def test_inputs_and_logits():
+    class Answer(dict):
+        pass
+
+    class Named(HandMade):
+        def forward(self, *, numbers, scale):
+            return Answer(logits=super().forward(numbers) * scale)
+
+    spec = network(Named, inputs=lambda x: {"numbers": x, "scale": 2.0})
+    plain = build(network(HandMade), 0)
+    x = torch.rand(3, 6)
+    torch.testing.assert_close(build(spec, 0)(x), 2 * plain(x))
+
+
+# --- freezing, pruning, starting --------------------------------------------------------------------------------------
+
+
+def test_frozen_parameters_are_neither_live_nor_pruned():
+    spec = network(HandMade, freeze=["fc1.*"])
+    assert spec.prunable == ("fc2.weight",)
+    mask = dense_mask(spec)
+    assert (mask.live, mask.density) == (8 * 3 + 3, 1.0)
+    made = without_data(spec, GenerationConfig(rounds=2, criterion="random", prune=(0.5,)))
+    last = made.tickets[-1].mask
+    assert (last.live, last.density) == (6 + 3, 6 / 24)
+    assert bool(last["fc1.weight"].all())
+    assert [value.requires_grad for value in build(spec, 0).parameters()] == [False, False, True, True]
+
+
+def test_density_is_of_the_weights_that_may_be_pruned():
+    spec = network(HandMade, prunable="fc1.*")
+    assert spec.prunable == ("fc1.weight",)
+    made = without_data(spec, GenerationConfig(rounds=1, criterion="random", prune=(0.5,)))
+    assert made.tickets[-1].mask.density == 0.5
+
+
+@pytest.mark.parametrize("option", ["freeze", "prunable"])
+def test_a_pattern_that_matches_nothing(option):
+    what = "parameter" if option == "freeze" else "weight"
+    said = message(HandMade, **{option: ["fc3.*"]})
+    assert said.startswith(f"`{option}`: no {what} of own_networks:HandMade")
+
+
+def test_a_start_is_loaded_and_everything_that_does_not_fit_is_listed(tmp_path):
+    from safetensors.torch import save_file
+
+    weights = {f"body.{name}": value for name, value in HandMade().state_dict().items()}
+    save_file({**weights, "other": torch.zeros(1)}, tmp_path / "w.safetensors")
+    start = {"start": tmp_path / "w.safetensors", "start_prefix": "body.", "start_provenance": "public"}
+    built = build(network(HandMade, **start), 0)
+    assert all(torch.equal(value, weights[f"body.{name}"]) for name, value in built.state_dict().items())
+    wrong = {"fc1.weight": torch.zeros(8, 6), "fc2.weight": torch.zeros(2, 8), "fc2.bias": torch.zeros(3)}
+    wrong["x"] = torch.zeros(1)
+    assert message(HandMade, start=wrong, start_provenance="public") == (
+        "`start`: the state dict does not fit the network. missing: fc1.bias; additional: x; of another shape: fc2.weight"
+        " (2, 8) for (3, 8)"
+    )
+    del wrong["x"]
+    wrong["fc1.bias"] = torch.ones(8)
+    other = network(HandMade, start=wrong, start_skip=["fc2.*"], start_provenance="public")
+    assert float(build(other, 0).fc2.weight.detach().abs().max()) > 0
+    assert message(HandMade, start="nowhere.safetensors", start_provenance="public").startswith(
+        "`start`: nowhere.safetensors cannot be read"
+    )
+
+
+def test_weights_that_are_handed_in_are_declared():
+    asked = "`start_provenance` is missing: say what the weights of own_networks:HandMade depend on"
+    assert message(HandMade()).startswith(asked)
+    given = HandMade()
+    assert "the same under every seed" in message(lambda: given)
+    assert message(HandMade(), start_provenance="private").startswith(
+        "`start_provenance`: weights that were trained on"
+    )
+    assert network(HandMade(), start_provenance="public").start_provenance == "public"
+
+
+# --- identity ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_code_is_compared_with_what_was_made():
+    spec = network(HandMade)
+    values = weights_of(build(spec, 0))
+    spec = dataclasses.replace(spec, own=None)
+    found, notes = spec.with_code(own_model(HandMade), values)
+    assert found.own is not None
+    assert notes == ()
+
+    class Smooth(HandMade):
+        def forward(self, x):
+            return self.fc2(torch.tanh(self.fc1(x)))
+
+    class Wider(HandMade):
+        def __init__(self):
+            super().__init__()
+            self.fc1 = nn.Linear(6, 9)
+
+    assert refused(spec.with_code, own_model(Smooth), values).endswith(
+        "has the same parameters, but computes something else with them: it is another network than the one that this was"
+        " made with"
+    )
+    assert refused(spec.with_code, own_model(Wider), values).endswith(
+        "is another network than the one that this was made with: parameter fc1.weight is (9, 6), and was (8, 6)"
+    )
+    assert refused(spec.with_code, own_model(HandMade, freeze=["fc1.*"]), values).startswith(
+        "`freeze`: the network that"
+    )
+    other = dataclasses.replace(spec, source_sha256="0" * 64)
+    [note] = other.with_code(own_model(HandMade), values)[1]
+    assert note.startswith("the file of own_networks:HandMade is not the one")
+
+
+def test_a_layout_goes_through_json_and_back():
+    case = CASES["frozen-norm"]
+    spec = network(FrozenNorm, case, freeze=["norm.*"])
+    body = json.loads(json.dumps(spec.to_json()))
+    document = {"model": spec.text, "features": spec.features, "classes": spec.classes}
+    back = OwnNetwork.from_json("x", document, body).with_outputs("x", body, spec.outputs)
+    assert back.identity == spec.identity
+    assert list(back.buffers) == ["norm.running_mean", "norm.running_var", "norm.num_batches_tracked"]
+    assert list(dict(build(back).named_parameters())) == list(back.shapes())
+    assert refused(build(back), torch.zeros(1, spec.features)) == (
+        "this network: the code of its network, 'own_networks:FrozenNorm', is not at hand; name it by `model` FILE.py:NAME"
+    )
+    for change in (
+        {"frozen": ["x"]}, {"prunable": ["conv.bias"]}, {"parameters": [["training", [3]]]}, {"form": "odd"},
+        {"outputs": [[9, 3], "0"]},
+        {"parameters": [["a", [2**30, 2**30]]]}, {"parameters": [["b.c", [1]], ["a", [1]]]}, {"record": [2]}, {"more": 1},
+        {"parameters": [["\x1b[2J", [1]]]},
+    ):  # fmt: skip
+        with pytest.raises(ArtifactError, match="x: own: "):
+            OwnNetwork.from_json("x", document, {**body, **change})
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+class Forgetful(HandMade):
+    count = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        type(self).count += 1
+        if self.count % 2:
+            self.fc3 = nn.Linear(1, 1)
+
+
+class Numpy(HandMade):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1.weight = nn.Parameter(torch.from_numpy(np.random.rand(8, 6)).float())
+
+
+class Mixing(HandMade):
+    def forward(self, x):
+        out = super().forward(x)
+        return out - out.mean(0)
+
+
+class Counting(HandMade):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x):
+        self.seen += len(x)
+        return super().forward(x)
+
+
+class Drawing(HandMade):
+    def forward(self, x):
+        return super().forward(x) + torch.rand(1)
+
+
+class Failing(HandMade):
+    def forward(self, x):
+        raise KeyError("mine" if len(x) else "")
+
+
+class Unmakeable(HandMade):
+    def __init__(self) -> None:
+        raise ValueError("no weights here")
+
+
+class Wide(HandMade):
+    def forward(self, x):
+        return super().forward(x)[:, :2]
+
+
+def changed(change):
+    def make() -> nn.Module:
+        model = HandMade()
+        change(model)
+        return model
+
+    return make
+
+
+def complex_weights(model):
+    model.fc1.weight = nn.Parameter(torch.zeros(8, 6, dtype=torch.complex64))
+
+
+def whole_weights(model):
+    model.fc1.weight = nn.Parameter(torch.zeros(8, 6, dtype=torch.int64), requires_grad=False)
+
+
+def elsewhere(model):
+    model.fc1.to("meta")
+
+
+def lazy() -> nn.Module:
+    return nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 3))
+
+
+def normed() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (Forgetful, "gives another network each time"),
+        (Numpy, "gives other weights under the same seed"),
+        (Mixing, "depends on the others in the batch"),
+        (Counting, "changes with the records it sees"),
+        (Drawing, "gives another answer to the same records"),
+        (Failing, "fails on made-up records of shape (6,): 'mine'"),
+        (Unmakeable, "cannot be made without arguments: no weights here"),
+        (Wide, "gives outputs of shape (8, 2) for 8 records of 3 classes, where (8, 3) are expected"),
+        (changed(complex_weights), "fc1.weight is of torch.complex64"),
+        (changed(whole_weights), "fc1.weight is of torch.int64"),
+        (changed(elsewhere), "is on several devices (cpu, meta)"),
+        (lazy, "0.weight is lazy"),
+        (normed, "is a batch normalisation in training mode"),
+        (nn.ReLU, "has no parameters"),
+        (lambda: 3, "gives a value of type int, no torch.nn.Module"),
+        (changed(lambda model: model.requires_grad_(False)), "every parameter is frozen"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_modules_that_are_refused(model, said):
+    assert said in message(model)
+
+
+def test_what_the_code_raised_is_the_cause():
+    with pytest.raises(CodeError) as caught:
+        network(Failing)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def first_output(outputs, labels):
+    del labels
+    return outputs[:, 0]
+
+
+def beyond(outputs, labels):
+    return 2 + 0 * first_output(outputs, labels)
+
+
+def squares(outputs, labels):
+    del labels
+    return outputs.square().sum(1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"loss": lambda out, y: cross_entropy(out, y).mean()},
+            "`loss`: gives () for 8 records; give one value a record",
+        ),
+        ({"loss": 3}, "`loss`: 3 is not a function"),
+        ({"score": beyond}, "`score`: gives values outside [0, 1] for made-up records"),
+        ({"freeze": ["*"]}, "`freeze`: every parameter is frozen"),
+        ({"start_prefix": "a."}, "`start_prefix`: only with `start`; leave it out"),
+    ],
+)
+def test_settings_that_are_refused(settings, said):
+    assert message(HandMade, **settings).startswith(said)
+
+
+def test_outputs_that_are_no_classes_need_a_loss_and_a_score():
+    wide = {"loss": squares}
+    assert message(Wide, **wide).startswith("`score` is missing")
+    assert network(Wide, **wide, score=lambda *pair: (first_output(*pair) > 0).float()).outputs.shape == (8, 2)
+
+
+def test_python_takes_code_as_it_is_and_not_by_name():
+    x, y = CASES["hand-made"].records(30, 0)
+    said = refused(dpltm.generate, x, y, model="nets.py:MyNet", provenance="public", classes=CLASSES)
+    assert said.startswith("`model`: 'nets.py:MyNet' names code, which is not read from Python")
+    assert refused(dpltm.generate, x, y, model=3, provenance="public").startswith(
+        "`model`: 3 is not the name of a network"
+    )
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+
+def test_scores_are_clamped_and_summed_exactly():
+    """NaN is 0, what lies outside [0, 1] is at its end, and everything is a multiple of 2^-20."""
+    values = torch.tensor([0.5, float("nan"), 7.0, -1.0, 1 / 3, float("inf")])
+    found = total_score(nn.Identity(), values[:, None], torch.zeros(6), 4, first_output)
+    assert found == 0.5 + 0.0 + 1.0 + 0.0 + round(2**20 / 3) / 2**20 + 1.0
+
+
+def test_a_count_of_scores_moves_by_one_at_most():
+    """It is the whole part of the sum, so that whole-numbered noise hides all of it."""
+    y = torch.tensor([0.3, 0.9, 0.9])
+    counts = [count_correct(nn.Identity(), y[:n, None], y[:n], score=first_output) for n in (1, 2, 3)]
+    assert counts == [0, 1, 2]
+
+
+# --- batch normalisation ----------------------------------------------------------------------------------------------
+
+
+def test_group_norm_takes_the_place_of_batch_norm_with_its_weights():
+    model = nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.ReLU())
+    with torch.no_grad():
+        model[1].weight.uniform_()
+    other = without_batch_norm(model)
+    assert (other[1].num_groups, other[1].num_channels) == (3, 12)
+    assert torch.equal(other[1].weight, model[1].weight)
+    assert isinstance(model[1], nn.BatchNorm2d)
+    model(torch.rand(2, 3, 5, 5))
+    with pytest.warns(UserWarning, match="running statistics, which are gone"):
+        without_batch_norm(model)
+
+
+# --- criteria ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("criterion", ["random", "init-magnitude", "synflow"])
+@pytest.mark.parametrize("name", ["hand-made", "resnet-20", "u-net", "frozen-norm"])
+def test_masks_that_need_no_data(criterion, name):
+    case = CASES[name]
+    spec = network(case.model, case)
+    scope = CRITERIA[criterion].scope
+    made = without_data(spec, GenerationConfig(rounds=2, criterion=criterion, prune=(0.5,), scope=scope))
+    assert [ticket.mask.density for ticket in made.tickets] == pytest.approx([1, 0.5, 0.25], abs=0.02)
+    assert made.tickets[2].mask.nested_in(made.tickets[1].mask)
+
+
+def test_synflow_goes_through_norms_and_activations_as_if_they_were_not_there():
+    """Scores of the module are those of its linear layers alone."""
+    plain = nn.Sequential(OrderedDict(a=nn.Linear(6, 4), b=nn.Linear(4, 3)))
+    full = nn.Sequential(OrderedDict(a=nn.Linear(6, 4), n=nn.LayerNorm(4), t=nn.GELU(), b=nn.Linear(4, 3)))
+    put(full, {**weights_of(full), **weights_of(plain)})
+    made = [
+        without_data(
+            network(model, start_provenance="data-free"), GenerationConfig(rounds=1, criterion="synflow", scope="global")
+        ).tickets[1].mask
+        for model in (plain, full)
+    ]  # fmt: skip
+    assert all(torch.equal(made[0][name], made[1][name]) for name in ("a.weight", "b.weight"))
+
+
+def test_structured_pruning_of_a_module_and_what_it_cannot_follow():
+    spec = network(HandMade)
+    made = without_data_by_units(spec)
+    assert sorted(int(row.any()) for row in made["fc1.weight"])[:4] == [0] * 4
+    case = CASES["resnet-20"]
+    norms = network(ResNet20, case)
+    config = GenerationConfig(rounds=1, criterion="structured")
+    from dpltm.pruning.generation import make_schedule
+
+    assert refused(make_schedule, norms, config).startswith("model: stages.0.0.norm1 is a normalisation layer")
+
+
+def without_data_by_units(spec: OwnNetwork):
+    from dpltm.pruning import PruningRound
+
+    model, mask = build(spec, 0), dense_mask(spec)
+    live = {"fc1.weight": 24, "fc2.weight": 12}
+    prune = CRITERIA["structured"].next_mask
+    return prune(PruningRound(model, weights_of(model), mask, live, "layer", torch.zeros(1, 6), 0))

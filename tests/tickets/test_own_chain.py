@@ -1,0 +1,196 @@
+"""Networks of the user's own through everything: tickets, a draw, a training, to disk and back, accuracy, predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import dpltm
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.own import _Holder
+from dpltm.networks.state import weights_of
+from dpltm.tickets import load, save
+from dpltm.tickets.export import Origin, export_state_dict, pull, push
+from dpltm.tickets.store import problems
+from own_networks import CASES, CLASSES, TEXTS, Block, Case, FrozenNorm, HandMade, ResNet20, text_dataset
+from refusals import refused
+
+TICKETS = {"rounds": 2, "iterations": 4, "batch_size": 20, "provenance": "public"}
+TRAINING = {"epsilon": 1.0, "delta": 1e-4, "steps": 2}
+FACTS = {"bounds": (0, 255), "classes": CLASSES}
+
+
+def records(case: Case, folder, count: int, seed: int):
+    """What a stage takes: arrays with their facts, or a dataset of texts."""
+    if case.words:
+        return (text_dataset(case, folder / f"{seed}.npz", count, seed),), {}
+    return case.records(count, seed), FACTS
+
+
+def through(case: Case, folder, **more):
+    """Tickets, winner and run of a network."""
+    ledger = dpltm.Ledger()
+    public, facts = records(case, folder, 60, 0)
+    private, _ = records(case, folder, 90, 1)
+    settings = {**case.settings, **more}
+    tickets = dpltm.generate(*public, ledger=ledger, model=case.model, **TICKETS, **settings, **facts)
+    winner = dpltm.select(tickets, *private, eps1=0.5, score="additive", ledger=ledger, **facts)
+    return tickets, winner, dpltm.train(winner, *private, ledger=ledger, **TRAINING, **facts)
+
+
+@pytest.mark.parametrize("name", [*CASES, *TEXTS])
+def test_all_stages(name, tmp_path):
+    case = {**CASES, **TEXTS}[name]
+    tickets, winner, run = through(case, tmp_path)
+    assert run.privacy.certified.epsilon == through(CASES["hand-made"], tmp_path)[2].privacy.certified.epsilon
+    save(winner, tmp_path / "set")
+    save(run, tmp_path / "run")
+    assert problems(tmp_path / "set") == []
+
+    # elsewhere, without the code
+    back = load(tmp_path / "set")
+    assert back.tickets.id == tickets.id
+    assert [one.mask.live for one in back.tickets.body.tickets] == [one.mask.live for one in tickets.body.tickets]
+    unknown = load(tmp_path / "run")
+    assert isinstance(unknown.model, _Holder)
+    assert unknown.privacy is None or unknown.privacy
+    private, facts = records(case, tmp_path, 90, 1)
+    needs = "is not at hand; load it as dpltm.tickets.load(path, model=MyNet)"
+    ledger = dpltm.Ledger()
+    assert refused(dpltm.train, back, *private, ledger=ledger, **TRAINING, **facts).endswith(needs)
+    assert refused(dpltm.select, back, *private, eps1=1.0, score="additive", ledger=ledger, **facts).endswith(needs)
+    assert refused(dpltm.predict, unknown, np.zeros((2, *case.shape))).endswith(needs)
+    assert len(ledger.entries) == 0
+
+    # and with it
+    functions = case.settings
+    known = load(tmp_path / "set", model=case.model, **functions)
+    again = dpltm.train(known, *private, ledger=dpltm.Ledger(), **TRAINING, **facts)
+    assert again.mask.live == run.mask.live
+    loaded = load(tmp_path / "run", model=case.model, **functions)
+    assert all(torch.equal(value, weights_of(run.model)[key]) for key, value in weights_of(loaded.model).items())
+    x = np.random.default_rng(3).integers(1, 10, (5, *case.shape))
+    predicted = dpltm.predict(loaded, x)
+    assert np.array_equal(predicted.outputs, dpltm.predict(run, x).outputs)
+    if not case.words:
+        held_out = case.records(30, 7)
+        assert dpltm.evaluate(loaded, *held_out).accuracy == dpltm.evaluate(run, *held_out).accuracy
+
+    # weights by the names of the module
+    export_state_dict(
+        back.tickets.body.theta0, back.ticket.mask, tmp_path / "start.safetensors", Origin.of(back.tickets)
+    )
+    for file in (tmp_path / "start.safetensors", tmp_path / "run" / "model.safetensors"):
+        module = case.model()
+        missing, unexpected = module.load_state_dict(load_file(file), strict=False)
+        assert not unexpected
+        assert not {*missing} & dict(module.named_parameters()).keys()
+
+
+def test_a_module_gives_the_numbers_of_the_kind_that_it_is():
+    """From the same start: masks, predictors, accuracies, and the certified figure."""
+    case, start = CASES["hand-made"], build(ModelSpec("mlp:8", 6, CLASSES), 0).state_dict()
+    x, y = case.records(60, 0)
+    of_kind = dpltm.generate(x, y, model="mlp:8", ledger=dpltm.Ledger(), **TICKETS, **FACTS)
+    given = {"start": start, "start_provenance": "data-free"}
+    own = dpltm.generate(x, y, model=HandMade, ledger=dpltm.Ledger(), **given, **TICKETS, **FACTS)
+    assert own.id == of_kind.id
+    for mine, theirs in zip(own.body.tickets, of_kind.body.tickets, strict=True):
+        assert mine.accuracy == theirs.accuracy
+        assert all(torch.equal(mine.predictor[name], theirs.predictor[name]) for name in theirs.predictor)
+
+
+def test_dp_tickets_of_a_module():
+    """Pruned by a network that was trained under DP; the training and the tickets count together."""
+    case, ledger = CASES["tied"], dpltm.Ledger()
+    x, y = case.records(90, 0)
+    settings = {"criterion": "dp-train", "epsilon": 0.5, "rounds": 1, "iterations": 3, "batch_size": 30, "delta": 1e-4}
+    made = dpltm.generate(x, y, model=case.model, ledger=ledger, **settings, **FACTS)
+    assert made.provenance == "dp"
+    assert made.privacy.certified.epsilon <= 0.5
+    run = dpltm.train(made, x, y, round=1, ledger=ledger, **{**TRAINING, "epsilon": 1.5}, **FACTS)
+    assert {entry.id for entry in made.lineage.entries} < {entry.id for entry in run.lineage.entries}
+
+
+def test_a_kind_by_name_from_given_weights_and_half_frozen():
+    start = build(ModelSpec("mlp:8", 6, CLASSES), 3).state_dict()
+    x, y = CASES["hand-made"].records(90, 1)
+    given = {"start": start, "start_provenance": "public", "freeze": ["fc1.*"]}
+    run = dpltm.train("mlp:8", x, y, ledger=dpltm.Ledger(), **given, **TRAINING, **FACTS)
+    assert torch.equal(run.model.fc1.weight, start["fc1.weight"])
+    assert not torch.equal(run.model.fc2.weight, start["fc2.weight"])
+    assert run.config["resolved"]["live"] == 8 * CLASSES + CLASSES
+
+
+def test_weights_of_a_run_bring_its_lineage():
+    """A network that starts from a private training depends on what that spent."""
+    case, ledger = CASES["hand-made"], dpltm.Ledger()
+    x, y = case.records(90, 1)
+    first = dpltm.train(HandMade, x, y, ledger=ledger, **TRAINING, **FACTS)
+    start = {"start": first.model.state_dict(), "start_lineage": first.lineage}
+    second = dpltm.train(HandMade, x, y, ledger=ledger, **{**TRAINING, "epsilon": 2.0}, **start, **FACTS)
+    assert {entry.id for entry in first.lineage.entries} < {entry.id for entry in second.lineage.entries}
+    made = dpltm.generate(x, y, model=HandMade, criterion="random", rounds=1, ledger=ledger, **start, **FACTS)
+    assert {entry.id for entry in first.lineage.entries} <= {entry.id for entry in made.lineage.entries}
+    assert made.provenance == "dp"
+
+
+def test_transfer_to_another_head(tmp_path):
+    class FiveClasses(FrozenNorm):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 5)
+
+    tickets = through(CASES["frozen-norm"], tmp_path)[0]
+    x, y = np.zeros((10, 8, 8, 3), np.uint8), np.arange(10) % 5
+    facts = {"bounds": (0, 255), "classes": 5}
+    moved = dpltm.transfer(tickets, x, y, model=FiveClasses, **facts)
+    assert torch.equal(moved.body.theta0["conv.weight"], tickets.body.theta0["conv.weight"])
+    assert torch.equal(moved.body.theta0["norm.running_var"], tickets.body.theta0["norm.running_var"])
+    assert moved.body.tickets[1].mask["conv.weight"].equal(tickets.body.tickets[1].mask["conv.weight"])
+    assert tuple(moved.body.theta0["head.weight"].shape) == (5, 4)
+    save(moved, tmp_path / "moved")
+    run = dpltm.train(load(tmp_path / "moved", model=FiveClasses), *CASES["frozen-norm"].records(90, 1), round=1,
+                      ledger=dpltm.Ledger(), **TRAINING, **facts)  # fmt: skip
+    assert run.spec.classes == 5
+    assert refused(dpltm.transfer, tickets, x, y, **facts).startswith("`model` is missing")
+
+    class Other(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block, self.head = Block(3, 4, 1), nn.Linear(4, 5)
+
+        def forward(self, x):
+            return self.head(self.block(x).mean((2, 3)))
+
+    assert "is more than" in refused(dpltm.transfer, tickets, x, y, model=Other, **facts)
+
+
+def test_a_set_that_was_pushed_is_looked_at_without_code(tmp_path):
+    from dpltm.tickets.export import place_of
+
+    tickets = save(through(CASES["frozen-norm"], tmp_path)[0], tmp_path / "set")
+    digest = push(tickets, place_of(str(tmp_path / "there"), "DEST"))
+    found, _ = pull(place_of(str(tmp_path / "there"), "SOURCE"), tmp_path / "here", digest)
+    assert found.id == tickets.id
+    assert problems(tmp_path / "here") == []
+
+
+def test_a_set_says_where_its_code_came_from_and_nothing_imports_it(tmp_path, monkeypatch):
+    tickets = save(through(CASES["resnet-20"], tmp_path)[0], tmp_path / "set")
+    (tmp_path / "own_networks.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    assert load(tmp_path / "set").body.spec.text == f"{ResNet20.__module__}:ResNet20"
+    assert tickets.body.spec.source_sha256 is not None
+
+
+def test_compaction_is_refused_by_name(tmp_path):
+    from dpltm.tickets.compact import compact_set
+
+    tickets = save(through(CASES["tied"], tmp_path)[0], tmp_path / "set")
+    assert refused(compact_set, tickets, 1, tmp_path / "out").endswith(
+        "only networks of a kind by name can be compacted"
+    )
