@@ -205,8 +205,8 @@ class Ledger:
 
     Args:
         population: whose account it is, by name; a name separates nothing by itself.
-        unit: the noun of whom it is to protect: ``record``, or such as ``patient``. The first release or budget that it
-            holds decides; declarations alone do not.
+        unit: the noun of whom it is to protect, such as ``record`` or ``patient``, until its first release, budget or test
+            split decides; public declarations do not.
         store: where it lies; memory by default.
 
     Guarantees:
@@ -226,6 +226,7 @@ class Ledger:
         self._store: Store = _Memory(Book.new(population, unit)) if store is None else store
         self._unit = unit
         self._to_keep: dict[Part, Marks | None] = {}
+        self._hashed_by: bytes | None = None  # the key of all snapshots and digests that it gave out
 
     @property
     def book(self) -> Book:
@@ -258,17 +259,21 @@ class Ledger:
     def snapshot(self, digest: bytes) -> Id:
         """Return the id of a dataset by the digest of its content: equal for equal content, meaningless without the
         key."""
-        return hmac.new(self.book.key, digest, hashlib.sha256).hexdigest()
+        return hmac.new(self._key(), digest, hashlib.sha256).hexdigest()
+
+    def _key(self) -> bytes:
+        self._hashed_by = self.book.key
+        return self._hashed_by
 
     def part(self, dataset: Dataset, *, to_declare: bool = False) -> Part:
-        """Return the part of a dataset, of its snapshot: published records have one name everywhere, others one here.
-        With ``to_declare`` another process will know its rows again."""
+        """Return the part of a dataset, with its snapshot: published records have one name everywhere, others one here.
+        Hash its rows, to recognise them for refusals; with ``to_declare`` another process will recognise them too."""
         published = dataset.published_id()
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
         part = replace(dataset.part, name=dataset.name, snapshot=snapshot)
         self.meet(part, dataset.marks)
         if to_declare and published is None:
-            self._to_keep[part] = dataset.marks(self.book.key)
+            self._to_keep[part] = dataset.marks(self._key())
         return part
 
     def meet(self, part: Part, marks: Callable[[bytes | None], Marks | None]) -> None:
@@ -379,9 +384,21 @@ class Ledger:
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[Book]:
-        """A block in which nobody else adds anything, with what the ledger holds."""
+        """Begin a block in which nobody else adds anything, with what the ledger holds.
+
+        Raises:
+            InputError: another process began the ledger meanwhile, so snapshots were taken by a key that is gone.
+        """
         with self._store.locked():
-            yield self.book
+            book = self.book
+            if self._hashed_by not in (None, book.key):
+                self._hashed_by = None
+                self._to_keep.clear()
+                raise InputError(
+                    "`ledger`: another command began it while this one was getting ready, and nothing was entered; repeat"
+                    " this one"
+                )
+            yield book
 
     def _add(self, book: Book, drafts: Iterable[Entry], ids: Iterable[Id]) -> tuple[Entry, ...]:
         drafts = tuple(drafts)

@@ -84,7 +84,8 @@ class Release(Protocol[T_co]):
     """A computation from private records: what it costs, and how it is drawn.
 
     ``entry`` is a draft without id, complete before anything is drawn; ``lineage`` covers everything that it is made of;
-    ``beside`` are drafts that declare what is read besides the records, such as a test split: entered before the release.
+    ``beside`` are drafts that declare what else is read, entered before it: a test split (excluded), or records that a map
+    was fitted to (public).
     """
 
     @property
@@ -95,11 +96,11 @@ class Release(Protocol[T_co]):
     def beside(self) -> tuple[Entry, ...]: ...
 
     def check(self) -> None:
-        """Refuse what cannot be done, before anything is spent. May look at records; gives nothing of them away."""
+        """Refuse what shows without trying, for every plan, dry run and resume. May look at records; gives nothing away."""
         ...
 
     def rehearse(self) -> None:
-        """Refuse what shows on trying alone, such as a network that mixes records: once, when nothing else refuses."""
+        """Try the work once before the first entry, and refuse what fails, such as a network that mixes records."""
         ...
 
     def draw(self, secret: Secret, at: Any) -> Iterator[T_co]:
@@ -132,8 +133,8 @@ class Once(Generic[T]):
 class Held:
     """The part of a release that a checkpoint holds; ``state`` is read by the release, None where nothing was drawn.
 
-    ``key`` is None once a checkpoint holds the states of its sources instead. Until then what was drawn is drawn again from
-    it, and nobody was told.
+    ``key`` is None once a checkpoint holds the states of its sources instead. Until then, after a kill, what was drawn is
+    drawn again from it, with the same noise, and nobody was told.
     """
 
     id: Id
@@ -149,7 +150,7 @@ class Keeper(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise InputError if what is held is of other work."""
+        """Raise InputError, with every difference named, if what is held is of other work; the entry is compared too."""
         ...
 
     def keep(self, held: Held) -> None:
@@ -223,7 +224,7 @@ def price(release: Release[Any], book: Book) -> Account:
     release.check()
     account, drafts = book.account(release.lineage), (release.entry,)
     check_private(account, release.entry.part)
-    book.lacking(release.beside)
+    book.lacking(release.beside)  # which refuses declarations that a release on record stands against
     check_moves(account + drafts)
     account.check_budget(drafts)
     return account + drafts
@@ -262,10 +263,10 @@ def pay(
         release = plan(book, None)
         price(release, book)
         if attempt == 0:
-            release.rehearse()
+            release.rehearse()  # not again: planning again changes noise and lineage alone
         ledger.declare_once(*release.beside)
         if ledger.book.head != book.head:
-            continue  # planned again, with what was declared in its lineage
+            continue  # planned again, with what was declared in its lineage; that stays on record whatever refuses now
         key = secrets.token_bytes(32)
         keeper.keep(Held(release_id(key), key))
         try:
@@ -287,7 +288,7 @@ def _go_on(
     book = ledger.book
     known = next((entry for entry in book.entries if entry.id == held.id), None)
     if known is None and held.state is None:
-        return None
+        return None  # a key that nobody paid for, whatever work it was of
     keeper.check()
     if known is None:
         raise InputError(
@@ -307,6 +308,7 @@ def _go_on(
 
 
 def _as_planned(known: Entry, draft: Entry) -> Entry:
+    """Return the draft with what the ledger alone decides, so that the rest can be compared with the entry on record."""
     given = {name: getattr(known, name) for name in ("id", "home", "sequence", "population", "day", "words")}
     return replace(draft, part=replace(draft.part, name=known.part.name), **given)
 

@@ -172,7 +172,7 @@ def _first(records: Records) -> tuple[Tensor, Tensor]:
     with contextlib.suppress(Exception):
         return records.take(np.zeros(1, dtype=np.int64))
     raise InputError(
-        "training: the first record cannot be made ready for the model; does prepare take every row of x? Nothing was spent"
+        "training: the first record cannot be made ready for the model; does prepare take every row of x?"
     )
 
 
@@ -196,7 +196,7 @@ def train(
     Guarantees:
         The parameters after each step are post-processing of ``config.steps`` releases, each a Poisson-subsampled sum
         with the sensitivity of ``dpltm.training.config`` plus N(0, noise_std^2) on every live coordinate.
-        The caller enters the event in a ledger before calling. Nothing private is returned.
+        The caller enters the release in a ledger before calling: this function pays for nothing, and returns nothing.
     """
     Descent(NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise)).run(progress)
 

@@ -60,6 +60,7 @@ class Sources:
     """All random numbers of a training that its guarantee rests on.
 
     Attributes:
+        sampling: of samples, chunks and groups, and of the keys of what the network draws.
         audit: where coins of an audit begin; it never moves on.
     """
 
@@ -70,7 +71,7 @@ class Sources:
 
     @classmethod
     def begin(cls, secret: Secret, at: Checkpoint | None, noise: str = "secure", audited: bool = False) -> Sources:
-        """Return those of a release: from its key, or where a checkpoint left them, beside the kernels that were chosen."""
+        """Return the sources of a release: derived from its key, or as a checkpoint left them."""
         if at is not None:
             return cls(**{name: source_of(state) for name, state in at.state["sources"].items()})
         noisy = FastSource.of(secret.child("noise")) if noise == "fast" else KeyedSource(secret.child("noise"))
@@ -98,7 +99,7 @@ class Training:
     Its model is trained in place, so each is for one run.
 
     Attributes:
-        entry: what pays for all of it; a draft, or, of work that goes on, as it is on record.
+        entry: what pays for all of it: a draft until it is drawn, then as it is on record.
         ledger: that pays, and holds what is declared of the test split.
         ranks: that share the work, of which this is rank 0; None for one process.
     """
@@ -136,7 +137,7 @@ class Training:
 
     @property
     def inputs(self) -> Split:
-        """The records as the network gets them, closed."""
+        """The records as the network gets them, closed; features are computed now, or taken from the services' store."""
         augment = cast(Augmentation, self.options.augment)
         return network_inputs(self.dataset.train, self.dataset, self.services, augment)
 
@@ -150,7 +151,7 @@ class Training:
         return replace(self, start=replace(self.start, model=copy.deepcopy(self.start.model)))
 
     def rehearse(self) -> None:
-        """Refuse what cannot be trained: networks, losses, compilers and features are tried out, and nothing is drawn."""
+        """Try network, loss, compiler and features on the first private record; draw nothing, and refuse what fails."""
         tried = replace(self.in_a_copy(), ranks=None)
         tried.inputs.check(lambda records: prepare(tried, Sources.unused(self.options.noise), records))
 

@@ -88,7 +88,11 @@ def train_start(
     ranks: Ranks | None = None,
     own: bool = False,
 ) -> Run:
-    """Pay for a training and carry it out, or go on with what was paid for; ``ranks`` None is one process.
+    """Pay for a training and carry it out, or resume one; of several ranks, rank 0 alone pays, samples and adds noise.
+
+    Args:
+        checkpoints: keep the key, then the state, beside the result and never in it.
+        ranks: that share the work; None is one process.
 
     Guarantees:
         What is refused costs nothing. The entry is on record before any noisy value that it pays for is drawn.
@@ -105,7 +109,7 @@ def train_start(
     paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, kept)
     if checkpoints.held is not None and "key" not in checkpoints.held.state:
         services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
-    (drawn,) = paid.values  # which trains
+    (drawn,) = paid.values  # the whole training: its one value comes at its end
     training, found = drawn.training, drawn.descent.gradients
     account = ledger.book.own_account(paid.lineage) if own else paid.account
     if own:
@@ -129,7 +133,7 @@ def train_start(
 def settle(
     start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger: Ledger, services: Services
 ) -> Training:
-    """Settle, and refuse, everything about a training whatever its noise: its entry is as if that were 1.
+    """Settle, and refuse, everything about a training but its noise, for which 1 stands; hash records, and open none.
 
     Args:
         start: behind the map that its tickets remember, if it has any.
@@ -168,7 +172,7 @@ def settle(
     names = [item.name for item in fields(TrainOptions)]  # and none of where its files lie
     facts = {
         "options": {name: value for name in names if (value := getattr(options, name)) is not None},
-        # a keyed digest of the records in their order: with others one key would noise two sums
+        # binds the key to these records in this order: with others it would noise a second sum
         "records": dataset.train.digest(ledger.book.key),
         "ticket": None if start.tickets is None else start.tickets.id,
         "round": start.round,

@@ -689,3 +689,20 @@ def is_free() -> bool:
         except BlockingIOError:
             return False
         return True
+
+
+@pytest.mark.parametrize(
+    "enter",
+    [Ledger.declare_once, Ledger.declare, lambda ledger, draft: ledger.enter(draft, "0" * 64, ledger.book.head)],
+    ids=["declare once", "declare", "enter"],
+)
+def test_what_was_hashed_before_another_process_began_the_ledger_is_never_entered(tmp_path, enter):
+    """Its snapshots would be by a key that nobody has, so that what was tested on could be private next."""
+    mine, other = (open_ledger(tmp_path / "l.jsonl") for _ in range(2))
+    early = Entry("excluded", Part("mine", snapshot=mine.snapshot(b"mine")))
+    other.declare(Entry("public", Part("theirs", snapshot=other.snapshot(b"theirs"))))
+    with pytest.raises(InputError, match="another command began it"):
+        enter(mine, early)
+    assert len(other.entries) == 1
+    enter(mine, Entry("excluded", Part("mine", snapshot=mine.snapshot(b"mine"))))
+    assert [entry.part.snapshot for entry in other.entries] == [other.snapshot(b"theirs"), other.snapshot(b"mine")]

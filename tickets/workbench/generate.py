@@ -83,6 +83,8 @@ def _check_place(plan: Generation, out: Path, *, again: bool) -> None:
 
 
 def _dry_run(plan: Generation, out: Path) -> dict[str, Any]:
+    if plan.under_dp:
+        plan.rehearse()
     return {
         "dry_run": True,
         "ticket_set": str(out),

@@ -59,6 +59,7 @@ def train(
     if request.dry_run:
         planned = plan(settle(start, dataset, request, ledger, given), ledger.book, own=own)
         price(planned, ledger.book)
+        planned.rehearse()
         return as_flags({"dry_run": True, **facts_of(planned), "privacy": planned_statement(planned).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
         held = None if checkpoints.held is None else checkpoints.held.state

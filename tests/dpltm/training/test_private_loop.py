@@ -349,7 +349,7 @@ def test_no_traceback_holds_what_prepare_says_of_the_first_record():
     x, y = toy_data()
     x[0] = SECRET
     assert said_without_the_record(lambda: make(data=(x, y), prepare=tell_tale)) == (
-        "training: the first record cannot be made ready for the model; does prepare take every row of x? Nothing was spent"
+        "training: the first record cannot be made ready for the model; does prepare take every row of x?"
     )
 
 
