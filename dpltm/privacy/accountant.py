@@ -255,9 +255,13 @@ def by_privacy_loss(composition: Composition, delta: float, resolution: Resoluti
     Returns:
         Certified epsilon without the part that is added as it is; infinite where there is none.
     """
-    profile = pld.compose(composition.losses, composition.draw, resolution)
+    profile = pld.compose(composition.losses, composition.draw, resolution, delta)
     value = math.inf if profile is None else profile.epsilon(delta)
-    if profile is None or profile.coarse or delta < 1000 * profile.rounding:
+    if (
+        profile is None
+        or profile.coarse
+        or delta < 1000 * max((losses.infinity for losses in profile.body), default=0)
+    ):
         value = min(value, by_renyi(composition, delta, resolution))
     return value
 

@@ -2,6 +2,15 @@
 
 All discretisation is pessimistic, so a profile is an upper bound. This module decides how wide the grid of losses is, and
 how far the rounding of a fast Fourier transform may be trusted.
+
+**Small deltas.** What a transform rounds adds up over the steps, to far more than a small delta. So losses are *tilted*:
+with K(t) = ln E e^(t L) of all of them together, and L_t of chances e^(t l - K(t)) P(L = l), which composes as L does,
+
+    delta(x) = e^(K(t) - t x) E[e^(-t (L_t - x)) (1 - e^(x - L_t)); L_t > x].
+
+Whatever is off in the chances of L_t, by r in sum, moves delta(x) by at most e^(K(t) - t x) r, for what is under E lies in
+[0, 1]. That factor is Chernoff's bound on delta(x). At the t where it is least, it is not much more than delta(x) itself;
+at any t this holds, and t = 0 is what does without.
 """
 
 from __future__ import annotations
@@ -15,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpltm.privacy.accountants import FINE, Resolution
-from dpltm.privacy.privacy_loss import BoundedRangeLoss, LossDistribution, Pair, PrivacyLoss, both_plus
+from dpltm.privacy.privacy_loss import MAX_EXPONENT, TAILS, BoundedRangeLoss, LossDistribution, PrivacyLoss
 
 MAX_WIDTH = 50.0
 """A grid of losses this wide says nothing any more."""
@@ -27,6 +36,12 @@ one (against transforms in long double). It is added to every delta. The roundin
 |epsilon|), adds up in the same way, and is paid for too: at losses that are large enough for more, connecting deltas
 adds far more."""
 
+NEGLIGIBLE = 1e4
+"""Where delta is this many times the rounding, it is not worth tilting."""
+
+LEAST_TILT = 2.0**-8
+"""The least tilt that is tried."""
+
 MAX_LOSS = 700.0
 """Beyond this e^loss leaves float64."""
 
@@ -35,34 +50,47 @@ DRAW_PARTS, DRAW_TABLE = 4096, 2e5
 
 
 class Losses:
-    """Hockey-stick divergences of one direction, from its losses: delta(x) = A - e^x B.
+    """Hockey-stick divergences of one direction, from its losses: delta(x) = A - e^x B, and what may be off.
 
     A sums the chances of losses above x, infinity included, and B the chances times e^-loss: once, for all x.
     """
 
-    def __init__(self, known: LossDistribution) -> None:
+    def __init__(self, known: LossDistribution, rounding: float = 0.0) -> None:
         chances = known.chances  # some are about -1e-18: clipped at 0, half the rounding would pile up
         self._width, self._first, self._count = known.width, known.first, len(chances)
-        losses = (self._first + np.arange(self._count)) * self._width
-        self._infinity = known.infinite
-        self._above = np.append(np.cumsum(chances[::-1])[::-1], 0.0) + self._infinity
+        self._tilt, self._log_scale, self._rounding = known.tilt, known.log_scale, rounding
+        losses = known.losses
+        if known.tilt:
+            chances = chances * np.exp(np.clip(known.log_scale - known.tilt * losses, -MAX_LOSS, MAX_EXPONENT / 2))
+        self.infinity = known.infinite
+        self._above = np.append(np.cumsum(chances[::-1])[::-1], 0.0) + self.infinity
         self._below = np.append(np.cumsum((chances * np.exp(-np.maximum(losses, -MAX_LOSS)))[::-1])[::-1], 0.0)
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """delta at each of ``epsilons``, in any order; those above ``MAX_LOSS`` leave B out, which only adds."""
+        """An upper bound on delta at each of ``epsilons``, in any order; in [0, 1]. Those above ``MAX_LOSS`` leave B out,
+        which only adds."""
+        return np.clip(self.computed(epsilons) + self.rounding(epsilons), 0.0, 1.0)
+
+    def computed(self, epsilons: np.ndarray) -> np.ndarray:
+        """delta as it comes out, off by ``rounding`` at most."""
         place = np.clip(np.floor(epsilons / self._width) - self._first + 1, 0, self._count).astype(np.int64)
         growth = np.where(epsilons > MAX_LOSS, 0.0, np.exp(np.minimum(epsilons, MAX_LOSS)))
         return np.asarray(self._above[place] - growth * self._below[place])
 
+    def rounding(self, epsilons: np.ndarray) -> np.ndarray:
+        """What may be missing from delta for arithmetic, and for what sums leave out."""
+        return self._rounding * np.exp(np.clip(self._log_scale - self._tilt * epsilons, -MAX_LOSS, MAX_LOSS))
+
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 at ``delta``; infinite if the chance of an infinite loss is that large."""
-        if self._infinity >= delta:
-            return math.inf
+        """The least epsilon >= 0 at ``delta``; infinite if the chance of an infinite loss is that large, or arithmetic
+        resolves no such delta."""
         place = bisect.bisect_left(range(self._count), -delta, key=lambda place: -self._at_loss(place))
+        if place == self._count and self._at_loss(place) > delta:
+            return math.inf
         loss = (self._first + place) * self._width  # delta(loss) fits, delta(loss - width) does not
         if loss > MAX_LOSS or self._below[place] <= 0:
             return max(0.0, loss)
-        excess = self._above[place] - delta
+        excess = self._above[place] - (delta - float(self.rounding(np.array(loss - self._width))))
         return max(0.0, min(math.log(excess / self._below[place]), loss)) if excess > 0 else max(0.0, loss)
 
     def _at_loss(self, place: int) -> float:
@@ -76,20 +104,18 @@ class Profile:
     Attributes:
         body: the composed losses of everything but the draw, in either direction; empty where there is nothing else.
         draw: epsilon of one bounded-range mechanism whose candidates were fixed before every other release; 0 for none.
-        rounding: what is added to delta for the arithmetic.
         coarse: whether the grid had to be so wide that another accountant may do better.
     """
 
     body: tuple[Losses, ...]
     draw: float
-    rounding: float
     coarse: bool
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """delta at each of ``epsilons``, which ascend from 0; in [0, 1]."""
         epsilons = np.asarray(epsilons, dtype=np.float64)
         if self.draw == 0:
-            return np.minimum(self._body_delta(epsilons) + self.rounding, 1.0)
+            return self._body_delta(epsilons)
         draw = _Draw(self, float(epsilons[0]), float(epsilons[-1]))
         return np.array(
             [draw.delta(int(place)) for place in (epsilons - epsilons[0]) / draw.part]
@@ -97,11 +123,9 @@ class Profile:
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 at ``delta`` in (0, 1); infinite where delta is beneath what the arithmetic resolves."""
-        if delta <= 2 * self.rounding:
-            return math.inf
         if not self.body:
             return max(0.0, self.draw + 2 * math.log1p(-math.sqrt(delta * -math.expm1(-self.draw))))
-        least = max(losses.epsilon(delta - self.rounding) for losses in self.body)
+        least = max(losses.epsilon(delta) for losses in self.body)
         if self.draw == 0 or math.isinf(least):
             return least
         draw = _Draw(self, least, least + self.draw)
@@ -111,7 +135,7 @@ class Profile:
     def _body_delta(self, epsilons: np.ndarray) -> np.ndarray:
         if not self.body:
             return np.maximum(-np.expm1(epsilons), 0.0)
-        return np.clip(np.max([losses.delta(epsilons) for losses in self.body], axis=0), 0.0, 1.0)
+        return np.asarray(np.max([losses.delta(epsilons) for losses in self.body], axis=0))
 
 
 class _Draw:
@@ -127,7 +151,6 @@ class _Draw:
         loss = max(profile.draw, span / DRAW_TABLE)  # too small a draw for the table is rounded up
         self.parts = max(1, min(DRAW_PARTS, int(DRAW_TABLE * loss / span)))
         self.part = loss / self.parts
-        self._rounding = profile.rounding
         steps = math.ceil((high - low) / self.part)
         self._table = profile._body_delta(low + self.part * np.arange(-self.parts, steps + self.parts + 1))
         first = np.arange(self.parts)
@@ -138,32 +161,82 @@ class _Draw:
         """An upper bound at epsilon = low + ``place`` parts."""
         here = self._place + place
         mixed = self._large * self._table[here] + (1 - self._large) * self._table[here + self.parts]
-        return min(float(mixed.max()) + self._rounding, 1.0)
+        return float(mixed.max())
 
 
-def compose(losses: Mapping[PrivacyLoss, int], draw: float = 0.0, resolution: Resolution = FINE) -> Profile | None:
-    """The profile of all ``losses`` together, in any order, adaptively, and of ``draw`` (0: none) before them; None
-    where they spread so far (an epsilon of many thousands) that no grid of bearable size resolves them."""
-    return _compose(tuple(sorted(losses.items(), key=repr)), draw, resolution)
+def compose(
+    losses: Mapping[PrivacyLoss, int], draw: float = 0.0, resolution: Resolution = FINE, delta: float = 1.0
+) -> Profile | None:
+    """The profile of all ``losses`` together, in any order, adaptively, and of ``draw`` (0: none) before them.
+
+    None where they spread so far (an epsilon of many thousands) that no grid of bearable size resolves them. It is an upper
+    bound everywhere, and tilted where it takes that to be tight at ``delta``.
+    """
+    counts = tuple(sorted(losses.items(), key=repr))
+    known = _compose(counts, draw, resolution)
+    if known is None or not losses or delta >= NEGLIGIBLE * (rounding := _rounding(counts)):
+        return known
+    tilts = tuple(
+        _tilt(counts, place, resolution, body.epsilon(max(delta, 4 * rounding + body.infinity)))
+        for place, body in enumerate(known.body)
+    )
+    return _compose(counts, draw, resolution, tilts)
 
 
-@functools.lru_cache(maxsize=4)
-def _compose(counts: tuple[tuple[PrivacyLoss, int], ...], draw: float, resolution: Resolution) -> Profile | None:
-    losses = dict(counts)
-    width, coarse = _width(losses, resolution)
+Counts = tuple[tuple[PrivacyLoss, int], ...]
+
+
+@functools.lru_cache(maxsize=8)
+def _compose(
+    counts: Counts, draw: float, resolution: Resolution, tilts: tuple[float, ...] = (0.0, 0.0)
+) -> Profile | None:
+    width, coarse = _width(dict(counts), resolution)
     if width > MAX_WIDTH:
         return None
-    parts = [_repeated(loss, count, width) for loss, count in losses.items()]
-    while len(parts) > 1:  # in a tree: each loss is convolved a logarithmic number of times
-        pairs = [both_plus(left, right) for left, right in zip(parts[::2], parts[1::2], strict=False)]
-        parts = [*pairs, *parts[2 * len(pairs) :]]
-    rounding = ROUNDING * (sum(losses.values()) + 10 * len(losses))
-    return Profile(tuple(map(Losses, parts[0])) if parts else (), draw, rounding if parts else 0.0, coarse)
+    directions = max((len(loss.pld(width)) for loss, _ in counts), default=0)
+    body = []
+    for place, tilt in enumerate(tilts[:directions]):
+        parts = [_repeated(loss, count, width, place, tilt) for loss, count in counts]
+        while len(parts) > 1:  # in a tree: each loss is convolved a logarithmic number of times
+            pairs = [left.plus(right) for left, right in zip(parts[::2], parts[1::2], strict=False)]
+            parts = [*pairs, *parts[2 * len(pairs) :]]
+        body.append(Losses(parts[0], _rounding(counts)))
+    return Profile(tuple(body), draw, coarse)
 
 
-@functools.lru_cache(maxsize=16)
-def _repeated(loss: PrivacyLoss, count: int, width: float) -> Pair:
-    return tuple(single.times(count) for single in loss.pld(width))
+def _rounding(counts: Counts) -> float:
+    return ROUNDING * (sum(count for _, count in counts) + 10 * len(counts)) + TAILS * len(counts)
+
+
+@functools.lru_cache(maxsize=32)
+def _repeated(loss: PrivacyLoss, count: int, width: float, place: int, tilt: float) -> LossDistribution:
+    return _single(loss, width, place).tilted(tilt).times(count)
+
+
+@functools.lru_cache(maxsize=32)
+def _single(loss: PrivacyLoss, width: float, place: int) -> LossDistribution:
+    pair = loss.pld(width)
+    return pair[min(place, len(pair) - 1)]
+
+
+def _tilt(counts: Counts, place: int, resolution: Resolution, epsilon: float) -> float:
+    """The power of two t at which K(t) - t ``epsilon`` is about least; 0 where none is below that of 0."""
+    width, _ = _width(dict(counts), resolution)
+    singles = [(_single(loss, width, place), count) for loss, count in counts]
+    largest = max(abs(float(known.losses[end])) for known, _ in singles for end in (0, -1))
+    best, tilt, least = 0.0, LEAST_TILT, sum(count * math.log(float(known.chances.sum())) for known, count in singles)
+    grown = [np.exp(tilt * known.losses) for known, _ in singles]
+    while tilt * largest <= MAX_EXPONENT and math.isfinite(epsilon):
+        logs = (
+            count * math.log(float(known.chances @ growth))
+            for (known, count), growth in zip(singles, grown, strict=True)
+        )
+        bound = sum(logs) - tilt * epsilon
+        if bound > least:
+            break
+        best, least, tilt = tilt, bound, 2 * tilt
+        grown = [growth * growth for growth in grown]
+    return best
 
 
 def _width(losses: Mapping[PrivacyLoss, int], resolution: Resolution) -> tuple[float, bool]:
@@ -179,8 +252,9 @@ def _width(losses: Mapping[PrivacyLoss, int], resolution: Resolution) -> tuple[f
     mean = sum(number / count * loss.scale**2 for loss, number in losses.items())
     wanted = resolution.fraction * math.sqrt(mean)
     wanted = min(wanted, *(loss.scale / 10 for loss in losses if isinstance(loss, BoundedRangeLoss)), math.inf)
-    span = sum(loss.span for loss in losses)
-    wanted = min(wanted, span / resolution.least)
-    total = sum(min(number * loss.span, loss.span + number * loss.scale**2) for loss, number in losses.items())
-    allowed = max(span / resolution.most, (total + 20 * math.sqrt(count * mean)) / resolution.total)
+    wanted = min(wanted, sum(loss.span for loss in losses) / resolution.least)
+    total = sum(min(number * loss.reach, loss.reach + number * loss.scale**2) for loss, number in losses.items())
+    allowed = max(
+        sum(loss.reach for loss in losses) / resolution.most, (total + 20 * math.sqrt(count * mean)) / resolution.total
+    )
     return max(wanted, allowed), allowed > 4 * wanted

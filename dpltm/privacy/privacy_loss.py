@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -84,13 +84,17 @@ class GaussianProfile:
     def _at(self, x: np.ndarray, epsilons: np.ndarray) -> np.ndarray:
         """P(X <= x) - e^epsilon Q(X <= x)."""
         rate, shift, deviation = self.sampling_rate, self._shift, self.noise_multiplier
-        upper, lower = ndtr(x / deviation), log_ndtr(x / deviation)
-        if self.way != "added":
-            upper = (1 - rate) * upper + rate * ndtr((x + shift) / deviation)
+        middle, lower = ndtr(x / deviation), log_ndtr(x / deviation)
+        nearer = middle if self.way == "added" else ndtr((x + shift) / deviation)
+        further = middle if self.way == "removed" else ndtr((x - shift) / deviation)
+        upper = middle if self.way == "added" else (1 - rate) * middle + rate * nearer
         if self.way != "removed":
             sampled = math.log(rate) + log_ndtr((x - shift) / deviation)
             lower = np.logaddexp(_log_unsampled(rate) + lower, sampled)
-        return np.clip(upper - np.exp(epsilons + lower), 0.0, 1.0)
+        # P - Q is of the size of q, and so is what rounds it: at a loss near 0, nothing of the size of P is subtracted
+        near = rate * (nearer - further) - np.expm1(np.clip(epsilons, -1.0, 1.0)) * np.exp(lower)
+        found = np.where(np.abs(epsilons) < 1, near, upper - np.exp(epsilons + lower))
+        return np.clip(found, 0.0, 1.0)
 
     def _loss(self, x: float) -> float:
         rate, shift = self.sampling_rate, self._shift
@@ -135,7 +139,10 @@ def _apart(losses: np.ndarray, sampling_rate: float, variance: float) -> np.ndar
 
 
 TAILS = 1e-15
-"""Most chance of a sum of like losses that is left out at both ends; it counts as that of an infinite loss."""
+"""Most chance of a sum of like losses that is left out at both ends; ``pld`` adds it to delta."""
+
+MAX_EXPONENT = 600.0
+"""Largest tilt times a loss, either way: e^600 is far within float64."""
 
 LARGEST_ORDER = 64.0
 """Largest order of Chernoff bounds on these tails, for losses that spread over 1: exponentials stay far within
@@ -145,19 +152,38 @@ float64."""
 @dataclass(frozen=True, eq=False)
 class LossDistribution:
     """Distribution of the loss in one direction: ``chances`` of ``first``, ``first + 1``, ... times ``width``, below 0
-    at most by rounding, and of an infinite loss."""
+    at most by rounding, and of an infinite loss.
+
+    It may be tilted: then a loss l has a chance of e^(``log_scale`` - ``tilt`` l) times that in ``chances``. Sums of tilted
+    losses are the same sums, and where large losses are likely in ``chances``, what rounds them is small beside them.
+    """
 
     width: float
     first: int
     chances: np.ndarray
     infinite: float
+    tilt: float = 0.0
+    log_scale: float = 0.0
+
+    @property
+    def losses(self) -> np.ndarray:
+        return (self.first + np.arange(len(self.chances))) * self.width
+
+    def tilted(self, tilt: float) -> LossDistribution:
+        """The same distribution, tilted by at most ``MAX_EXPONENT`` over its largest loss; ``chances`` add up to 1."""
+        if tilt == 0:
+            return self
+        grown = np.maximum(self.chances, 0.0) * np.exp(tilt * self.losses)
+        total = float(grown.sum())
+        return replace(self, chances=grown / total, tilt=tilt, log_scale=math.log(total))
 
     def plus(self, other: LossDistribution) -> LossDistribution:
         count = len(self.chances) + len(other.chances) - 1
         size = fft.next_fast_len(count, real=True)
         chances = fft.irfft(fft.rfft(self.chances, size) * fft.rfft(other.chances, size), size)[:count]
         infinite = self.infinite + other.infinite - self.infinite * other.infinite
-        return LossDistribution(self.width, self.first + other.first, chances, infinite)
+        log_scale = self.log_scale + other.log_scale
+        return LossDistribution(self.width, self.first + other.first, chances, infinite, self.tilt, log_scale)
 
     def times(self, count: int) -> LossDistribution:
         """Distribution of the sum of ``count`` independent losses like this one.
@@ -170,19 +196,13 @@ class LossDistribution:
         low, high = _bulk(self.chances, count)
         size = fft.next_fast_len(max(high - low + 1, len(self.chances)), real=True)
         chances = np.roll(fft.irfft(fft.rfft(self.chances, size) ** count, size), -low)[: high - low + 1]
-        infinite = TAILS - math.expm1(count * math.log1p(-self.infinite)) if self.infinite < 1 else 1.0
-        return LossDistribution(self.width, count * self.first + low, chances, infinite)
+        infinite = -math.expm1(count * math.log1p(-self.infinite)) if self.infinite < 1 else 1.0
+        log_scale = count * self.log_scale
+        return LossDistribution(self.width, count * self.first + low, chances, infinite, self.tilt, log_scale)
 
 
 Pair = tuple[LossDistribution, ...]
 """Both directions, or the one that stands for both."""
-
-
-def both_plus(left: Pair, right: Pair) -> Pair:
-    """Sum in each direction (:meth:`LossDistribution.plus`)."""
-    return tuple(
-        left[min(i, len(left) - 1)].plus(right[min(i, len(right) - 1)]) for i in range(max(len(left), len(right)))
-    )
 
 
 def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: int, last: int) -> LossDistribution:
@@ -227,7 +247,11 @@ class PrivacyLoss(Hashable, Protocol):
 
     @property
     def span(self) -> float:
-        """Spread of the losses: span over grid width is the number of grid points it takes."""
+        """Spread of the losses that a grid resolves."""
+
+    @property
+    def reach(self) -> float:
+        """Spread of all but a negligible part of the losses, at most the span: over grid width, the grid points it takes."""
 
     @property
     def scale(self) -> float:
@@ -261,6 +285,12 @@ class SampledGaussianLoss:
         return _gaussian_span(self.noise_multiplier)
 
     @property
+    def reach(self) -> float:
+        way: Way = "replaced" if self.replace_one else "removed"
+        low, high = GaussianProfile(self.noise_multiplier, self.sampling_rate, way).range
+        return min(self.span, high - low)
+
+    @property
     def scale(self) -> float:
         # The deviation of one step's loss: rounding to a grid of width h adds about h^2/4 to its variance.
         chi_square = math.expm1(min(self.noise_multiplier**-2, 500.0))
@@ -282,6 +312,10 @@ class GaussianLoss:
     @property
     def span(self) -> float:
         return _gaussian_span(self.noise_multiplier)
+
+    @property
+    def reach(self) -> float:
+        return self.span
 
     @property
     def scale(self) -> float:
@@ -320,6 +354,10 @@ class BoundedLoss:
     @property
     def span(self) -> float:
         return 2 * self.epsilon
+
+    @property
+    def reach(self) -> float:
+        return self.span
 
 
 def _theirs() -> ModuleType:

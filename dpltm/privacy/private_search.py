@@ -144,6 +144,10 @@ class SearchLoss:
         return 2 * self._end
 
     @property
+    def reach(self) -> float:
+        return self.span
+
+    @property
     def scale(self) -> float:
         """Scale of one try: a search spreads no less."""
         return max(math.sqrt(sum(count * loss.scale**2 for loss, count in one)) for one, _ in self.tries)
@@ -191,12 +195,8 @@ def _curves(search: SearchLoss) -> tuple[Curve, Curve] | None:
     shares = np.array([number for _, number in search.tries]) / sum(number for _, number in search.tries)
 
     def mean(direction: int) -> Curve:
-        known = [
-            (profile.body[min(direction, len(profile.body) - 1)], profile.rounding) for profile in profiles if profile
-        ]
-        return lambda epsilons: (
-            shares @ [np.minimum(losses.delta(epsilons) + rounding, 1.0) for losses, rounding in known]
-        )
+        known = [profile.body[min(direction, len(profile.body) - 1)] for profile in profiles if profile]
+        return lambda epsilons: shares @ [losses.delta(epsilons) for losses in known]
 
     one, other = mean(0), mean(1)
     return search_curve(one, other, search.gamma), search_curve(other, one, search.gamma)

@@ -108,9 +108,9 @@ _compose: Callable[..., pld.Profile | None] = pld._compose.__wrapped__
 
 
 @functools.lru_cache(maxsize=64)
-def _composed(counts: Any, draw: float, _: Resolution) -> pld.Profile | None:
+def _composed(counts: Any, draw: float, _: Resolution, *tilts: Any) -> pld.Profile | None:
     """A composition; plans are public, so that neighbours ask for the same ones."""
-    return _compose(counts, draw, COARSE)
+    return _compose(counts, draw, COARSE, *tilts)
 
 
 _tried: set[str] = set()
