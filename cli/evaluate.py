@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_noted
+from dpltm.cli.show import show_judged, show_noted
 from dpltm.errors import InputError
 from dpltm.options.evaluate import EvaluateRequest, PredictRequest
 from dpltm.privacy.statement import json_figure
@@ -66,6 +67,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
         "records": done.records,
         "accuracy": done.accuracy,
         **({} if done.rmse is None else {"rmse": json_figure(done.rmse)}),
+        "skill": None if done.skill is None else done.skill.to_json(),
         "notes": list(done.notes),
     }
 
@@ -83,7 +85,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     schema = schema_of(run)
     x = load_records(source, request.label, stage.text_layout(run), spare, schema)
     predictions = stage.predict(run, x, source=source, progress=progress)
-    _write(out, predictions, None if schema is None else [spellings[0] for spellings in schema.label.values])
+    _write(out, predictions, None if schema is None else schema.class_names)
     return {
         "run": run.label,
         "input": request.input,
@@ -94,7 +96,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     }
 
 
-def _write(out: Path, predictions: stage.Predictions, names: list[str] | None) -> None:
+def _write(out: Path, predictions: stage.Predictions, names: Sequence[str] | None) -> None:
     """The predictions, whole or not at all, classes by name where a schema has them. Nine digits give back every float32."""
     label, probabilities = predictions.labels, predictions.probabilities
     with new_file(out) as staging:
@@ -113,5 +115,5 @@ def _write(out: Path, predictions: stage.Predictions, names: list[str] | None) -
                 rows.writerow([each if names is None else names[each], *(f"{chance:.9g}" for chance in chances)])
 
 
-evaluate_command = answering(evaluate, partial(show_noted, "evaluated"))
+evaluate_command = answering(evaluate, show_judged)
 predict_command = answering(predict, partial(show_noted, "predicted"))

@@ -9,7 +9,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_privacy
+from dpltm.cli.show import show_notes, show_privacy, show_verdict
 from dpltm.experiments.table import cells, columns, total
 from dpltm.privacy.describe import figure
 from dpltm.registry import Deferred
@@ -33,6 +33,7 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
     for name in ("report", "plot"):
         if body[name]:
             rich.print(f"wrote {body[name]}")
+    show_verdict(rich, body)
 
 
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dpltm.cli.commands import Call
-from dpltm.cli.show import show_pairs, show_privacy, show_stages
+from dpltm.cli.show import show_pairs, show_privacy, show_stages, show_verdict
 from dpltm.errors import InputError
 from dpltm.experiments.recipe import is_recipe
 from dpltm.options.run import DemoRequest, RunRequest
@@ -68,3 +68,4 @@ def _show(rich: RichConsole, body: dict[str, Any]) -> None:
         return
     show_stages(rich, body)
     show_privacy(rich, body["privacy"])
+    show_verdict(rich, body["train"]["skill"])

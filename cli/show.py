@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -14,6 +15,9 @@ SHARES = ("accuracy", "density", "confidence")
 
 EPSILONS = ("epsilon", "eps1", "label epsilon")
 """Figures that are rounded up."""
+
+FEW_CLASSES = 3
+"""Most classes whose recall is shown in a line."""
 
 BOUNDS = ("lower bound", "bound,")
 """Beginnings of names of figures that are rounded down."""
@@ -76,6 +80,37 @@ def show_noted(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
     """Show names and values, and then the notes."""
     show_pairs(rich, title, {name: value for name, value in body.items() if name != "notes"})
     show_notes(rich, body)
+
+
+def with_skill(body: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with what tells of its accuracy beside that, in words."""
+    skill, told = body.get("skill"), dict[str, Any]()
+    for name, value in body.items():
+        told[name] = value
+        if name == "accuracy" and skill is not None:
+            auc, mean = skill["auc"], skill["balanced_accuracy"]["value"]
+            told["majority"] = f"{percent(skill['majority_accuracy'])}, always {skill['majority']}"
+            told["balanced accuracy"] = percent(mean)
+            told["AUC"] = (
+                "none: one class" if auc is None else "{value:.3f} (95 %: {low:.3f} to {high:.3f})".format(**auc)
+            )
+            if len(skill["classes"]) <= FEW_CLASSES:
+                recall = (one for one in skill["classes"] if one["recall"] is not None)
+                told["recall"] = [f"{one['name']} {percent(one['recall'])}" for one in recall]
+            told["calibration error"] = skill["calibration_error"]
+    return told
+
+
+def show_judged(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show how good a run is on some records; what has no skill is told in the last line."""
+    show_noted("evaluated", rich, with_skill(body))
+    show_verdict(rich, body["skill"])
+
+
+def show_verdict(rich: RichConsole, skill: Mapping[str, Any] | None) -> None:
+    """Show in one line that a network is no better than what takes no skill, if that is so."""
+    if skill is not None and skill["verdict"]:
+        rich.print(skill["verdict"], style="bold")
 
 
 def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:

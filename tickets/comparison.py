@@ -13,7 +13,7 @@ from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.reports.statement import interval
-from dpltm.reports.subjects import count, number, section, text
+from dpltm.reports.subjects import count, number, section, skill_in, text
 from dpltm.reports.wording import percent
 from dpltm.tickets.run import FoundRun
 
@@ -22,10 +22,14 @@ NO_TIMES = (
     " benchmarks/training_step.py measures them on made-up records"
 )
 INTERVALS = "intervals are Wilson's, 95 %, over test records: of these networks alone, not of other noise"
+MAJORITY = (
+    "majority: accuracy of always saying the most frequent class of the test split; AUC: of one class against the rest, 0.5"
+    " by guessing"
+)
 CHOOSING = "choosing among these rows by their accuracy is a search, which no figure here counts"
 
-HEAD = ("run", "accuracy", "95 % interval", "certified epsilon", "nominal", "density", "live", "parameters", "trained",
-        "filter")  # fmt: skip
+HEAD = ("run", "accuracy", "95 % interval", "majority", "AUC", "certified epsilon", "nominal", "density", "live",
+        "parameters", "trained", "filter")  # fmt: skip
 
 
 def compare(runs: Sequence[FoundRun]) -> dict[str, Any]:
@@ -81,7 +85,7 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
     facts, certified = section(config, "resolved"), section(privacy or {}, "certified")
     accuracy, density, at = number(result.get("accuracy")), number(facts.get("density")), count(facts.get("round"))
     tested = None if _measured_privately(one) else count(config.get("test_records"))
-    ends = interval(accuracy, tested)
+    ends, skill = interval(accuracy, tested), skill_in(result)
     return {
         "run": one.label,
         "state": one.state,
@@ -94,6 +98,8 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
         "low": ends.get("low"),
         "high": ends.get("high"),
         "test_records": tested,
+        "majority": None if skill is None else skill.majority_accuracy,
+        "auc": None if skill is None or skill.auc is None else skill.auc.value,
         "rmse": number(result.get("rmse")),
         "certified": certified.get("epsilon"),
         "nominal": section(privacy or {}, "nominal").get("epsilon"),
@@ -136,6 +142,8 @@ def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: S
         notes.append("records are taken for the same by their name: their ledgers cannot tell whether they are")
     if any(row["low"] is not None for row in rows):
         notes.append(INTERVALS)
+    if any(row["majority"] is not None for row in rows):
+        notes.append(MAJORITY)
     if any(row["accuracy"] is not None and row["low"] is None for row in rows):
         notes.append(
             "no interval where the number of test records is not on record: with eval_private it is not told, and runs of"
@@ -156,6 +164,8 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['run']}{aside}",
         measured if row["rmse"] is None else f"RMSE {row['rmse']:.4g}",
         "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}",
+        "-" if row["majority"] is None else percent(row["majority"]),
+        "-" if row["auc"] is None else f"{row['auc']:.3f}",
         *("-" if row[key] is None else figure(row[key]) + terms for key in ("certified", "nominal")),
         "-" if row["density"] is None else percent(row["density"]),
         *("-" if row[key] is None else f"{row[key]:,}" for key in ("live", "parameters")),

@@ -106,6 +106,7 @@ def answer(run: Run) -> dict[str, Any]:
         "seconds": run.seconds,
         "accuracy": last["accuracy"],
         **({"rmse": last["rmse"]} if "rmse" in last else {}),
+        "skill": None if run.skill is None else run.skill.to_json(),
         **report,
     }
 

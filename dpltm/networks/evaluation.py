@@ -1,9 +1,9 @@
-"""Evaluation of a network on given records: how many it gets right, and how far off its ratings are."""
+"""Evaluation of a network on given records: its outputs, how many it gets right, and how far off its ratings are."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dpltm.networks import Network
 from dpltm.networks.full_precision import full_precision
+from dpltm.networks.skill import Skill, skill_of
 from dpltm.networks.state import evaluating
 
 
@@ -58,29 +59,41 @@ def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, sc
     return math.floor(total_score(model, x, y, chunk, score))
 
 
-@torch.no_grad()
 def total_score(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> float:
     """Sum of the records' scores; by default 1 for each whose largest output is at its label.
 
     Guarantees:
-        Rows go through the network so many at a time, in evaluation mode, the last ones beside rows of zeros: products of
-        another size may round in another way, and then a record more could change what others count for.
-        A record counts for 0 to 1. Its score is clamped, NaN is 0, and it is rounded to a multiple of 2^-20; these are
-        summed as whole numbers, so the sum is exact whatever the order.
+        As of :func:`outputs`. A record counts for 0 to 1. Its score is clamped, NaN is 0, and it is rounded to a multiple of
+        2^-20; these are summed as whole numbers, so the sum is exact whatever the order.
     """
     total = 0
-    with full_precision(), evaluating(model):  # whether a record is right should not depend on those beside it
-        for start in range(0, len(x), chunk):
-            rows, labels = x[start : start + chunk], y[start : start + chunk]
-            missing = rows.new_zeros(chunk - len(rows), *rows.shape[1:])
-            outputs = model(torch.cat([rows, missing]))[: len(rows)]
-            if score is None:
-                total += STEP * int((outputs.argmax(1) == labels).sum())
-                continue
-            for record in range(len(rows)):  # each alone, for a function of the user's own
-                value = score(outputs[record : record + 1], labels[record : record + 1]).double().nan_to_num(0.0)
-                total += int((value.clamp(0, 1) * STEP).round().sum())
+    for given, labels in zip(outputs(model, x, chunk), y.split(chunk), strict=True):
+        if score is None:
+            total += STEP * int((given.argmax(1) == labels).sum())
+            continue
+        for record in range(len(labels)):  # each alone, for a function of the user's own
+            value = score(given[record : record + 1], labels[record : record + 1]).double().nan_to_num(0.0)
+            total += int((value.clamp(0, 1) * STEP).round().sum())
     return total / STEP
+
+
+def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK) -> Iterator[Tensor]:
+    """Yield what a network gives, ``(rows, K)``, for so many records at a time.
+
+    Guarantees:
+        Rows go through the network so many at a time, in evaluation mode, the last ones beside rows of zeros: products of
+        another size may round in another way, and then a record more could change what others count for.
+    """
+    with torch.no_grad(), full_precision(), evaluating(model):
+        for start in range(0, len(x), chunk):
+            rows = x[start : start + chunk]
+            missing = rows.new_zeros(chunk - len(rows), *rows.shape[1:])
+            yield model(torch.cat([rows, missing]))[: len(rows)]
+
+
+def skill(model: nn.Module, x: Inputs, y: Tensor, names: Sequence[str] = ()) -> Skill | None:
+    """Return how good a network is at telling classes, which have names; None if its outputs do not, or are not finite."""
+    return skill_of(torch.cat([each.cpu() for each in outputs(model, x)]).numpy(), y.cpu().numpy(), names)
 
 
 def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> float:

@@ -98,6 +98,11 @@ class Schema:
         return next(column for column in self.columns if column.kind == "label")
 
     @property
+    def class_names(self) -> tuple[str, ...]:
+        """First spelling of each class."""
+        return tuple(spellings[0] for spellings in self.label.values)
+
+    @property
     def features(self) -> int:
         """Number of features of all columns, one after another."""
         return sum(column.features for column in self.columns)
@@ -114,6 +119,11 @@ class Schema:
                 f"`schema`: bounds or values of {shown([column.name for column in self.wanted])} are still private; write"
                 " public ones, or find them with dpltm datasets schema FILE `private` SCHEMA"
             )
+
+
+def class_names(text: str) -> tuple[str, ...]:
+    """Return the names of classes in the text of a schema that a dataset keeps; none without one."""
+    return parse_schema(text, "schema").class_names if text else ()
 
 
 def read_schema(path: Path, option: str = "`schema`") -> Schema:

@@ -15,6 +15,7 @@ from typing import Any, get_args
 import numpy as np
 
 from dpltm.errors import ArtifactError, InputError, in_flags
+from dpltm.networks.skill import wilson
 from dpltm.privacy import statement as privacy
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import ACCOUNTANTS
@@ -35,9 +36,6 @@ PRIORS = (0.5, 0.1)
 
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
 """Of the table of records that an attacker finds."""
-
-QUANTILE = 1.959963984540054
-"""Standard normal quantile at (1 + 0.95) / 2."""
 
 
 @dataclass(frozen=True)
@@ -174,10 +172,8 @@ def interval(share: object, records: object) -> dict[str, float]:
         return {}
     if not isinstance(records, int) or isinstance(records, bool) or records < 1:
         return {}
-    square = QUANTILE**2 / records
-    middle = (share + square / 2) / (1 + square)
-    half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
-    return {"low": max(0.0, middle - half), "high": min(1.0, middle + half)}
+    low, high = wilson(share, records)
+    return {"low": low, "high": high}
 
 
 # --- read again -------------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from dpltm.networks.skill import BINS, Bin, ClassSkill, Estimate, Skill
 from dpltm.options.train import PER_UNIT
 from dpltm.privacy.mechanisms import Adjacency, Selection
 from dpltm.reports.statement import Subject, Terms
@@ -16,6 +17,8 @@ from dpltm.reports.wording import PROVENANCE
 
 if TYPE_CHECKING:
     from dpltm.training.artifacts import TicketSet
+
+T = TypeVar("T")
 
 WIDE_SUMS, CHUNKED_SUMS = "float64", "float64, or float32 in chunks of at most 100 records"
 """Ways in which sums over a batch may have been taken."""
@@ -117,7 +120,74 @@ def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str
         shown |= {"test_records": records}
     if (rmse := number(result.get("rmse"))) is not None:
         shown["rmse"] = rmse
+    if not private and (skill := skill_in(result)) is not None:
+        shown |= _of_skill(skill)
     return shown
+
+
+def skill_in(result: Mapping[str, Any]) -> Skill | None:
+    """Return the skill in an answer of train or evaluate; None where there is none, or where it is damaged."""
+    body = result.get("skill")
+    try:
+        return _skill(body) if isinstance(body, dict) else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _skill(body: Mapping[str, Any]) -> Skill:
+    def whole(value: object) -> int:
+        return _known(count(value))
+
+    def estimate(one: Mapping[str, Any]) -> Estimate:
+        return Estimate(*(_known(number(one[end])) for end in Estimate._fields))
+
+    def share(value: object) -> float | None:
+        return None if value is None else _known(number(value))
+
+    classes = len(body["classes"])
+    if body["confusion"] is not None and {len(body["confusion"]), *map(len, body["confusion"])} != {classes}:
+        raise ValueError(classes)
+    if len(body["bins"]) != BINS or classes < 2:
+        raise ValueError(classes)
+    return Skill(
+        records=whole(body["records"]),
+        accuracy=estimate(body["accuracy"]),
+        majority=_known(text(body["majority"])),
+        majority_accuracy=_known(number(body["majority_accuracy"])),
+        difference=estimate(body["difference"]),
+        balanced_accuracy=estimate(body["balanced_accuracy"]),
+        auc=None if body["auc"] is None else estimate(body["auc"]),
+        classes=tuple(
+            ClassSkill(_known(text(one["name"])), whole(one["records"]), share(one["recall"]), share(one["precision"]))
+            for one in body["classes"]
+        ),
+        calibration_error=_known(number(body["calibration_error"])),
+        bins=tuple(Bin(whole(one["records"]), share(one["chance"]), share(one["share"])) for one in body["bins"]),
+        confusion=None
+        if body["confusion"] is None
+        else tuple(tuple(whole(cell) for cell in row) for row in body["confusion"]),
+    )
+
+
+def _known(value: T | None) -> T:
+    if value is None:
+        raise ValueError(value)
+    return value
+
+
+def _of_skill(skill: Skill) -> dict[str, Any]:
+    """Return what a statement holds of it."""
+    auc = skill.auc
+    return {
+        "majority": skill.majority,
+        "majority_accuracy": skill.majority_accuracy,
+        "balanced_accuracy": skill.balanced_accuracy.value,
+        "auc": None if auc is None else auc.value,
+        "auc_low": None if auc is None else auc.low,
+        "auc_high": None if auc is None else auc.high,
+        "calibration_error": skill.calibration_error,
+        "verdict": skill.verdict,
+    }
 
 
 def set_subject(tickets: TicketSet) -> Subject:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpltm.networks.skill import BINS, Skill
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.describe import describe, figure
 from dpltm.privacy.entry import RECORD, entry_from_json
@@ -61,6 +62,9 @@ PROVENANCE = {
 
 HARDLY = 10.0
 """From this epsilon up a guarantee says little: e^10 is about 22,000."""
+
+MOST_COLUMNS, MOST_ROWS = 12, 100
+"""Classes whose confusion matrix, and whose recall and precision, a page has room for; ``result.json`` has those of more."""
 
 FOR_SCHEMA = " for a schema"
 """Last words of a release that found the bounds or categories of columns."""
@@ -205,6 +209,8 @@ def _in_plain_words(body: Mapping[str, Any]) -> list[str]:
             f"Together this costs epsilon {figure(certified['epsilon'])} at delta {certified['delta']:g}. Whatever touched"
             f" private records is among the entries, and the figure covers all of it.{little}"
         )
+    if body["outcome"].get("verdict"):
+        lines.append(f"{body['outcome']['verdict']}.")
     return [*lines, cost]
 
 
@@ -375,6 +381,16 @@ def _network(body: Mapping[str, Any]) -> Iterator[Field]:
         yield Field("density", percent(said["density"]), "Share of the weights that are live; biases do not count.")
 
 
+def _auc(got: Mapping[str, Any]) -> tuple[str, str]:
+    if got.get("auc") is None:
+        return "none", "All test records are of one class."
+    ends = f"95 %: {got['auc_low']:.3f} to {got['auc_high']:.3f}"
+    return (
+        f"{got['auc']:.3f}",
+        f"Chance that a record of a class is ranked above one of another; guessing has 0.5. {ends}.",
+    )
+
+
 def _outcome(body: Mapping[str, Any]) -> Iterator[Field]:
     got = body["outcome"]
     if got.get("accuracy") is not None:
@@ -382,6 +398,14 @@ def _outcome(body: Mapping[str, Any]) -> Iterator[Field]:
         if got.get("low") is not None:
             wilson = "Wilson's, over test records. The chance of the noise is not in it; seeds show that."
             yield Field("95 % interval", f"{percent(got['low'])} to {percent(got['high'])}", wilson)
+    if got.get("majority") is not None:
+        always = f"Accuracy of always saying the most frequent class of the test split, {got['majority']}."
+        yield Field("majority", percent(got["majority_accuracy"]), always)
+        mean = "Mean over classes of the share of its records that are found (recall)."
+        yield Field("balanced accuracy", percent(got["balanced_accuracy"]), mean)
+        yield Field("AUC", *_auc(got))
+        apart = "Mean distance between the chances that it states and how often they come true, in ten bins."
+        yield Field("calibration error", f"{got['calibration_error']:.3f}", apart)
     if got.get("rmse") is not None:
         yield Field("RMSE", _plain(got["rmse"]))
     if got.get("audit_lower_bound") is not None:
@@ -390,3 +414,31 @@ def _outcome(body: Mapping[str, Any]) -> Iterator[Field]:
             f" {percent(got['audit_confidence'], 0)} confidence. A bound above the certified epsilon would tell of a bug."
         )
         yield Field("audit: epsilon is at least", f"{got['audit_lower_bound']:.3g}", attacked)
+
+
+def skill_tables(skill: Skill) -> Iterator[Table]:
+    """Yield recall and precision by class, the confusion matrix, and calibration."""
+    rows = [
+        (one.name, f"{one.records:,}", _share(one.recall), _share(one.precision)) for one in skill.classes[:MOST_ROWS]
+    ]
+    yield Table("Class by class, on the test split", ("class", "test records", "recall", "precision"), rows)
+    names = [one.name for one in skill.classes]
+    if skill.confusion is not None and len(names) <= MOST_COLUMNS:
+        counts = [(name, *(f"{cell:,}" for cell in row)) for name, row in zip(names, skill.confusion, strict=True)]
+        yield Table(
+            "Test records by their class (rows) and by what the model says",
+            ("class", *(f"says {name}" for name in names)),
+            counts,
+        )
+    said = f"chance of {names[1]}" if len(names) == 2 else "chance of the class it says"
+    came = f"share of {names[1]}" if len(names) == 2 else "share right"
+    binned = [
+        (f"{place / BINS:.1f} to {(place + 1) / BINS:.1f}", f"{one.records:,}", _share(one.chance), _share(one.share))
+        for place, one in enumerate(skill.bins)
+        if one.records
+    ]
+    yield Table("Calibration: do its chances come true?", ("bin", "test records", f"mean {said}", came), binned)
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else percent(share)

@@ -23,6 +23,7 @@ from dpltm.pruning.generation import Ticket, Tickets
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
+    from dpltm.networks.skill import Skill
     from dpltm.privacy.ledger import Ledger
     from dpltm.privacy.statement import PrivacyReport
     from dpltm.records import Dataset
@@ -241,6 +242,8 @@ class Run:
         lineage: of everything that it depends on, its own training among it: what goes with it wherever it goes.
         seconds: how long its training took, which no artifact keeps.
         observations: what an audit of its training saw; None where there was none.
+        skill: how good it is on the test split; None without one, of ratings, where accuracy was measured on the records
+            themselves, of a network that diverged, and of a run that was read.
         label: what messages call it.
         path: its folder; None for a run in memory.
     """
@@ -256,6 +259,7 @@ class Run:
     lineage: Lineage = field(default=NO_LINEAGE, compare=False, repr=False)
     seconds: float = field(default=0.0, compare=False)
     observations: Observations | None = field(default=None, compare=False, repr=False)
+    skill: Skill | None = field(default=None, compare=False, repr=False)
     label: str = field(default="the run", compare=False)
     path: Path | None = field(default=None, compare=False)
 

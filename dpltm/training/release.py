@@ -17,8 +17,9 @@ import torch
 
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.features.normalisation import release_mean
-from dpltm.networks.evaluation import accuracy, count_correct, root_mean_squared_error
+from dpltm.networks.evaluation import Inputs, accuracy, count_correct, root_mean_squared_error, skill
 from dpltm.networks.own import OwnNetwork
+from dpltm.networks.skill import Skill
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by
@@ -33,6 +34,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
 from dpltm.records import Arrays, Augmentation, Dataset, Split
 from dpltm.records.mapped import pieces
+from dpltm.records.schema import class_names
 from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
 from dpltm.training.config import TrainingConfig
@@ -272,6 +274,7 @@ class Drawn:
     descent: Descent
     metrics: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    skill: Skill | None = None
 
     @property
     def reached(self) -> bool:
@@ -287,7 +290,8 @@ class Drawn:
         others = tuple(each for each in training.entry.mechanisms if each is not mechanism)
         beside = Planned(training.account, training.entry.part, others)
         odometer = Odometer(beside, mechanism, options.delta, certified_by(options.accountant))
-        score = self._score()
+        test = self._test_split()
+        score = self._score(test)
         began, note, told = time.perf_counter() - self.seconds, "", ""
 
         def measure(done: int) -> bool:
@@ -314,10 +318,23 @@ class Drawn:
                 descent.end()
             else:
                 descent.run(measure, between)
+        if test is not None and not training.dataset.rated and training.start.spec.score is None:
+            self.skill = skill(training.start.model, *test, class_names(training.dataset.schema))
         training.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
 
-    def _score(self) -> Callable[[bool], dict[str, Any]]:
+    def _test_split(self) -> tuple[Inputs, torch.Tensor] | None:
+        """Return the test split as the network takes it; None where there is none, or a price is paid for accuracy on the
+        records themselves: then nothing but that is measured.
+        """
+        training, dataset = self.training, self.training.dataset
+        if dataset.test is None or training.evaluations:
+            return None
+        declared = training.ledger.declared_test(dataset)
+        split = network_inputs(dataset.test, dataset, training.services)
+        return inputs(split.open(declared), dataset, training.options.device)
+
+    def _score(self, test: tuple[Inputs, torch.Tensor] | None) -> Callable[[bool], dict[str, Any]]:
         """Return a function that measures accuracy at a checkpoint, and of ratings the error; its argument marks the last.
 
         On the private records it releases a noisy count, at every checkpoint or at the last alone: each with the noise that
@@ -326,10 +343,9 @@ class Drawn:
         """
         training, dataset = self.training, self.training.dataset
         model, paid, rule = training.start.model, training.evaluations, training.start.spec.score
-        device = training.options.device
         if paid:
             rows = network_inputs(dataset.train, dataset, training.services)
-            x, y = inputs(rows.open(self.secret), dataset, device)
+            x, y = inputs(rows.open(self.secret), dataset, training.options.device)
             left = iter(paid[len(self.metrics) if len(paid) > 1 else 0 :])
 
             def release(last: bool) -> dict[str, Any]:
@@ -340,10 +356,8 @@ class Drawn:
                 return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
 
             return release
-        if dataset.test is None:
+        if test is None:
             return lambda _: {"accuracy": None}
-        declared = training.ledger.declared_test(dataset)
-        test = inputs(network_inputs(dataset.test, dataset, training.services).open(declared), dataset, device)
         if not dataset.rated:
             return lambda _: {"accuracy": accuracy(model, *test, score=rule)}
         return lambda _: {

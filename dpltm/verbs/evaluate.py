@@ -1,4 +1,4 @@
-"""Accuracy of a run's network on records that were held out: nothing is spent, where they are."""
+"""How good a run's network is on records that were held out: nothing is spent, where they are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.features.setup import take_over_map
 from dpltm.networks import check_takes
-from dpltm.networks.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error
+from dpltm.networks.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error, skill
+from dpltm.networks.skill import Skill
 from dpltm.privacy.account import check_declared
 from dpltm.privacy.guards import met
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.records import Dataset, by_user
 from dpltm.records.notes import bounds_notes, run_bounds_notes
+from dpltm.records.schema import class_names
 from dpltm.training.artifacts import Run
 
 UNKNOWN = (
@@ -28,6 +30,7 @@ class Evaluation:
 
     Attributes:
         rmse: of the expected rating, where they are ratings; infinite for a network that diverged.
+        skill: beside what takes none; None of ratings, and for a network that diverged.
     """
 
     dataset: str
@@ -35,6 +38,7 @@ class Evaluation:
     accuracy: float
     rmse: float | None
     notes: tuple[str, ...]
+    skill: Skill | None = None
 
 
 def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset, tuple[str, ...]]:
@@ -79,4 +83,6 @@ def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services:
     ledger.exclude(dataset)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
     rmse = root_mean_squared_error(run.model, x, y) if dataset.rated else None
-    return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y, score=run.spec.score), rmse, notes)
+    own = run.spec.score  # of the user's own, which may tell no classes
+    found = None if dataset.rated or own is not None else skill(run.model, x, y, class_names(dataset.schema))
+    return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y, score=own), rmse, notes, found)

@@ -127,6 +127,7 @@ def train_start(
         drawn.seconds,
         observations=found.canaries.observations,
         network=as_trained(training.start.spec, training.start.model),
+        skill=drawn.skill,
     )
 
 

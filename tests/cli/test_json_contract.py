@@ -72,7 +72,7 @@ def test_train_and_evaluate(cli):
     assert set(body) == {
         *("run", "steps", "sampling_rate", "noise_multiplier", "filter", "sensitivity", "live", "density", "seconds"),
         *("accuracy", "privacy", "ticket_set", "round", "noise_std", "optimizer", "lr", "schedule", "average"),
-        *("steps_taken", "features", "centre", "augment", "kernels", "groups"),
+        *("steps_taken", "features", "centre", "augment", "kernels", "groups", "skill"),
     }
     assert [body[key] for key in ("features", "centre", "augment")] == [None, None, "none"]
     assert (body["run"], body["ticket_set"], body["round"]) == ("r", "pub", 2)
@@ -87,7 +87,8 @@ def test_train_and_evaluate(cli):
     stored = json.loads(Path("r/result.json").read_text())
     assert stored == {key: value for key, value in body.items() if key != "seconds"}
     assert cli("evaluate r --dataset digits --json").json == {
-        **{"run": "r", "dataset": "digits", "records": 359, "accuracy": body["accuracy"], "notes": []}
+        **{"run": "r", "dataset": "digits", "records": 359, "accuracy": body["accuracy"], "notes": []},
+        "skill": body["skill"],
     }
 
 

@@ -33,6 +33,7 @@ def test_ratings_are_learnt(cli):
     assert "about one rating in five is a test rating" in notes
     evaluated = cli(f"evaluate r {SMALL} --json").json
     assert (evaluated["records"], evaluated["rmse"], evaluated["notes"]) == (1211, body["rmse"], [])
+    assert (evaluated["skill"], body["skill"]) == (None, None)  # ratings are quantities
 
 
 def test_users_are_protected(cli, entries):

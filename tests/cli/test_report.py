@@ -113,7 +113,7 @@ def trained(cli: Any) -> Any:
 
 def test_a_run(trained: Any) -> None:
     body = trained("report", "r", "-o", "r.html", "--plot", "r.svg", "--json").json
-    assert set(body) == {"report", "of", "kind", "state", "problems", "bytes", "plot", "privacy"}
+    assert set(body) == {"report", "of", "kind", "state", "problems", "verdict", "bytes", "plot", "privacy"}
     assert (body["report"], body["kind"], body["state"], body["problems"]) == ("r.html", "run", "finished", [])
     result = json.loads(Path("r/result.json").read_text())
     assert body["privacy"]["certified"] == result["privacy"]["certified"]
@@ -407,6 +407,8 @@ def test_a_comparison(trained: Any) -> None:
         assert row["accuracy"] == stored["accuracy"]
         assert row["certified"] == stored["privacy"]["certified"]["epsilon"]
         assert row["low"] < row["accuracy"] < row["high"]
+        assert row["majority"] == stored["skill"]["majority_accuracy"]
+        assert row["auc"] == stored["skill"]["auc"]["value"]
     assert body["together"]["runs"] == 2
     assert body["together"]["epsilon"] > max(row["certified"] for row in body["rows"])
     with Path("c.csv").open(newline="") as stream:
@@ -414,7 +416,7 @@ def test_a_comparison(trained: Any) -> None:
             row["certified"] for row in body["rows"]
         ]
     lines = Path("c.md").read_text().splitlines()
-    assert lines[0].startswith("| run | accuracy | 95 % interval | certified epsilon | nominal |")
+    assert lines[0].startswith("| run | accuracy | 95 % interval | majority | AUC | certified epsilon | nominal |")
     assert lines[3].startswith("| d | ")
     assert Path("c.png").read_bytes().startswith(b"\x89PNG")
     shown = trained("compare", "r", "d").out

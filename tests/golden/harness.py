@@ -38,8 +38,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).with_name("commands.json")
 TYPED = Path(__file__).with_name("cases.txt")
 
-LEFT_OUT = frozenset({"seconds", "minutes", "bytes", "schema", "processor", "threads", "config"})
-"""Keys of what no command decides, and of settings that are repeated."""
+LEFT_OUT = frozenset({"seconds", "minutes", "bytes", "schema", "processor", "threads", "config", "skill"})
+"""Keys of what no command decides, of settings that are repeated, and of what follows from weights that are compared."""
 
 OPEN = frozenset({"accuracy", "nominal", "privacy"})
 """Keys where None says something: that there is no such figure."""

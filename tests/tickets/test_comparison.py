@@ -108,7 +108,7 @@ def test_another_relation_or_unit_is_named_in_its_row() -> None:
     body = compare([run("one"), run("two"), run("three", unit="user")])
     assert [row["other_terms"] for row in body["rows"]] == [None, None, "add-remove, unit user"]
     assert "three: its epsilons are for add-remove, unit user" in body["notes"]
-    assert [" (add-remove, unit user)" in cells(row)[3] for row in body["rows"]] == [False, False, True]
+    assert [" (add-remove, unit user)" in cells(row)[5] for row in body["rows"]] == [False, False, True]
 
 
 def test_without_a_number_of_test_records_there_is_no_interval() -> None:

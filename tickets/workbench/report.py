@@ -22,8 +22,8 @@ from dpltm.privacy.entry import RECORD, lineage_from_json, lineage_of
 from dpltm.progress import Progress
 from dpltm.records.catalogue import catalogue
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
-from dpltm.reports.subjects import number, run_subject, section, set_subject, terms_of_run, text
-from dpltm.reports.wording import Field, Section, Table, headline, percent, percent_up, sections
+from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
+from dpltm.reports.wording import Field, Section, Table, headline, percent, percent_up, sections, skill_tables
 from dpltm.tickets import charts
 from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json
 from dpltm.tickets.ledger_file import BESIDE, open_ledger
@@ -85,6 +85,7 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
             "kind": said["kind"],
             "state": state,
             "problems": list(made.problems),
+            "verdict": said["outcome"].get("verdict"),
             "bytes": out.stat().st_size,
             "plot": request.plot,
             "privacy": {key: said[key] for key in ("certified", "nominal", "notes")},
@@ -148,6 +149,9 @@ def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Ite
     """Yield sections beside the statement; ``provenance`` as far as its ledger and configuration know it."""
     config = found.config or {}
     yield Section("What gradients go through", charts=charts.filter_shape(section(config, "options")))
+    skill = skill_in(found.result or {})
+    if skill is not None:
+        yield Section("How good it is", tables=list(skill_tables(skill)))
     if found.metrics:
         yield Section("Over the steps", charts=charts.over_steps(found.metrics, found.measure))
     tickets = _tickets_of(found)
@@ -303,7 +307,7 @@ def _page(made: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]
         shown[after:after] = [part for part in made.sections if part]
         page = environment.from_string(source).render(
             title=f"{body['name']}: {KINDS[body['kind']]}", headline=headline(body), figures=_boxes(body), sections=shown,
-            problems=made.problems, statement=for_page(body),
+            problems=made.problems, verdict=body["outcome"].get("verdict"), statement=for_page(body),
         )  # fmt: skip
         return page + "\n"
     except (KeyError, TypeError, ValueError) as error:
@@ -321,6 +325,10 @@ def _boxes(body: dict[str, Any]) -> Iterator[Field]:
     if got.get("accuracy") is not None:
         bar = f"95 %: {percent(got['low'])} to {percent(got['high'])}" if got.get("low") is not None else ""
         yield Field("accuracy", percent(got["accuracy"]), bar)
+    if got.get("majority") is not None:
+        yield Field("majority", percent(got["majority_accuracy"]), f"accuracy of always saying {got['majority']}")
+        if got["auc"] is not None:
+            yield Field("AUC", f"{got['auc']:.3f}", f"95 %: {got['auc_low']:.3f} to {got['auc_high']:.3f}")
     if said.get("density") is not None:
         yield Field("density", percent(said["density"]), f"{said['live']:,} live coordinates")
     if body["odds"] is not None and certified["epsilon"] != 0:

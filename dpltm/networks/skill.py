@@ -1,0 +1,232 @@
+"""How good a network is on labelled records, beside what takes no skill: always saying the most frequent class.
+
+Everything is computed from outputs and labels of records that are not protected: none of it is private, and of all of it
+accuracy alone has a known sensitivity. Intervals cover 95 % and speak of this one network on other records of the same kind:
+another training, with other noise, is not in them. They take records as independent, which several of one person are not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpltm.privacy.describe import percent
+
+QUANTILE = 1.959963984540054
+"""Standard normal quantile at (1 + 0.95) / 2."""
+
+BINS = 10
+"""Of equal width, of the chances that calibration is about."""
+
+FEW = 10
+"""Records outside the most frequent class; with fewer, DeLong's interval is too narrow."""
+
+MOST_SHOWN = 100
+"""Classes of a confusion matrix, at most; of more it would be longer than all else."""
+
+
+class Estimate(NamedTuple):
+    """A figure and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ClassSkill:
+    """One class.
+
+    Attributes:
+        name: as a schema has it, or its number.
+        records: of this class.
+        recall: share of them that the network takes for it; None without any.
+        precision: share of what the network takes for it that is; None where it takes nothing for it.
+    """
+
+    name: str
+    records: int
+    recall: float | None
+    precision: float | None
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Records whose chance lies in one of the bins: how many, their mean chance, and for what share of them it came true.
+
+    The last two are None without records.
+    """
+
+    records: int
+    chance: float | None
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Skill:
+    """How good a network is on some records.
+
+    Attributes:
+        accuracy: share that it gets right; the interval is Wilson's (1927).
+        majority: most frequent class *of these records*.
+        majority_accuracy: share of it, and so the accuracy of always saying it.
+        difference: accuracy less that, on the same records; the interval is that of Agresti and Min (2005) for pairs.
+        balanced_accuracy: mean of the recall over classes that have records; the interval is normal.
+        auc: area under the ROC curve, one class against the rest, in the mean over classes that have records; None where
+            all records are of one class. The interval is DeLong's (1988). Where that has no width, or few records, it is
+            Wilson's over the records outside the most frequent class: the variance is at most A (1 - A) / min(m, n)
+            (Birnbaum and Klose 1957).
+        classes: every class, in order.
+        calibration_error: mean distance of chance and share, weighted by the records of a bin (expected calibration error).
+        bins: of two classes by the chance of the second; of more by the chance of the one that the network says.
+        confusion: records by class (rows) and by what the network says; None for more than ``MOST_SHOWN`` classes.
+    """
+
+    records: int
+    accuracy: Estimate
+    majority: str
+    majority_accuracy: float
+    difference: Estimate
+    balanced_accuracy: Estimate
+    auc: Estimate | None
+    classes: tuple[ClassSkill, ...]
+    calibration_error: float
+    bins: tuple[Bin, ...]
+    confusion: tuple[tuple[int, ...], ...] | None
+
+    @property
+    def verdict(self) -> str | None:
+        """One sentence for a network that is no better than always saying the most frequent class; None for others."""
+        if self.auc is None:
+            return (
+                f'All {self.records:,} test records are of one class ("{self.majority}"), so nothing tells whether the model'
+                " has any skill: no AUC"
+            )
+        if self.difference.low > 0:
+            return None
+        ranks = "better" if self.auc.low > 0.5 else "no better"
+        return (
+            f'No better than always saying "{self.majority}", which is right in {percent(self.majority_accuracy)} of test'
+            f" records: accuracy {percent(self.accuracy.value)}; AUC {self.auc.value:.3f} (95 %: {self.auc.low:.3f} to"
+            f" {self.auc.high:.3f}), so it ranks records {ranks} than chance"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as answers, ``result.json`` and scripts have it (docs/formats.md)."""
+        figures = ("accuracy", "difference", "balanced_accuracy", "auc")
+        found = {name: None if (one := getattr(self, name)) is None else one._asdict() for name in figures}
+        return {**asdict(self), **found, "verdict": self.verdict}
+
+
+def skill_of(outputs: np.ndarray, labels: np.ndarray, names: Sequence[str] = ()) -> Skill | None:
+    """Return how good a network is; None where its outputs are not finite, or do not tell classes.
+
+    Args:
+        outputs: of the network, ``(n, K)`` with K at least 2, before the softmax; ``n`` at least 1.
+        labels: ``(n,)``, in ``0..K-1``.
+        names: of the classes; by default their numbers.
+    """
+    tells = outputs.ndim == 2 and outputs.shape[1] >= 2 and labels.ndim == 1 and labels.max() < outputs.shape[1]
+    if not tells or not np.isfinite(outputs).all():
+        return None
+    outputs, classes, count = outputs.astype(np.float64), outputs.shape[1], len(labels)
+    named = list(names) if len(names) == classes else [str(one) for one in range(classes)]
+    said = outputs.argmax(1)
+    matrix = np.bincount(labels * classes + said, minlength=classes**2).reshape(classes, classes)
+    right, of_class, taken = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
+    most, there = int(of_class.argmax()), of_class > 0
+    logs = outputs - outputs.max(1, keepdims=True)
+    logs -= np.log(np.exp(logs).sum(1, keepdims=True))
+    two = classes == 2
+    bins = _bins(np.exp(logs[:, 1]), labels == 1) if two else _bins(np.exp(logs.max(1)), said == labels)
+    apart = [
+        abs(one.chance - one.share) * one.records for one in bins if one.chance is not None and one.share is not None
+    ]
+    # differences of outputs, which order records where chances are 1 in floating point already
+    ranked = {1: outputs[:, 1] - outputs[:, 0]} if two else {int(one): logs[:, one] for one in there.nonzero()[0]}
+    return Skill(
+        records=count,
+        accuracy=_share(int(right.sum()), count),
+        majority=named[most],
+        majority_accuracy=float(of_class[most] / count),
+        difference=_paired(int(right.sum() - right[most]), int(of_class[most] - right[most]), count),
+        balanced_accuracy=_mean_recall(right[there], of_class[there]),
+        auc=_auc(ranked, labels, count - int(of_class[most])) if there.sum() > 1 else None,
+        classes=tuple(
+            ClassSkill(name, int(all_of), _ratio(hits, all_of), _ratio(hits, predicted))
+            for name, hits, all_of, predicted in zip(named, right, of_class, taken, strict=True)
+        ),
+        calibration_error=math.fsum(apart) / count,
+        bins=bins,
+        confusion=tuple(tuple(map(int, row)) for row in matrix) if classes <= MOST_SHOWN else None,
+    )
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return float(part / whole) if whole else None
+
+
+def _within(value: float, half: float, least: float = 0.0) -> Estimate:
+    return Estimate(value, max(least, value - half), min(1.0, value + half))
+
+
+def wilson(share: float, records: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of some records."""
+    square = QUANTILE**2 / records
+    middle = (share + square / 2) / (1 + square)
+    half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _share(hits: int, count: int) -> Estimate:
+    return Estimate(hits / count, *wilson(hits / count, count))
+
+
+def _paired(gained: int, lost: int, count: int) -> Estimate:
+    """Of records that only the network gets right, less those that only the majority does. Agresti and Min: half a record
+    is added to each of the four cells of the table, so that no interval has width 0.
+    """
+    all_of, change = count + 2, gained - lost
+    half = QUANTILE * math.sqrt(gained + lost + 1 - change**2 / all_of) / all_of
+    return Estimate(change / count, change / all_of - half, change / all_of + half)
+
+
+def _mean_recall(hits: np.ndarray, of_class: np.ndarray) -> Estimate:
+    shrunk = (hits + 1) / (of_class + 2)  # or a recall of 0 or 1 would be certain
+    half = QUANTILE * math.sqrt(float((shrunk * (1 - shrunk) / of_class).sum())) / len(hits)
+    return _within(float((hits / of_class).mean()), half)
+
+
+def _auc(ranked: Mapping[int, np.ndarray], labels: np.ndarray, outside: int) -> Estimate:
+    """Mean area over classes; DeLong's placements of a record, summed over classes, are its influence on that mean."""
+    areas, influence = [], np.zeros(len(labels))
+    for one, scores in ranked.items():
+        own = labels == one
+        above, below = _placements(scores[own], scores[~own]), 1 - _placements(scores[~own], scores[own])
+        area = float(above.mean())
+        areas.append(area)
+        for rows, placed in ((own, above), (~own, below)):
+            influence[rows] += (placed - area) / math.sqrt(len(placed) * max(len(placed) - 1, 1))
+    mean, spread = math.fsum(areas) / len(areas), math.sqrt(float((influence**2).sum())) / len(areas)
+    if spread == 0 or outside < FEW:
+        return Estimate(mean, *wilson(mean, outside))
+    return _within(mean, QUANTILE * spread)
+
+
+def _placements(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the share of others that each score is above, ties by half."""
+    others = np.sort(others)
+    return (np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")) / (2 * len(others))
+
+
+def _bins(chances: np.ndarray, came_true: np.ndarray) -> tuple[Bin, ...]:
+    place = np.minimum((chances * BINS).astype(np.int64), BINS - 1)
+    counts, said, true = (np.bincount(place, weights, BINS) for weights in (None, chances, came_true))
+    return tuple(
+        Bin(int(n), float(s / n), float(t / n)) if n else Bin(0, None, None)
+        for n, s, t in zip(counts, said, true, strict=True)
+    )

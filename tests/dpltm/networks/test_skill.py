@@ -1,0 +1,254 @@
+"""Skill against scikit-learn's metrics, intervals against draws, and what is said of a network that has none."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics
+from sklearn.calibration import calibration_curve
+
+from dpltm.networks.skill import BINS, Skill, skill_of, wilson
+from dpltm.reports.subjects import skill_in
+
+
+def made(classes: int, count: int = 500, seed: int = 0, strength: float = 0.7, common: float = 0.6):
+    """Outputs and labels, of which ``common`` more are of class 0."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, classes, count)
+    labels[draw.random(count) < common] = 0
+    outputs = draw.normal(size=(count, classes)).astype(np.float32)
+    outputs[np.arange(count), labels] += strength
+    return outputs, labels
+
+
+def judged(outputs: np.ndarray, labels: np.ndarray) -> Skill:
+    found = skill_of(outputs, labels)
+    assert found is not None
+    return found
+
+
+def chances(outputs: np.ndarray) -> np.ndarray:
+    powers = np.exp(outputs.astype(np.float64))
+    return powers / powers.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("seed", range(3))
+def test_is_that_of_scikit_learn(classes: int, seed: int) -> None:
+    outputs, labels = made(classes, seed=seed)
+    found, said, shares = judged(outputs, labels), outputs.argmax(1), chances(outputs)
+    assert found.accuracy.value == metrics.accuracy_score(labels, said)
+    assert found.balanced_accuracy.value == pytest.approx(metrics.balanced_accuracy_score(labels, said), rel=1e-12)
+    area = metrics.roc_auc_score(labels, shares[:, 1] if classes == 2 else shares, multi_class="ovr")
+    assert found.auc is not None
+    assert found.auc.value == pytest.approx(area, rel=1e-12)
+    precision, recall, _, records = metrics.precision_recall_fscore_support(labels, said, labels=range(classes))
+    assert [one.precision for one in found.classes] == pytest.approx(precision, rel=1e-12)
+    assert [one.recall for one in found.classes] == pytest.approx(recall, rel=1e-12)
+    assert [one.records for one in found.classes] == records.tolist()
+    assert found.confusion is not None
+    assert np.array(found.confusion).tolist() == metrics.confusion_matrix(labels, said).tolist()
+    assert (found.majority, found.majority_accuracy) == ("0", np.mean(labels == 0))
+    assert found.difference.value == pytest.approx(found.accuracy.value - found.majority_accuracy, abs=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_calibration_is_that_of_scikit_learn(classes: int) -> None:
+    outputs, labels = made(classes)
+    shares = chances(outputs)
+    stated, true = (shares[:, 1], labels == 1) if classes == 2 else (shares.max(1), shares.argmax(1) == labels)
+    share, chance = calibration_curve(true, stated, n_bins=BINS)
+    found = judged(outputs, labels)
+    filled = [one for one in found.bins if one.records]
+    assert len(found.bins) == BINS
+    assert sum(one.records for one in found.bins) == len(labels)
+    assert [one.chance for one in filled] == pytest.approx(chance, rel=1e-9)
+    assert [one.share for one in filled] == pytest.approx(share, rel=1e-9)
+    weights = np.array([one.records for one in filled]) / len(labels)
+    assert found.calibration_error == pytest.approx(float((weights * np.abs(chance - share)).sum()), rel=1e-9)
+
+
+def test_outputs_that_saturate_still_rank() -> None:
+    """Chances of these are all 1 in floating point, and tie."""
+    outputs = np.array([[0, 900], [0, 901], [0, 902], [0, 903]], np.float32)
+    found = judged(outputs, np.array([0, 0, 1, 1]))
+    assert found.auc is not None
+    assert found.auc.value == 1.0
+
+
+# --- intervals: how often they hold the truth, in draws of new records -------------------------------------------------
+
+
+def test_intervals_hold_the_truth() -> None:
+    """The truth is that of many records; 95 % of 400 are 380, and fewer than 366 come by chance once in 1,000."""
+    truth = judged(*made(2, 400_000, seed=99))
+    assert truth.auc is not None
+    held = dict.fromkeys(("accuracy", "difference", "balanced_accuracy", "auc"), 0)
+    for seed in range(400):
+        found = judged(*made(2, 300, seed=1000 + seed))
+        for name in held:
+            one = getattr(found, name)
+            held[name] += one.low <= getattr(truth, name).value <= one.high
+    assert all(366 <= count <= 396 for count in held.values()), held
+
+
+def test_the_interval_of_auc_is_that_of_delong() -> None:
+    """Written out for four records of one class and three of the other: placements by hand, and their variances."""
+    up, down = np.array([3.0, 2.0, 1.5, 0.5]), np.array([1.0, 0.0, 2.5])
+    above = [(x > down).mean() for x in up]
+    below = [(up > y).mean() for y in down]
+    # padded to enough records for DeLong's: each twelve times, which leaves the placements as they are
+    many = np.repeat(np.concatenate([up, down]), 12)
+    labels = np.repeat([1, 1, 1, 1, 0, 0, 0], 12)
+    found = judged(np.stack([np.zeros_like(many), many], 1), labels)
+    assert found.auc is not None
+    area = float(np.mean(above))
+    spread = math.sqrt(np.var(np.repeat(above, 12), ddof=1) / 48 + np.var(np.repeat(below, 12), ddof=1) / 36)
+    assert found.auc.value == pytest.approx(area)
+    assert found.auc.high - found.auc.value == pytest.approx(1.959963984540054 * spread, rel=1e-9)
+
+
+@pytest.mark.parametrize(("right", "outside"), [(True, 4), (True, 40), (False, 4)])
+def test_few_records_make_no_certainty(right: bool, outside: int) -> None:
+    """However well some records are told apart, the interval is no narrower than Wilson's over the rarer class."""
+    labels = np.array([1] * outside + [0] * 100)
+    scores = (labels if right else -labels).astype(np.float64)
+    found = judged(np.stack([np.zeros_like(scores), scores], 1), labels)
+    assert found.auc is not None
+    assert (found.auc.low, found.auc.high) == wilson(float(right), outside)
+
+
+@given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 60))
+def test_the_difference_has_the_sign_of_who_is_right_more_often(same: int, gained: int, lost: int) -> None:
+    """Records that both get right, that the network alone does, and that the majority alone does."""
+    labels = np.array([0] * same + [1] * gained + [0] * lost)
+    said = np.array([0] * same + [1] * gained + [1] * lost)
+    found = judged(np.eye(2)[said], labels)
+    if found.majority == "0":
+        assert found.difference.value == pytest.approx((gained - lost) / len(labels))
+        assert found.difference.low < (gained - lost) / (len(labels) + 2) < found.difference.high
+
+
+# --- what is said of no skill ---------------------------------------------------------------------------------------------
+
+
+def test_a_network_that_always_says_the_same() -> None:
+    labels = np.array([0] * 83 + [1] * 17)
+    found = judged(np.tile([2.0, 0.0], (100, 1)), labels)
+    assert (found.accuracy.value, found.balanced_accuracy.value) == (0.83, 0.5)
+    assert [one.recall for one in found.classes] == [1.0, 0.0]
+    assert [one.precision for one in found.classes] == [0.83, None]
+    assert found.verdict == (
+        'No better than always saying "0", which is right in 83.00 % of test records: accuracy 83.00 %; AUC 0.500 (95 %:'
+        " 0.285 to 0.715), so it ranks records no better than chance"
+    )
+
+
+def test_a_network_that_ranks_but_decides_badly() -> None:
+    outputs, labels = made(2, 4000)
+    found = judged(outputs, labels)
+    assert found.accuracy.value < found.majority_accuracy
+    assert found.verdict is not None
+    assert found.verdict.endswith("), so it ranks records better than chance")
+
+
+def test_a_network_with_skill() -> None:
+    assert judged(*made(3, strength=4.0)).verdict is None
+
+
+def test_a_tie_is_told_by_the_pairs() -> None:
+    """Three records in a hundred more than the majority are no evidence where pairs differ in both directions."""
+    labels = np.array([0] * 60 + [1] * 40)
+    said = labels.copy()
+    said[:17], said[60:80] = 1, 0  # 17 lost, 20 gained
+    assert judged(np.eye(2)[said], labels).verdict is not None
+    said[:17] = 0  # none lost
+    assert judged(np.eye(2)[said], labels).verdict is None
+
+
+def test_one_class_alone() -> None:
+    found = judged(np.array([[1.0, 0.0, 0.0]] * 20), np.zeros(20, np.int64))
+    assert found.auc is None
+    assert found.verdict == (
+        'All 20 test records are of one class ("0"), so nothing tells whether the model has any skill: no AUC'
+    )
+
+
+def test_a_class_without_records_is_left_out_of_means() -> None:
+    outputs, labels = made(3)
+    labels[labels == 2] = 1
+    found, said = judged(outputs, labels), outputs.argmax(1)
+    recall = [np.mean(said[labels == one] == one) for one in (0, 1)]
+    assert found.classes[2].recall is None
+    assert found.balanced_accuracy.value == pytest.approx(np.mean(recall))
+    areas = [metrics.roc_auc_score(labels == one, chances(outputs)[:, one]) for one in (0, 1)]
+    assert found.auc is not None
+    assert found.auc.value == pytest.approx(np.mean(areas))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels"),
+    [
+        (np.array([[0.0, np.nan], [1.0, 0.0]]), np.array([0, 1])),
+        (np.array([[0.0, np.inf], [1.0, 0.0]]), np.array([0, 1])),
+        (np.array([[0.3], [0.4]]), np.array([0, 0])),
+        (np.zeros((2, 3, 4)), np.array([0, 1])),
+        (np.zeros((2, 3)), np.zeros((2, 3), np.int64)),
+    ],
+)
+def test_outputs_that_tell_no_classes(outputs: np.ndarray, labels: np.ndarray) -> None:
+    assert skill_of(outputs, labels) is None
+
+
+def test_many_classes_have_no_confusion_matrix() -> None:
+    draw = np.random.default_rng(0)
+    assert judged(draw.normal(size=(300, 101)), draw.integers(0, 101, 300)).confusion is None
+
+
+def test_names() -> None:
+    outputs, labels = made(2)
+    found = skill_of(outputs, labels, ("no", "yes"))
+    assert found is not None
+    assert [one.name for one in found.classes] == ["no", "yes"]
+    assert found.majority == "no"
+
+
+# --- as files have it -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [2, 3, 101])
+def test_is_read_again(classes: int) -> None:
+    found = judged(*made(classes))
+    body = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert set(body) == {
+        *("records", "accuracy", "majority", "majority_accuracy", "difference", "balanced_accuracy", "auc", "classes"),
+        *("calibration_error", "bins", "confusion", "verdict"),
+    }
+    assert skill_in({"skill": body}) == found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"records": -1},
+        {"auc": 0.7},
+        {"accuracy": {"value": 0.5, "low": None, "high": 1}},
+        {"majority": 3},
+        {"classes": []},
+        {"classes": [{"name": "0"}]},
+        {"confusion": [[1, 2]]},
+        {"bins": []},
+    ],
+)
+def test_a_damaged_one_is_none(change: dict[str, object]) -> None:
+    assert skill_in({"skill": {**judged(*made(2)).to_json(), **change}}) is None
+
+
+@pytest.mark.parametrize("body", [{}, {"skill": None}, {"skill": [1]}, {"skill": {}}])
+def test_none_where_there_is_none(body: dict[str, object]) -> None:
+    assert skill_in(body) is None
