@@ -33,6 +33,7 @@ EXAMPLES = "\nExamples:\n"
 
 _DATASETS = Deferred("dpltm.records.catalogue:catalogue")
 _SECTION = Deferred("dpltm.tickets.files:read_section")
+_BESIDE = Deferred("dpltm.options.network:beside")
 
 
 class Command(TyperCommand):
@@ -125,7 +126,7 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
 
     def command(**values: Any) -> None:
         call = Call(Console(values.pop("json"), values.pop("quiet")), values.pop("config"))
-        section = {} if call.config is None else _SECTION(Path(call.config), name)
+        section = {} if call.config is None else _BESIDE(_SECTION(Path(call.config), name), Path(call.config))
         options = resolve(cls, values, section, call.config)
         with call.console.at_work():  # what the command needs is imported now
             run(options, call)

@@ -23,6 +23,7 @@ from dpltm.records.schema import Schema, parse_schema
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
+from dpltm.tickets.workbench.code import with_code_of_run
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
@@ -56,7 +57,7 @@ def as_in_training(run: Run, request: EvaluateRequest) -> EvaluateRequest:
 def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     """Accuracy of a run's network."""
     path = Path(request.run or "")
-    run = load_run(path)
+    run = with_code_of_run(load_run(path), request)
     asked, schema = as_in_training(run, request), schema_of(run)
     dataset = open_dataset(asked, schema=schema if Path(asked.dataset or "").suffix.lower() in TABLES else None)
     ledger = ledger_of(asked.dataset, asked.ledger, asked.population, str(run.config.get("unit", "record")))
@@ -79,7 +80,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
         raise InputError(f"`out`: {out} is neither .csv nor .npz; name it {out.stem}.csv or {out.stem}.npz")
     check_free(out)
     check_writable(out)
-    run = load_run(Path(request.run or ""))
+    run = with_code_of_run(load_run(Path(request.run or "")), request)
     said = said_in_training(run)
     spare = [name for name in (said["unit_column"], said["label"] if request.label is None else None) if name]
     schema = schema_of(run)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +15,7 @@ import typer.main
 
 from dpltm import __version__
 from dpltm.cli.commands import Group, laters, usage_message
-from dpltm.errors import DpltmError, Interrupted, in_flags, one_line
+from dpltm.errors import CodeError, DpltmError, Interrupted, in_flags, one_line
 from dpltm.registry import Deferred
 from dpltm.training.launcher import speaks
 
@@ -192,6 +194,11 @@ def run(arguments: list[str]) -> int:
         code = app.main(arguments, prog_name="dpltm", standalone_mode=False) or 0
         sys.stdout.flush()  # a reader that has left shows here, not in the interpreter's last moments
         return _fail(_interrupted(), code) if code == 130 else code
+    except CodeError as error:
+        code = _fail(in_flags(str(error)), error.exit_code)
+        if error.__cause__ is not None and speaks():
+            print(own_traceback(error.__cause__), end="", file=sys.stderr, flush=True)
+        return code
     except DpltmError as error:
         return _fail(in_flags(str(error)), error.exit_code)
     except typer.exceptions.TyperException as error:
@@ -213,6 +220,21 @@ def run(arguments: list[str]) -> int:
         return _fail(
             f"internal error: {type(error).__name__}: {error}; set DPLTM_DEBUG=1 and report what it prints", 1, True
         )
+
+
+def own_traceback(error: BaseException) -> str:
+    """Return the traceback of what a user's own code raised, from where that code begins."""
+    trace = error.__traceback__
+    ours = (
+        "<frozen importlib",
+        str(Path(__file__).resolve().parents[1]),
+        f"{os.sep}torch{os.sep}nn{os.sep}modules{os.sep}",
+    )
+    while trace is not None and trace.tb_next is not None and any(
+        part in trace.tb_frame.f_code.co_filename for part in ours
+    ):  # fmt: skip
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace, chain=False))
 
 
 def _fail(message: str, code: int, own: bool = False) -> int:

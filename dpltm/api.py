@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
 from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
-from dpltm.networks import KINDS, NAMES_CODE, ModelSpec, kind_name
+from dpltm.networks import ModelSpec, names_code
 from dpltm.networks.own import SETTINGS, OwnModel, own_model
 from dpltm.options import arguments
 from dpltm.options.data import FeatureOptions
@@ -143,7 +143,7 @@ def own_network(model: object, options: dict[str, Any]) -> OwnModel | None:
         if said:
             raise InputError(f"`{min(said)}`: the network says so itself; leave it out")
         return model
-    if isinstance(model, str) and NAMES_CODE.fullmatch(model) and kind_name(model) not in KINDS:
+    if isinstance(model, str) and names_code(model):
         raise InputError(
             f"`model`: {model!r:.80} names code, which is not read from Python; import it, and give it itself: model=MyNet"
         )
@@ -450,7 +450,7 @@ def transfer(
         9
     """
     called(tickets=tickets)
-    model = None if options.get("model") is None else own_model(options.pop("model"), start_provenance="data-free")
+    model = None if options.get("model") is None else own_model(options.pop("model"))
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TransferOptions)
     if isinstance(tickets, Winner) and number is None:

@@ -20,7 +20,7 @@ from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import build
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
-from dpltm.networks.own import OwnNetwork, network_of
+from dpltm.networks.own import OwnNetwork, network_of, with_kind
 from dpltm.networks.state import put
 from dpltm.networks.state import weights_of as values_of
 from dpltm.privacy.account import Account
@@ -157,8 +157,10 @@ def load_run(path: Path) -> Run:
             f"{path / 'config.json'}: model, features, classes or bounds are missing or wrong"
         ) from None
     spec = with_outputs(path, spec, config.get("own"))
+    values = read_weights(path / "model.safetensors", spec)
+    spec = with_kind(spec, values)
     model = build(spec)
-    put(model, read_weights(path / "model.safetensors", spec))
+    put(model, values)
     mask = read_masks(path / "mask.safetensors", [""], spec.shapes(), spec.mask)[""]
     if any(bool(value[~mask[name]].any()) for name, value in model.named_parameters()):
         raise ArtifactError(f"{path / 'model.safetensors'}: a pruned weight is not zero; model and mask do not fit")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -182,8 +181,6 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
         ArtifactError: nothing that dpltm wrote, or damaged.
         InputError: ``model`` is another network: other parameters, or other outputs for made-up records.
 
-    Warns:
-        The file of its code is another one, though the network is the same.
     """
     folder = as_path(path)
     if model is None and functions:
@@ -193,39 +190,33 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
         with in_python():
             if (folder / "config.json").is_file():
                 run = load_run(folder)
-                return run if named is None else _warning(run_with_code(run, named))
+                return run if named is None else run_with_code(run, named)
             tickets = find_set(str(path))
-            tickets = tickets if named is None else _warning(set_with_code(tickets, named))
+            tickets = tickets if named is None else set_with_code(tickets, named)
             return last_winner(tickets) or tickets
     except OSError as error:
         raise ArtifactError(f"`path`: {error.strerror}; name another folder") from None
 
 
-def set_with_code(tickets: TicketSet, model: OwnModel) -> tuple[TicketSet, tuple[str, ...]]:
-    """Return a set with the code of its network at hand, and notes; InputError for another network, or a kind by name."""
-    network, notes = _own(tickets.body.spec, tickets.label).with_code(model, tickets.body.theta0)
-    return replace(tickets, body=replace(tickets.body, spec=network)), notes
+def set_with_code(tickets: TicketSet, model: OwnModel) -> TicketSet:
+    """Return a set with the code of its network at hand; InputError for another network, or a kind by name."""
+    network = _own(tickets.body.spec, tickets.label).with_code(model, tickets.body.theta0)
+    return replace(tickets, body=replace(tickets.body, spec=network))
 
 
-def run_with_code(run: Run, model: OwnModel) -> tuple[Run, tuple[str, ...]]:
+def run_with_code(run: Run, model: OwnModel) -> Run:
     """Return the same of a run."""
     values = weights_of(run.model)
-    network, notes = _own(run.spec, run.label).with_code(model, values)
+    network = _own(run.spec, run.label).with_code(model, values)
     built = build(network)
     put(built, values)
-    return replace(run, network=network, model=built), notes
+    return replace(run, network=network, model=built)
 
 
 def _own(network: Network, label: str) -> OwnNetwork:
     if not isinstance(network, OwnNetwork):
         raise InputError(f"`model`: {label} is of the kind {network.text}, which dpltm knows; leave it out")
     return network
-
-
-def _warning(found: tuple[T, tuple[str, ...]]) -> T:
-    for note in found[1]:
-        warnings.warn(note, stacklevel=3)
-    return found[0]
 
 
 def check_name(path: Path) -> None:

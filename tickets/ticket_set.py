@@ -23,7 +23,7 @@ from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.networks import Network
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
-from dpltm.networks.own import OwnNetwork, network_of
+from dpltm.networks.own import OwnNetwork, network_of, with_kind
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today
 from dpltm.privacy.ledger import canonical
 from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets
@@ -206,7 +206,7 @@ def load_ticket_set(path: Path) -> TicketSet:
             raise ArtifactError(
                 f"{where}: the mask of round {after.round} is not nested in that of round {before.round}"
             )
-    body = Tickets(spec, theta0, tickets)
+    body = Tickets(with_kind(spec, theta0), theta0, tickets)
     lineage = _lineage(path, document)
     feature_map = read_map(path, where, document["feature_map"])
     if feature_map is not None and feature_map.features != spec.features:

@@ -269,6 +269,11 @@ def _plain(text: str) -> str:
     return f"{name.removesuffix(TANH)}{colon}{rest}"
 
 
+def names_code(text: str | None) -> bool:
+    """Tell whether a text names code, rather than a kind of network."""
+    return text is not None and kind_name(text) not in KINDS and NAMES_CODE.fullmatch(text) is not None
+
+
 def kind_name(text: str) -> str:
     """Name of the kind, known or not: ``mlp`` of ``mlp-tanh:300,100``."""
     return text.partition(":")[0].removesuffix(TANH)
@@ -276,6 +281,11 @@ def kind_name(text: str) -> str:
 
 def _kind(text: str) -> NetworkKind:
     name = kind_name(text)
+    if names_code(text):
+        raise InputError(
+            f"`model`: {text!r:.80} names code, which generate, select, train, evaluate, predict and tickets transfer take;"
+            " here name a kind of network"
+        )
     if name not in KINDS:
         known = ", ".join(kind.usage or kind.name for kind in KINDS.values())
         raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}{did_you_mean(name, KINDS)}")

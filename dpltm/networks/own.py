@@ -11,6 +11,7 @@ of what comes out. It is done in a subclass made for it, so all parameter names 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import inspect
@@ -29,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from dpltm.errors import ArtifactError, CodeError, InputError, did_you_mean, first_line
-from dpltm.networks import MAX_NAME_LENGTH, MAX_WEIGHTS, Looked, ModelSpec, Network, resolve
+from dpltm.networks import KINDS, MAX_NAME_LENGTH, MAX_WEIGHTS, Looked, ModelSpec, Network, kind_name, resolve
 from dpltm.networks.content import content_id
 from dpltm.networks.kind import MAX_WIDTH
 from dpltm.networks.masks import Mask
@@ -388,6 +389,7 @@ class OwnNetwork:
         start: weights in the place of the code's, by name.
         source_sha256: of the file of the code, as it was.
         own: the code; None where it is not at hand.
+        edited: whether its file is another one than that of ``source_sha256``.
     """
 
     text: str
@@ -406,6 +408,7 @@ class OwnNetwork:
     lineage: Lineage = NO_LINEAGE
     source_sha256: str | None = None
     own: OwnModel | None = None
+    edited: bool = False
 
     def __post_init__(self) -> None:
         if self.own is not None and self.source_sha256 is None:
@@ -630,8 +633,8 @@ class OwnNetwork:
             )
         return replace(self, outputs=outputs)
 
-    def with_code(self, model: OwnModel, values: Mapping[str, Tensor]) -> tuple[OwnNetwork, tuple[str, ...]]:
-        """Return the same network with its code at hand, and notes about it.
+    def with_code(self, model: OwnModel, values: Mapping[str, Tensor]) -> OwnNetwork:
+        """Return the same network with its code at hand.
 
         Args:
             values: the weights that ``outputs`` are of.
@@ -643,7 +646,7 @@ class OwnNetwork:
         for name in ("start", "freeze", "prunable", "start_provenance", "start_lineage"):
             if getattr(model, name) not in (None, (), ""):
                 raise InputError(f"`{name}`: the network that was made says so itself; leave it out")
-        made = replace(self, own=model, start=None)
+        made = replace(self, own=model, start=None, edited=self.source_sha256 != model.source_sha256)
         module = made.made(0)
         _check_module(module, model.text)
         shapes = {name: tuple(value.shape) for name, value in module.named_parameters()}
@@ -664,13 +667,7 @@ class OwnNetwork:
                 f"`model`: {model.text} has the same parameters, but computes something else with them: it is another"
                 " network than the one that this was made with"
             )
-        notes = []
-        if self.source_sha256 != model.source_sha256:
-            notes.append(
-                f"the file of {model.text} is not the one that the network was made with, though it computes the same for"
-                " made-up records"
-            )
-        return made, tuple(notes)
+        return made
 
 
 def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, what: str) -> None:
@@ -685,11 +682,21 @@ def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, w
         )
 
 
-def start_notes(network: Network) -> tuple[str, ...]:
-    """Return what is said of starting weights that were handed in."""
-    if not isinstance(network, OwnNetwork) or network.own is None or network.own.start_provenance is None:
+def network_notes(network: Network) -> tuple[str, ...]:
+    """Return what is said of starting weights that were handed in, and of code that was edited."""
+    if not isinstance(network, OwnNetwork) or network.own is None:
         return ()
-    return (f"the starting weights of {network.text} were declared {network.start_provenance}; that was not checked",)
+    notes = []
+    if network.own.start_provenance is not None:
+        notes.append(
+            f"the starting weights of {network.text} were declared {network.start_provenance}; that was not checked"
+        )
+    if network.edited:
+        notes.append(
+            f"the file of {network.own.text} is not the one that the network was made with, though it computes the same for"
+            " made-up records"
+        )
+    return tuple(notes)
 
 
 def as_trained(network: Network, model: nn.Module) -> OwnNetwork | None:
@@ -850,6 +857,14 @@ class _Holder(nn.Module):
         del x
         self.network.check_code("this network")
         raise AssertionError
+
+
+def with_kind(network: Network, values: Mapping[str, Tensor]) -> Network:
+    """Return a network that was read with its code at hand, where that is a kind that dpltm knows; else itself."""
+    if isinstance(network, OwnNetwork) and kind_name(network.text) in KINDS:
+        with contextlib.suppress(InputError):  # else it is another's, of the same name
+            return network.with_code(own_model(network.text), values)
+    return network
 
 
 def network_of(where: str, document: Mapping[str, Any]) -> Network:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from dpltm.options import option
 from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, PersonOptions
+from dpltm.options.network import CodeOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateRequest(PersonOptions, DataOptions):
+class EvaluateRequest(CodeOptions, PersonOptions, DataOptions):
     """Accuracy of a run's model on the test split of a dataset.
 
     The test split is declared separate from the private records: nothing is spent, and nothing is promised for it. Columns
@@ -27,7 +28,7 @@ class EvaluateRequest(PersonOptions, DataOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictRequest:
+class PredictRequest(CodeOptions):
     """Class and class probabilities that a run's model gives to records without labels.
 
     For other records than those that it was trained on, predictions are post-processing of the run and cost nothing. What is

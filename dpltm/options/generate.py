@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dpltm.networks import network_metavar
 from dpltm.options import option
 from dpltm.options.data import UNPROTECTED_HELP, DataOptions, FeatureOptions, LedgerOptions
+from dpltm.options.network import CODE, NetworkOptions
 from dpltm.pruning import CRITERIA, SCOPES, Criterion
 
 
@@ -39,7 +40,7 @@ class GenerateOptions(FeatureOptions):
         choices=("public", "private", "data-free", "dp"),
         section="Pruning",
     )
-    model: str = option("mlp:300,100", "Network.", network_metavar())
+    model: str = option("mlp:300,100", "Network.", f"{network_metavar()}|{CODE}")
     rounds: int = option(15, "Pruning rounds.", "N")
     prune: str | None = option(
         None,
@@ -85,7 +86,7 @@ class GenerateOptions(FeatureOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateRequest(LedgerOptions, GenerateOptions, DataOptions):
+class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOptions):
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
     Ordinary training on the records of `dataset`, round after round (train, prune, rewind), unless `criterion` says
@@ -100,6 +101,8 @@ class GenerateRequest(LedgerOptions, GenerateOptions, DataOptions):
         dpltm generate --dataset mnist --model mlp:100 --criterion synflow --out free.tickets
         # tickets of private records, made under DP
         dpltm generate --dataset mine.csv --label y --bounds 0,1 --classes 2 --criterion dp-train --epsilon 0.5
+        # tickets of a network of one's own
+        dpltm generate --dataset cifar10 --model nets.py:MyNet --provenance public --out mine.tickets
     """
 
     dataset: str | None = option(

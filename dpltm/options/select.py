@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.options import option
 from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
+from dpltm.options.network import CodeOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class SelectOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectRequest(LedgerOptions, SelectOptions, DataOptions):
+class SelectRequest(CodeOptions, LedgerOptions, SelectOptions, DataOptions):
     """Phase 2: draw the winning ticket on private records under differential privacy.
 
     Only the winner is released. Scores, probabilities and accuracies on private records stay private unless `reveal`.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dpltm.networks import network_metavar
 from dpltm.options import option
 from dpltm.options.data import UNPROTECTED_HELP, DataOptions, FeatureOptions, LedgerOptions
+from dpltm.options.network import CodeOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +181,7 @@ class TransferOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferRequest(TransferOptions, DataOptions):
+class TransferRequest(CodeOptions, TransferOptions, DataOptions):
     """Makes tickets for other records: another input width, image size, number of channels or of classes.
 
     Layers of the same shape are kept, the others made new. Only the shape of `dataset` is looked at. The other modes are

@@ -9,6 +9,7 @@ from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SC
 from dpltm.networks import network_metavar
 from dpltm.options import option
 from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, FeatureOptions, PersonOptions
+from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
 
 PER_UNIT = 64
@@ -156,14 +157,14 @@ class StartOptions:
     dense: bool = option(False, "Train the whole network: that of SET, or of `model`.")
     model: str | None = option(
         None,
-        "Network for `dense` without SET.",
-        network_metavar(),
+        "Network for `dense` without SET; or the code of that of SET.",
+        f"{network_metavar()}|{CODE}",
         shown="mlp:300,100; behind features mlp, one layer",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainRequest(TrainOptions, StartOptions, PersonOptions, DataOptions):
+class TrainRequest(NetworkOptions, TrainOptions, StartOptions, PersonOptions, DataOptions):
     """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
 
     SET trains the winner of its last selection, SET@ROUND the ticket of that round, `dense` the whole network.

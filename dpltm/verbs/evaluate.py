@@ -9,6 +9,7 @@ from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.features.setup import take_over_map
 from dpltm.networks import check_takes
 from dpltm.networks.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error, skill
+from dpltm.networks.own import network_notes
 from dpltm.networks.skill import Skill
 from dpltm.privacy.account import check_declared
 from dpltm.privacy.guards import met
@@ -66,6 +67,7 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
         *([UNKNOWN] if elsewhere else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),
         *(run_bounds_notes(run) or bounds_notes(dataset)),
+        *network_notes(run.spec),
     ]
     return dataset, tuple(notes)
 

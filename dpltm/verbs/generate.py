@@ -19,7 +19,7 @@ from dpltm.features.setup import as_declared, declarations
 from dpltm.filters import make_filter
 from dpltm.networks import Network, build, model_spec
 from dpltm.networks.evaluation import accuracy
-from dpltm.networks.own import OwnModel, OwnNetwork, start_notes
+from dpltm.networks.own import OwnModel, OwnNetwork, network_notes
 from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers
@@ -371,7 +371,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
     notes = _input_notes(plan)
     if plan.provenance == "private" and not options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
-    notes += [*_provenance_notes(plan), *start_notes(plan.spec), *feature_notes(plan.dataset, options.delta)]
+    notes += [*_provenance_notes(plan), *network_notes(plan.spec), *feature_notes(plan.dataset, options.delta)]
     return replace(made, privacy=statement(plan.account(ledger.book, lineage), options.delta, notes=notes))
 
 

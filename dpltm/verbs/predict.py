@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from dpltm.errors import InputError
+from dpltm.networks.own import network_notes
 from dpltm.networks.state import evaluating
 from dpltm.progress import SILENT, Progress
 from dpltm.records import Layout, count_outside, prepare
@@ -63,7 +64,7 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
         progress.say(f"{saturated} values of {source} saturate: the run's bounds are {bounds[0]:g},{bounds[1]:g}")
     outputs = _outputs(rows, run, source, progress)
     probabilities = torch.softmax(torch.from_numpy(outputs), 1).numpy()
-    return Predictions(probabilities, outputs, saturated, tuple(run_bounds_notes(run)))
+    return Predictions(probabilities, outputs, saturated, (*run_bounds_notes(run), *network_notes(run.spec)))
 
 
 def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) -> np.ndarray:

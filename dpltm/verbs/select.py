@@ -12,6 +12,7 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
 from dpltm.networks.evaluation import total_score
+from dpltm.networks.own import network_notes
 from dpltm.networks.state import put
 from dpltm.options import check_choices
 from dpltm.options.select import SelectOptions
@@ -295,4 +296,5 @@ def _notes(plan: Draw) -> list[str]:
         *feature_notes(plan.dataset, plan.options.delta),
         *public_input_notes(plan.dataset),
         *unit_notes(plan.dataset),
+        *network_notes(plan.tickets.body.spec),
     ]

@@ -21,7 +21,7 @@ from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import for_inputs
 from dpltm.networks.evaluation import DIVERGED, has_diverged
-from dpltm.networks.own import as_trained, start_notes
+from dpltm.networks.own import as_trained, network_notes
 from dpltm.options import check_choices, recorded
 from dpltm.options.train import PER_UNIT, TrainOptions
 from dpltm.privacy.account import Account, Planned
@@ -166,7 +166,7 @@ def settle(
         *unit_notes(dataset),
         *rating_notes(dataset),
         *feature_notes(dataset, options.delta),
-        *(start_notes(start.spec) if start.tickets is None else ()),
+        *network_notes(start.spec),
     ]
     if options.compile and not compiler_at_hand():
         notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")

@@ -5,7 +5,7 @@ A mask that goes into another set still tells of the records that it was made fr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Protocol, cast
 
@@ -95,7 +95,8 @@ def _target(spec: Network, dataset: Dataset, model: OwnModel | None, label: str)
             f"`model` is missing: {label} is of {spec.text!a:.100}; name the same with a last layer for {dataset.classes}"
             " classes"
         )
-    return model.for_records(dataset).with_roles_of(spec)
+    drawn = replace(model, start_provenance=model.start_provenance or "data-free")  # of the new layer alone
+    return drawn.for_records(dataset).with_roles_of(spec)
 
 
 class StatedFront(Protocol):

@@ -26,7 +26,8 @@ IMPORTERS = {"importlib.import_module", "__import__", "builtins.__import__"}
 OF_A_PREFIX = (
     "dpltm.registry.Deferred.resolve",
     "dpltm.cli.commands.Later.__init__",
-)  # itself; within options and cli
+    "dpltm.tickets.workbench.code._of_package",
+)  # itself; within options and cli; code that the user names on the command line
 DEFERRED = "dpltm.registry.Deferred"  # names a function of a module to import, and is looked at as an import
 PRINTERS = {"print", "builtins.print", "sys.stdout", "sys.stderr"}
 OPENERS = {

@@ -18,7 +18,7 @@ from typing import Any
 from dpltm.errors import DpltmError, InputError, as_flags
 from dpltm.experiments.recipe import REMEMBERED, Arm, Recipe, Section, Trial, data_options, digest
 from dpltm.features.feature_map import FeatureMap
-from dpltm.networks import Network
+from dpltm.networks import ModelSpec, Network
 from dpltm.networks.masks import Mask
 from dpltm.options import resolve, section_problems
 from dpltm.options.generate import GenerateRequest
@@ -209,6 +209,10 @@ def base_of(found: FoundRun) -> Base:
     drawn = any(entry.of(Selection) for entry in found.lineage.entries)
     before = tuple(entry for entry in found.lineage.entries if entry != found.entry)  # which the draw may depend on
     train = {name: value for name, value in train.items() if name not in REMEMBERED}
+    if not isinstance(run.spec, ModelSpec):
+        raise InputError(
+            f"it is of {run.spec.text!a:.100}, whose code no file names for it; train a dense run by hand"
+        )
     train |= {"model": run.spec.text, **_in_front(run.feature_map, given)}
     whole = resolved.get("round") in (None, 0)
     rate = 0.0 if whole else random_rate(run.spec, run.mask, by_user=bool(config.get("of_persons")))

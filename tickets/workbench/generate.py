@@ -17,6 +17,7 @@ from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.ticket_set import check_size, check_text, new_ticket_set, private_path, ticket_rows
+from dpltm.tickets.workbench.code import own_of
 from dpltm.tickets.workbench.opening import free_name, open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs.generate import Generation, check_options, plan, planned_report
@@ -40,6 +41,7 @@ def generate(
     """
     check_options(request)
     unit = RECORD if request.criterion in DP_CRITERIA else None
+    model = own_of(request.model, request)
     ledger = ledger_of(request.dataset, request.ledger, request.population, unit)
     dataset = open_dataset(request, dataset_cache=dataset_cache)
     dataset = open_features(dataset, request, progress)
@@ -48,7 +50,8 @@ def generate(
     with CheckpointFolder(out, request, progress) as checkpoints:
         if checkpoints.held is not None:
             progress.say(f"going on from {checkpoints.held.place}")
-        settled = plan(dataset, request, ledger, given, going_on=checkpoints.held is not None, own=own)
+        going_on = checkpoints.held is not None
+        settled = plan(dataset, request, ledger, given, model=model, going_on=going_on, own=own)
         _check_place(settled, out, again=checkpoints.interrupted)
         if request.dry_run:
             return as_flags(_dry_run(settled, out))

@@ -13,6 +13,7 @@ from dpltm.tickets.files import check_writable
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.store import find_set
 from dpltm.tickets.ticket_set import folder_of, is_bundled, last_winner, save_winner, winner_path
+from dpltm.tickets.workbench.code import with_code_of_set
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Winner
@@ -28,7 +29,7 @@ def select(
     ending: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Draw a winner and remember it; return the answer of ``dpltm select``."""
-    tickets = find_set(request.set or "")
+    tickets = with_code_of_set(find_set(request.set or ""), request)
     check_scored(tickets, request)
     folder = folder_of(tickets)
     if is_bundled(folder):

@@ -10,7 +10,8 @@ from typing import Any
 
 from dpltm import __version__
 from dpltm.errors import InputError, RankError, as_flags
-from dpltm.networks import model_spec
+from dpltm.networks import model_spec, names_code
+from dpltm.options.network import GIVEN
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.release import price
@@ -24,6 +25,7 @@ from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.ticket_set import load_winner
+from dpltm.tickets.workbench.code import own_of, with_code_of_set
 from dpltm.tickets.workbench.opening import free_name, open_features, services, stem_of
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
@@ -93,7 +95,10 @@ def check_request(request: TrainRequest) -> None:
         )
     if request.ticket is not None and is_least_squares(request):
         raise InputError(NO_TICKET)
-    if request.ticket is not None and request.model is not None:
+    given = [name for name in GIVEN if getattr(request, name) is not None]
+    if request.ticket is not None and given:
+        raise InputError(f"`{given[0]}`: the ticket set decides the network; leave `{given[0]}` out")
+    if request.ticket is not None and request.model is not None and not names_code(request.model):
         raise InputError("`model`: the ticket set decides the network; leave `model` out")
 
 
@@ -135,9 +140,10 @@ def open_start(
         dataset = open_dataset(request, dataset_cache=dataset_cache)
         opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
         dataset = open_features(dataset, request, progress)
-        return fresh(model_spec(request.model or default_network(dataset), dataset), request.seed), dataset
+        model = own_of(request.model, request) or request.model or default_network(dataset)
+        return fresh(model_spec(model, dataset), request.seed), dataset
     name, number = split_round(request.ticket)
-    tickets = find_set(name)
+    tickets = with_code_of_set(find_set(name), request)
     if request.dense or number is not None:
         start = from_round(tickets, 0 if number is None or request.dense else number)
     else:

@@ -13,6 +13,7 @@ from dpltm.records import DatasetCache
 from dpltm.tickets.files import check_free
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
+from dpltm.tickets.workbench.code import code_named
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs import transfer as verb
 
@@ -26,7 +27,9 @@ def transfer(
     check_free(out)
     name, number = split_round(request.set or "")
     verb.check_options(request)
-    made = verb.transfer(find_set(name), open_dataset(request, dataset_cache=dataset_cache), request, round=number)
+    model = None if request.model is None else code_named(request.model)
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    made = verb.transfer(find_set(name), dataset, request, round=number, model=model)
     saved = save_ticket_set(out, made.tickets)
     return as_flags(
         {

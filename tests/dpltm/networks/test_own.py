@@ -19,7 +19,7 @@ from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.networks import build, model_spec, without_batch_norm
 from dpltm.networks.evaluation import count_correct, total_score
-from dpltm.networks.own import OwnNetwork, own_model
+from dpltm.networks.own import OwnNetwork, network_notes, own_model
 from dpltm.networks.state import put, weights_of
 from dpltm.pruning import CRITERIA
 from dpltm.pruning.generation import GenerationConfig, dense_mask, without_data
@@ -206,9 +206,9 @@ def test_the_code_is_compared_with_what_was_made():
     spec = network(HandMade)
     values = weights_of(build(spec, 0))
     spec = dataclasses.replace(spec, own=None)
-    found, notes = spec.with_code(own_model(HandMade), values)
+    found = spec.with_code(own_model(HandMade), values)
     assert found.own is not None
-    assert notes == ()
+    assert network_notes(found) == ()
 
     class Smooth(HandMade):
         def forward(self, x):
@@ -230,7 +230,7 @@ def test_the_code_is_compared_with_what_was_made():
         "`freeze`: the network that"
     )
     other = dataclasses.replace(spec, source_sha256="0" * 64)
-    [note] = other.with_code(own_model(HandMade), values)[1]
+    [note] = network_notes(other.with_code(own_model(HandMade), values))
     assert note.startswith("the file of own_networks:HandMade is not the one")
 
 

@@ -1,0 +1,56 @@
+"""What is said of a network of the user's own, or of a kind from given weights; and where its code is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dpltm.networks import names_code
+from dpltm.options import option
+
+CODE = "FILE.py:NAME|package.module:NAME"
+"""Form of a name of code, as help shows it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions:
+    """Given weights, and patterns of parameter names (docs/own-network.md)."""
+
+    start: str | None = option(None, "Weights to start from, by parameter name.", "FILE", section="Your own network")
+    start_prefix: str | None = option(None, "Take the names that begin so, without it, such as bert.", "TEXT")
+    start_skip: str | None = option(
+        None, "Parameters that `start` need not have, which start as the code says.", "PATTERN,..."
+    )
+    start_provenance: str | None = option(
+        None,
+        "What given weights depend on; you declare it.",
+        choices=("data-free", "public"),
+    )
+    freeze: str | None = option(None, "Parameters that are not trained, such as encoder.*", "PATTERN,...")
+    prunable: str | None = option(
+        None, "Weights that may be pruned.", "PATTERN,...", shown="all of two and more dimensions that are trained"
+    )
+
+
+GIVEN = tuple(item.name for item in fields(NetworkOptions))
+"""Names of those options."""
+
+
+def beside(section: Mapping[str, Any], config: Path) -> Mapping[str, Any]:
+    """Return a table of a configuration file in which a file of code is a path from its folder."""
+    found = dict(section)
+    model = section.get("model")
+    if isinstance(model, str) and names_code(model) and model.partition(":")[0].endswith(".py"):
+        found["model"] = str(config.parent / model)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeOptions:
+    """The code of what is read."""
+
+    model: str | None = option(
+        None, "Code of a network of your own, which no file of dpltm holds.", CODE, section="Your own network"
+    )

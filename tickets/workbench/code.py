@@ -1,0 +1,134 @@
+"""Code that a command line names: ``FILE.py:NAME``, or ``package.module:NAME`` of what is installed.
+
+Only the command line, or a configuration file that it names, can name code. No artifact's text is ever followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from dpltm.errors import CodeError, InputError, did_you_mean, first_line
+from dpltm.networks import NAMES_CODE, names_code
+from dpltm.networks.own import OwnModel, own_model
+from dpltm.options.network import GIVEN, NetworkOptions
+from dpltm.records.weights import file_digest
+from dpltm.tickets.store import run_with_code, set_with_code
+from dpltm.training.artifacts import Run, TicketSet
+from dpltm.training.start import DEFAULT_NETWORK
+
+
+class NamesModel(Protocol):
+    """A request that may name code for what it reads."""
+
+    @property
+    def model(self) -> str | None: ...
+
+
+def own_of(model: str | None, options: NetworkOptions) -> OwnModel | None:
+    """Return the network of the user's own that a request names, or half names: a kind with given weights, half frozen.
+
+    Raises:
+        InputError: there is no such file, module or name, or it is no network.
+        CodeError: the file raises; what it raised is the cause.
+    """
+    said = {name: value for name, value in vars(options).items() if name in GIVEN and value is not None}
+    if model is not None and names_code(model):
+        return _named(model, **said)
+    return own_model(model or DEFAULT_NETWORK, **said) if said else None
+
+
+def with_code_of_set(tickets: TicketSet, request: NamesModel) -> TicketSet:
+    """Return a set with the code that a request names; the set itself where it names none."""
+    return tickets if request.model is None else set_with_code(tickets, code_named(request.model))
+
+
+def with_code_of_run(run: Run, request: NamesModel) -> Run:
+    """Return the same of a run."""
+    return run if request.model is None else run_with_code(run, code_named(request.model))
+
+
+def code_named(text: str) -> OwnModel:
+    """Return what a text on the command line names; InputError where that is no code."""
+    if not names_code(text):
+        raise InputError(f"`model`: {text!r:.80} names no code; name it as FILE.py:NAME or package.module:NAME")
+    return _named(text)
+
+
+def _named(text: str, **settings: Any) -> OwnModel:
+    match = NAMES_CODE.fullmatch(text)
+    assert match is not None
+    source: str | None
+    place, name = match["place"], match["name"]
+    if place.endswith(".py"):
+        path = Path(place)
+        if not path.is_file():
+            raise InputError(f"`model`: {place}: no such file")
+        module, said, source = _of_file(path), f"{path.name}:{name}", str(path)
+    else:
+        module, said = _of_package(place), text
+        source = getattr(module, "__file__", None)
+    digest = None if source is None else file_digest(source)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InputError(f"`model`: {place} has no {name}{did_you_mean(part, vars(found))}")
+        found = getattr(found, part)
+    return own_model(found, text=said, source_sha256=digest, **settings)
+
+
+def _of_file(path: Path) -> ModuleType:
+    """Run one file by itself: nothing beside it can be imported through it."""
+    name = f"dpltm_code_{file_digest(path)[:16]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # which dataclasses, among others, look up
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        with _not_from_here():
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # the user's own code
+        del sys.modules[name]
+        raise CodeError(f"`model`: {path}: raises {type(error).__name__}: {first_line(_shown(error))}") from error
+    finally:
+        sys.dont_write_bytecode = before
+    return module
+
+
+def _of_package(place: str) -> ModuleType:
+    try:
+        with _not_from_here():
+            return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
+            raise InputError(
+                f"`model`: no module {error.name!r} is installed; of a file of your own write its path, as FILE.py:NAME"
+            ) from None
+        raise CodeError(f"`model`: {place}: raises {type(error).__name__}: {first_line(error)}") from error
+    except (Exception, SystemExit) as error:  # the user's own code
+        raise CodeError(f"`model`: {place}: raises {type(error).__name__}: {first_line(_shown(error))}") from error
+
+
+def _shown(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(str(error) or "it ends the process")
+
+
+@contextlib.contextmanager
+def _not_from_here() -> Iterator[None]:
+    """A block in which the working folder is not looked through for modules, unless the environment says so."""
+    before = list(sys.path)
+    said = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [each for each in before if each not in ("", os.getcwd()) or (each and each in said)]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
