@@ -157,10 +157,7 @@ class OwnModel:
         draft = replace(
             draft,
             parameter_shapes={name: tuple(value.shape) for name, value in module.named_parameters()},
-            buffers={
-                name: Buffer(tuple(value.shape), str(value.dtype).removeprefix("torch."))
-                for name, value in persistent_buffers(module).items()
-            },
+            buffers=_buffers(module),
             frozen=self._frozen(module),
             start=start,
             start_provenance=provenance,
@@ -651,11 +648,10 @@ class OwnNetwork:
         _check_module(module, model.text)
         shapes = {name: tuple(value.shape) for name, value in module.named_parameters()}
         _check_same(shapes, self.parameter_shapes, model.text, "parameter")
-        buffers = {
-            name: (tuple(value.shape), str(value.dtype).removeprefix("torch."))
-            for name, value in persistent_buffers(module).items()
-        }
-        _check_same(buffers, {key: (one.shape, one.dtype) for key, one in self.buffers.items()}, model.text, "buffer")
+        buffers, stored = (
+            {key: (one.shape, one.dtype) for key, one in each.items()} for each in (_buffers(module), self.buffers)
+        )
+        _check_same(buffers, stored, model.text, "buffer")
         built = made.build(0)
         put(built, values)
         outputs = made.outputs_of(built)
@@ -708,6 +704,57 @@ def as_trained(network: Network, model: nn.Module) -> OwnNetwork | None:
         return None
     outputs = _run(network, model, network.made_up()).nan_to_num(0.0, 0.0, 0.0)
     return replace(network, outputs=_kept(outputs), start=None)
+
+
+def network_trained(
+    model: OwnModel,
+    shape: tuple[int, ...],
+    tables: tuple[int, ...],
+    prunable: tuple[str, ...] | None = None,
+    *,
+    lineage: Lineage = NO_LINEAGE,
+) -> tuple[OwnNetwork, nn.Module]:
+    """Return the network of an instance that was trained elsewhere, for records as they are stored, and a copy of it.
+
+    Args:
+        shape: of a record.
+        tables: sizes of the tables that its values are positions in; empty where they are quantities.
+        prunable: names of the weights that might have been pruned; None for all of two and more dimensions.
+        lineage: of its starting weights.
+
+    Raises:
+        InputError: a module that artifacts cannot hold, or whose outputs are no classes.
+    """
+    draft = OwnNetwork(model.text, math.prod(shape), 1, shape, tables, own=model)
+    module = draft.made(None)
+    _check_module(module, model.text)
+    draft = replace(
+        draft,
+        parameter_shapes={name: tuple(value.shape) for name, value in module.named_parameters()},
+        buffers=_buffers(module),
+        frozen=tuple(name for name, value in module.named_parameters() if not value.requires_grad),
+        start_provenance=cast(StartProvenance, "lineage" if lineage else model.start_provenance or "data-free"),
+    )
+    weights = [name for name, size in draft.parameter_shapes.items() if len(size) >= 2 and name not in draft.frozen]
+    draft = replace(draft, weights=tuple(name for name in weights if prunable is None or name in prunable))
+    _check_layout(draft, "`model`: " + model.text)
+    built = draft.build(None)
+    outputs = _run(draft, built, draft.made_up())
+    if outputs.ndim != 2 or outputs.shape[1] < 2:
+        raise InputError(
+            f"`model`: {model.text} gives outputs of shape {tuple(outputs.shape)} for {RECORDS} records; a run is of two"
+            " classes and more, (records, classes); keep the weights and the report of others yourself"
+        )
+    made = as_trained(replace(draft, classes=outputs.shape[1]), built)
+    assert made is not None
+    return made, built
+
+
+def _buffers(module: nn.Module) -> dict[str, Buffer]:
+    return {
+        name: Buffer(tuple(value.shape), str(value.dtype).removeprefix("torch."))
+        for name, value in persistent_buffers(module).items()
+    }
 
 
 def _kept(outputs: Tensor) -> Tensor:
@@ -783,6 +830,15 @@ def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
     made._dpltm_plain = base  # type: ignore[attr-defined]
     module.__class__ = made
     return module
+
+
+def computed(module: nn.Module, given: Any, text: str) -> Tensor:
+    """Return what a module of the user's gives for its arguments; CodeError where it fails, InputError for no tensor."""
+    try:
+        outputs = module(given)
+    except Exception as error:  # the user's own code
+        raise CodeError(f"`model`: {text} fails on made-up records: {first_line(error)}") from error
+    return _logits(outputs, text)
 
 
 def _logits(outputs: Any, text: str) -> Tensor:

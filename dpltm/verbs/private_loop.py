@@ -20,6 +20,7 @@ from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
+from dpltm.networks.state import weights_of
 from dpltm.options import arguments, check_required
 from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
@@ -42,6 +43,7 @@ from dpltm.training.ranks import Ranks, environment, rows_digest, together
 
 if TYPE_CHECKING:
     from dpltm.audit.findings import Findings
+    from dpltm.training.artifacts import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,6 +373,9 @@ class PrivateLoop:
         self._process, self._lock = os.getpid(), threading.RLock()
         self._watched = model, whole
         self._movement: Movement | None = None
+        self._given, self._provenance = given, provenance
+        self._rows = tuple(x.shape[1:]), x.dtype if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy()).dtype
+        self._taken, self._ended, self._paid = 0, "", NO_LINEAGE
 
     @property
     def _first(self) -> bool:
@@ -427,9 +432,8 @@ class PrivateLoop:
         return self._steps()
 
     def _enter(self) -> None:
-        self.entry = pay(
-            lambda book, _: _LoopRelease(self.entry, self.lineage, self._check_still_fits(book)), self.ledger
-        ).entry
+        paid = pay(lambda book, _: _LoopRelease(self.entry, self.lineage, self._check_still_fits(book)), self.ledger)
+        self.entry, self._paid = paid.entry, paid.lineage
 
     def _check_still_fits(self, book: Book) -> Account:
         """Raise BudgetError where the ledger has come to hold more than when the noise was calibrated, and too much."""
@@ -446,6 +450,7 @@ class PrivateLoop:
             self._due = number
             yield Step(self, number)
             self._due = 0
+        self._ended = self._weights_id()
 
     def _take(self, number: int) -> None:
         """The gradient of a step, once: it is the loop that knows whether a step had it, whoever copies the step."""
@@ -457,6 +462,7 @@ class PrivateLoop:
                 self._look()
             self._due = 0
             self._gradients.backward()
+            self._taken += 1
             if number == 1:  # pruned weights are zero from here on
                 self._movement = Movement(*self._watched)
 
@@ -485,6 +491,59 @@ class PrivateLoop:
         if not self._begun:
             raise InputError("`audit`: the loop has not run yet; audit it after its last step")
         return examine(observations, self.mechanism, self.delta, confidence)
+
+    def finish(
+        self,
+        *,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        words: int | None = None,
+        inputs: Callable[[Tensor], Any] | None = None,
+    ) -> Run:
+        """Return the run that the loop was, once it has ended: with a copy of the model, and what it depends on.
+
+        ``dpltm.tickets.save`` keeps it; report, compare, evaluate, predict and ``privacy check`` read it. Its figure is
+        that of the whole plan, whatever was left out of it.
+
+        Args:
+            bounds: public range of ``x`` as it is stored: a run scales records by it, to [0, 1], or to [-1, 1] where its
+                lower end is negative.
+            words: where ``x`` holds positions of words, their public number, in the place of ``bounds``.
+            inputs: from scaled records, ``(batch, ...)`` float32 (of words: int64), to the arguments of the model, where it
+                takes others. Whoever loads the run names it again: ``load(path, model=Net, inputs=...)``.
+
+        Raises:
+            InputError: the loop has not ended, or its model was changed since; the model is none that a run holds, gives
+                no classes, or something else for made-up records than behind ``bounds`` and ``inputs``.
+        """
+        from dpltm.verbs.loop_run import run_of
+
+        if not self._first:
+            raise InputError("`finish`: rank 0 has the entry of this loop; finish it there")
+        if not self._ended:
+            raise InputError(
+                f"`finish`: the loop has not ended ({self._taken} of {len(self)} gradients were taken); iterate to its end"
+            )
+        if self._ended != self._weights_id():
+            raise InputError(
+                "`model`: its weights are not those that it had when the loop ended; whatever was done since is in no ledger"
+            )
+        return run_of(
+            self,
+            self._watched[0],
+            self._given,
+            self._gradients,
+            self._paid,
+            rows=self._rows,
+            provenance=self._provenance,
+            taken=self._taken,
+            bounds=bounds,
+            words=words,
+            inputs=inputs,
+        )
+
+    def _weights_id(self) -> str:
+        values = weights_of(self._watched[0])
+        return content_id({name: one.cpu().reshape(-1).view(torch.uint8).numpy() for name, one in values.items()})
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Raise InputError: a copy, also of what holds the loop, would run on the one release that was paid for."""

@@ -1,0 +1,143 @@
+"""A loop of the user's own that has ended, as a run: ``dpltm.tickets.save`` keeps it, and every command reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import InputError, whole_number
+from dpltm.networks.masks import Mask
+from dpltm.networks.own import AGREE, OwnNetwork, computed, network_trained, own_model
+from dpltm.networks.state import evaluating
+from dpltm.options.train import LoopOptions
+from dpltm.privacy.entry import RECORD, Lineage, to_json
+from dpltm.privacy.statement import json_figure
+from dpltm.records.batches import Records
+from dpltm.records.scaling import affine, prepare, unscale
+from dpltm.training.artifacts import RECORDED, Run
+
+if TYPE_CHECKING:
+    from dpltm.training.descent import NoisyGradients
+    from dpltm.verbs.private_loop import LoopSettings, PrivateLoop
+
+TOKENS = (torch.int32, torch.int64)
+"""Types of whole numbers that a loop hands to the model as they are."""
+
+
+def run_of(
+    loop: PrivateLoop,
+    model: nn.Module,
+    given: LoopSettings,
+    gradients: NoisyGradients,
+    paid: Lineage,
+    *,
+    rows: tuple[tuple[int, ...], torch.dtype],
+    bounds: tuple[float, float],
+    words: int | None,
+    inputs: Callable[[Tensor], Any] | None,
+    provenance: str | None,
+    taken: int,
+) -> Run:
+    """Return the run of a loop that has ended. See :meth:`dpltm.PrivateLoop.finish`.
+
+    Args:
+        paid: lineage of the loop, with its own entry.
+        rows: shape and type of a record.
+        provenance: that was declared of the starting weights.
+        taken: gradients that were taken.
+    """
+    shape, dtype = rows
+    tables: tuple[int, ...] = ()
+    if words is not None:
+        tables, bounds = (whole_number("words", words),), (0.0, float(words) - 1)
+    elif dtype in TOKENS and given.prepare is None:
+        raise InputError(
+            "`words` is missing: the records are whole numbers, positions of words; say how many there are"
+        )
+    affine(bounds)
+    own = own_model(
+        model, inputs=inputs, start_provenance=provenance if provenance in ("data-free", "public") else None
+    )
+    network, built = network_trained(
+        own, shape, tables, None if given.mask is None else given.mask.prunable, lineage=loop.lineage
+    )
+    _check_computes_the_same(network, built, model, given, dtype, bounds)
+    tensors = {name: torch.ones(size, dtype=torch.bool) for name, size in network.shapes().items()}
+    mask = network.mask(tensors if given.mask is None else {**tensors, **_live(given.mask, network)})
+    if any(bool(value[~mask[name]].any()) for name, value in built.named_parameters()):
+        raise InputError(
+            "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
+        )
+    options = {item.name: getattr(given, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
+    mechanism, config, report = loop.mechanism, gradients.config, loop.report()
+    facts: Mapping[str, Any] = {
+        **{name: getattr(mechanism, name) for name in RECORDED},
+        "noise_std": mechanism.noise_std,
+        "filter": config.filtered,
+        "groups": config.groups,
+        "live": mask.live,
+        "density": mask.density,
+        "kernels": dict(gradients.gradients.kernels),
+    }
+    settings = {
+        "model": network.text,
+        "features": network.features,
+        "classes": network.classes,
+        "bounds": list(bounds),
+        "bounds_origin": "declared",
+        "part": to_json(loop.entry.part),
+        "unit": RECORD,
+        "of_persons": False,
+        "entry": loop.entry.id,
+        "ticket_set_id": None,
+        "provenance": None,
+        "round": None,
+        "expected_batch": config.expected_batch,
+        "divisor": config.divisor,
+        "test_records": None,
+        "options": options,
+        "resolved": facts,
+    }
+    end = {"step": taken, "epsilon": json_figure(report.certified.epsilon), "accuracy": None}
+    return Run(
+        settings, built, mask, metrics=(end,), privacy=report, ledger=loop.ledger, lineage=paid,
+        observations=gradients.canaries.observations, network=network,
+    )  # fmt: skip
+
+
+def _live(mask: Mask, network: OwnNetwork) -> dict[str, Tensor]:
+    return {name: value.cpu() for name, value in mask.items() if name not in network.frozen}
+
+
+@torch.no_grad()
+def _check_computes_the_same(
+    network: OwnNetwork,
+    built: nn.Module,
+    model: nn.Module,
+    given: LoopSettings,
+    dtype: torch.dtype,
+    bounds: tuple[float, float],
+) -> None:
+    """Raise InputError unless a run gives, for made-up records, what the model of the loop gives for them."""
+    like = next(model.parameters())
+    made_up = network.made_up().numpy()
+    stored = torch.from_numpy(made_up if network.tables else unscale(made_up, bounds)).unflatten(
+        1, network.record_shape
+    )
+    stored = stored.to(dtype) if dtype.is_floating_point else stored.round().to(dtype)
+    records = Records(stored, np.zeros(len(stored)), dtype=like.dtype, device=like.device, prepare=given.prepare)
+    with evaluating(model), evaluating(built):
+        wanted = computed(model, records.take(np.arange(len(stored)))[0], network.text).cpu()
+        found = built(torch.from_numpy(prepare(stored.float().numpy(), bounds, network.tables)))
+    largest = max(float(wanted.abs().max()), 1e-30)
+    if wanted.shape != found.shape or not torch.allclose(found, wanted, rtol=0, atol=AGREE * largest, equal_nan=True):
+        raise InputError(
+            f"`bounds`, `inputs`: a run scales records by `bounds` ({bounds[0]:g}, {bounds[1]:g}), and for made-up ones its"
+            " network then gives something else than the model of the loop; give the public range of `x`, and `inputs`,"
+            " from scaled records to what the model takes"
+        )
