@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,29 +29,36 @@ TOKENS = (torch.int32, torch.int64)
 """Types of whole numbers that a loop hands to the model as they are."""
 
 
-def run_of(
-    loop: PrivateLoop,
-    model: nn.Module,
-    given: LoopSettings,
-    gradients: NoisyGradients,
-    paid: Lineage,
-    *,
-    rows: tuple[tuple[int, ...], torch.dtype],
-    bounds: tuple[float, float],
-    words: int | None,
-    inputs: Callable[[Tensor], Any] | None,
-    provenance: str | None,
-    taken: int,
-) -> Run:
-    """Return the run of a loop that has ended. See :meth:`dpltm.PrivateLoop.finish`.
+@dataclass(frozen=True)
+class Ended:
+    """What a loop that has ended leaves beside its entry.
 
-    Args:
+    Attributes:
         paid: lineage of the loop, with its own entry.
-        rows: shape and type of a record.
+        shape, dtype: of a record.
         provenance: that was declared of the starting weights.
         taken: gradients that were taken.
     """
-    shape, dtype = rows
+
+    model: nn.Module
+    given: LoopSettings
+    gradients: NoisyGradients
+    paid: Lineage
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    provenance: str | None
+    taken: int
+
+
+def run_of(
+    loop: PrivateLoop,
+    ended: Ended,
+    bounds: tuple[float, float],
+    words: int | None,
+    inputs: Callable[[Tensor], Any] | None,
+) -> Run:
+    """Return the run of a loop that has ended. See :meth:`dpltm.PrivateLoop.finish`."""
+    given, dtype = ended.given, ended.dtype
     tables: tuple[int, ...] = ()
     if words is not None:
         tables, bounds = (whole_number("words", words),), (0.0, float(words) - 1)
@@ -60,13 +67,12 @@ def run_of(
             "`words` is missing: the records are whole numbers, positions of words; say how many there are"
         )
     affine(bounds)
-    own = own_model(
-        model, inputs=inputs, start_provenance=provenance if provenance in ("data-free", "public") else None
-    )
+    declared = ended.provenance if ended.provenance in ("data-free", "public") else None
+    own = own_model(ended.model, inputs=inputs, start_provenance=declared)
     network, built = network_trained(
-        own, shape, tables, None if given.mask is None else given.mask.prunable, lineage=loop.lineage
+        own, ended.shape, tables, None if given.mask is None else given.mask.prunable, lineage=loop.lineage
     )
-    _check_computes_the_same(network, built, model, given, dtype, bounds)
+    _check_computes_the_same(network, built, ended, bounds)
     tensors = {name: torch.ones(size, dtype=torch.bool) for name, size in network.shapes().items()}
     mask = network.mask(tensors if given.mask is None else {**tensors, **_live(given.mask, network)})
     if any(bool(value[~mask[name]].any()) for name, value in built.named_parameters()):
@@ -74,7 +80,7 @@ def run_of(
             "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
         )
     options = {item.name: getattr(given, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
-    mechanism, config, report = loop.mechanism, gradients.config, loop.report()
+    mechanism, config, report = loop.mechanism, ended.gradients.config, loop.report()
     facts: Mapping[str, Any] = {
         **{name: getattr(mechanism, name) for name in RECORDED},
         "noise_std": mechanism.noise_std,
@@ -82,7 +88,7 @@ def run_of(
         "groups": config.groups,
         "live": mask.live,
         "density": mask.density,
-        "kernels": dict(gradients.gradients.kernels),
+        "kernels": dict(ended.gradients.gradients.kernels),
     }
     settings = {
         "model": network.text,
@@ -103,10 +109,10 @@ def run_of(
         "options": options,
         "resolved": facts,
     }
-    end = {"step": taken, "epsilon": json_figure(report.certified.epsilon), "accuracy": None}
+    end = {"step": ended.taken, "epsilon": json_figure(report.certified.epsilon), "accuracy": None}
     return Run(
-        settings, built, mask, metrics=(end,), privacy=report, ledger=loop.ledger, lineage=paid,
-        observations=gradients.canaries.observations, network=network,
+        settings, built, mask, metrics=(end,), privacy=report, ledger=loop.ledger, lineage=ended.paid,
+        observations=ended.gradients.canaries.observations, network=network,
     )  # fmt: skip
 
 
@@ -115,22 +121,16 @@ def _live(mask: Mask, network: OwnNetwork) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _check_computes_the_same(
-    network: OwnNetwork,
-    built: nn.Module,
-    model: nn.Module,
-    given: LoopSettings,
-    dtype: torch.dtype,
-    bounds: tuple[float, float],
-) -> None:
+def _check_computes_the_same(network: OwnNetwork, built: nn.Module, ended: Ended, bounds: tuple[float, float]) -> None:
     """Raise InputError unless a run gives, for made-up records, what the model of the loop gives for them."""
+    model, dtype, prepared = ended.model, ended.dtype, ended.given.prepare
     like = next(model.parameters())
     made_up = network.made_up().numpy()
     stored = torch.from_numpy(made_up if network.tables else unscale(made_up, bounds)).unflatten(
         1, network.record_shape
     )
     stored = stored.to(dtype) if dtype.is_floating_point else stored.round().to(dtype)
-    records = Records(stored, np.zeros(len(stored)), dtype=like.dtype, device=like.device, prepare=given.prepare)
+    records = Records(stored, np.zeros(len(stored)), dtype=like.dtype, device=like.device, prepare=prepared)
     with evaluating(model), evaluating(built):
         wanted = computed(model, records.take(np.arange(len(stored)))[0], network.text).cpu()
         found = built(torch.from_numpy(prepare(stored.float().numpy(), bounds, network.tables)))

@@ -515,7 +515,7 @@ class PrivateLoop:
             InputError: the loop has not ended, or its model was changed since; the model is none that a run holds, gives
                 no classes, or something else for made-up records than behind ``bounds`` and ``inputs``.
         """
-        from dpltm.verbs.loop_run import run_of
+        from dpltm.verbs.loop_run import Ended, run_of
 
         if not self._first:
             raise InputError("`finish`: rank 0 has the entry of this loop; finish it there")
@@ -527,19 +527,9 @@ class PrivateLoop:
             raise InputError(
                 "`model`: its weights are not those that it had when the loop ended; whatever was done since is in no ledger"
             )
-        return run_of(
-            self,
-            self._watched[0],
-            self._given,
-            self._gradients,
-            self._paid,
-            rows=self._rows,
-            provenance=self._provenance,
-            taken=self._taken,
-            bounds=bounds,
-            words=words,
-            inputs=inputs,
-        )
+        model, (shape, dtype) = self._watched[0], self._rows
+        ended = Ended(model, self._given, self._gradients, self._paid, shape, dtype, self._provenance, self._taken)
+        return run_of(self, ended, bounds, words, inputs)
 
     def _weights_id(self) -> str:
         values = weights_of(self._watched[0])
