@@ -30,7 +30,7 @@ the backward pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ ONES = 2**64 - 1
 STEP, FIRST, SECOND = (value - 2**64 for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 """Of SplitMix64 (Steele, Lea, Flood 2014), as signed numbers: the odd increment, and the two multipliers."""
 
-BLOCK = 2**15
+BLOCK = 2**16
 """Words that are mixed at once on a processor: more would leave its cache in between."""
 
 
@@ -57,9 +57,9 @@ class CannotDraw(InputError):
     """A draw that cannot be made a record's own; says why, and what to use."""
 
 
-def mixed(words: Tensor) -> Tensor:
+def mixed(words: Tensor, other: Tensor | None = None) -> Tensor:
     """SplitMix64's finalizer of each word, int64, in place: a permutation of all words under which close ones part."""
-    other = torch.empty_like(words)
+    other = torch.empty_like(words) if other is None else other
     for shift, factor in ((30, FIRST), (27, SECOND), (31, None)):
         torch.bitwise_right_shift(words, shift, out=other).bitwise_and_(ONES >> shift)  # which carries the sign along
         words.bitwise_xor_(other)
@@ -68,15 +68,19 @@ def mixed(words: Tensor) -> Tensor:
     return words
 
 
-def words(keys: Tensor, draw: int, count: int) -> Tensor:
-    """Words of 64 random bits, ``(records, count)`` int64: word p of record r follows from ``keys[r]``, ``draw`` and p."""
+def blocks(keys: Tensor, draw: int, count: int) -> Iterator[tuple[slice, Tensor]]:
+    """Some records at a time, and their words of 64 random bits, ``(rows, count)`` int64, overwritten by the next.
+
+    Word p of record r follows from ``keys[r]``, the number of the draw, and p.
+    """
     own = mixed(keys + mixed(torch.tensor([draw + 1], device=keys.device)))
     along = torch.arange(count, device=keys.device) * STEP
-    found = torch.empty(len(keys), count, dtype=torch.int64, device=keys.device)
-    rows = max(1, BLOCK // max(1, count)) if not keys.is_cuda else max(1, len(keys))
-    for part, key in zip(found.split(rows), own.split(rows), strict=True):
-        mixed(torch.add(key[:, None], along, out=part))
-    return found
+    at_once = len(keys) if keys.is_cuda else max(1, BLOCK // max(1, count))
+    space = torch.empty(2, min(at_once, len(keys)), count, dtype=torch.int64, device=keys.device)
+    for start in range(0, len(keys), at_once):
+        rows = slice(start, min(start + at_once, len(keys)))
+        words, other = space[:, : rows.stop - start]
+        yield rows, mixed(torch.add(own[rows, None], along, out=words), other)
 
 
 class Draws(TorchDispatchMode):
@@ -145,30 +149,49 @@ class Draws(TorchDispatchMode):
         kwargs.pop("generator", None)
         return law(self, *args, **kwargs)
 
-    def below(self, shape: torch.Size, chance: float, device: torch.device) -> Tensor:
-        """True with a chance that is right to 2^-33, ``shape`` bool."""
+    def below(self, shape: torch.Size, chance: float, device: torch.device, into: Tensor | None = None) -> Tensor:
+        """True with a chance that is right to 2^-33, ``shape`` bool; or ones and zeros ``into`` a tensor of that shape."""
         least = round(chance * 2**32) - 2**31 - 1  # the largest 32-bit word that is below
-        if least < -(2**31):
-            return self._laid_out(shape, device, lambda keys, _, count: keys.new_zeros(len(keys), count).bool())
-        return self._laid_out(
-            shape,
-            device,
-            lambda keys, draw, count: words(keys, draw, -(-count // 2)).view(torch.int32)[:, :count] <= least,
-        )
+
+        def decide(words: Tensor, found: Tensor) -> None:
+            if least < -(2**31):
+                found.zero_()
+            else:
+                torch.le(words.view(torch.int32)[:, : found.shape[1]], least, out=found)
+
+        return self._laid_out(shape, device, torch.bool, 2, decide, into)
 
     def uniform(self, shape: torch.Size, device: torch.device, bits: int = 53) -> Tensor:
         """Multiples of 2^-bits in [0, 1), ``shape`` float64."""
-        drawn = self._laid_out(shape, device, words)
-        return drawn.bitwise_right_shift(64 - bits).bitwise_and_(2**bits - 1).double().mul_(2.0**-bits)
 
-    def _laid_out(self, shape: torch.Size, device: torch.device, make: Callable[[Tensor, int, int], Tensor]) -> Tensor:
-        """What the next draw gives, by record and position, in the shape that is asked for."""
+        def scale(words: Tensor, found: Tensor) -> None:
+            found.copy_(words.bitwise_right_shift_(64 - bits).bitwise_and_(2**bits - 1)).mul_(2.0**-bits)
+
+        return self._laid_out(shape, device, torch.float64, 1, scale, None)
+
+    def _laid_out(
+        self,
+        shape: torch.Size,
+        device: torch.device,
+        dtype: torch.dtype,
+        of_a_word: int,
+        make: Callable[[Tensor, Tensor], None],
+        into: Tensor | None,
+    ) -> Tensor:
+        """What the next draw gives, made from words by record and position, in the shape that is asked for."""
         dimension, rows = self._axis(shape)
-        keys = self.keys.to(device)
-        rest = (*shape[:dimension], *shape[dimension + 1 :])
-        values = make(keys, self.count, rows * math.prod(rest))
+        keys, rest = self.keys.to(device), (*shape[:dimension], *shape[dimension + 1 :])
+        records, count = len(keys), rows * math.prod(rest)
+        in_place = into is not None and dimension == 0 and into.is_contiguous()  # else memory is fresh, and slow
+        found = into if into is not None and in_place else torch.empty(records, count, dtype=dtype, device=device)
+        flat = found.view(records, count)
+        for some, words in blocks(keys, self.count, -(-count // of_a_word)):
+            make(words, flat[some])
         self.count += 1
-        return values.view(shape) if dimension == 0 else values.view(len(keys), *rest).movedim(0, dimension)
+        if in_place:
+            return found
+        found = found.view(shape) if dimension == 0 else found.view(records, *rest).movedim(0, dimension)
+        return found if into is None else into.copy_(found)
 
     def _axis(self, shape: torch.Size) -> Axis:
         records = len(self.keys)
@@ -215,7 +238,7 @@ def _whole_bits(dtype: torch.dtype) -> int:
 def _fill_bernoulli(draws: Draws, target: Tensor, p: float | Tensor = 0.5) -> Tensor:
     if isinstance(p, Tensor):
         return target.copy_(draws.uniform(target.shape, target.device) < p)
-    return target.copy_(draws.below(target.shape, p, target.device))
+    return draws.below(target.shape, p, target.device, target)
 
 
 def _fill_uniform(draws: Draws, target: Tensor, low: float = 0.0, high: float = 1.0, **named: Any) -> Tensor:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients, draws
-from dpltm.gradients.draws import STEP, Draws, mixed, words
+from dpltm.gradients.draws import STEP, Draws, blocks, mixed
 from gradient_cases import Applied, checked, cross_entropy
 
 pytestmark = pytest.mark.parametrize("_products", ["dense"], indirect=True)
@@ -40,6 +40,10 @@ def test_words_are_those_of_splitmix64():
     known = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
     found = mixed(1234567 + torch.arange(1, 6) * STEP)
     assert [value % 2**64 for value in found.tolist()] == known
+
+
+def words(keys: Tensor, draw: int, count: int) -> Tensor:
+    return torch.cat([part.clone() for _, part in blocks(keys, draw, count)])
 
 
 def test_a_word_follows_from_key_draw_and_position_alone():
@@ -88,7 +92,7 @@ def test_the_chance_is_exact_to_32_bits(chance, monkeypatch):
     count = round(chance * 2**32)
     edge = [max(count - 1, 0), min(count, 2**32 - 1)]
     served = torch.tensor([[value - 2**31 for value in edge]], dtype=torch.int32).view(torch.int64)
-    monkeypatch.setattr(draws, "words", lambda *_: served)
+    monkeypatch.setattr(draws, "blocks", lambda *_: [(slice(0, 1), served)])
     found = Draws(torch.zeros(1, dtype=torch.int64)).below(torch.Size([1, 2]), chance, torch.device("cpu"))
     assert found.tolist() == [[value < count for value in edge]]
 
