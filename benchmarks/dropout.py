@@ -10,7 +10,7 @@ where they usually have it. Prints JSON.
 - time: a whole step (sample, sum, noise, update) over that of the same network without dropout, medians of interleaved runs,
   in processor time, so that other work matters less; beside it the same of a plain step, by the dropout of PyTorch.
 
-    DPLTM_DATA=... python benchmarks/dropout.py [bound accuracy time] [--seeds 3] [--repeat 30]
+    DPLTM_DATA=... python benchmarks/dropout.py [bound accuracy time] [--networks mlp] [--seeds 3] [--repeat 30]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -167,13 +167,13 @@ def opacus(name: str, share: float, seed: int, multiplier: float, data: tuple[Te
     return right(model, *data[2:])
 
 
-def accuracy(seeds: int) -> dict[str, object]:
+def accuracy(names: Sequence[str], seeds: int) -> dict[str, object]:
     data = images()
     rate = BATCH / len(data[0])
     mechanism = calibrate_noise(EPSILON, DELTA, NoisySgd(rate, STEPS, 0.0, 1.0))
     multiplier = mechanism.noise_multiplier
     found: dict[str, object] = {"records": len(data[0]), "noise multiplier": multiplier}
-    for name in LR:
+    for name in names:
         for share in SHARES:
             for who, train in (("ours", ours), ("opacus", opacus)):
                 each = [train(name, share, seed, multiplier, data) for seed in range(seeds)]
@@ -235,6 +235,7 @@ def durations(name: str, repeat: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", default=["bound", "accuracy", "time"])
+    parser.add_argument("--networks", nargs="*", default=list(LR), choices=list(LR), help="of accuracy")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=30)
     given = parser.parse_args()
@@ -246,7 +247,7 @@ def main() -> None:
     if "time" in given.what:
         found["time"] = {name: durations(name, given.repeat) for name in NETWORKS}
     if "accuracy" in given.what:
-        found["accuracy"] = accuracy(given.seeds)
+        found["accuracy"] = accuracy(given.networks, given.seeds)
     print(json.dumps(found, indent=1))
 
 
