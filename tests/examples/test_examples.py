@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from child_processes import PATIENCE
 from dpltm.cli.main import run
@@ -87,6 +89,20 @@ def test_arrays_alone(tmp_path, monkeypatch, capsys):
     assert accuracy is not None
     assert int(accuracy[1]) > 50  # chance is 10
     assert out.splitlines()[-1].startswith("refused: budget: ")
+
+
+def test_a_network_of_ones_own(tmp_path, capsys):
+    path = EXAMPLES / "own_network.py"
+    assert code_lines(path) <= 40
+    if not (Path(os.environ.get("DPLTM_DATA", "none")) / "cifar10-12k.npz").is_file():
+        pytest.skip("cifar10-12k.npz is not in the folder that DPLTM_DATA names")
+    guards._met.clear()  # of records that other tests declared
+    example = program("examples/own_network.py")
+    example.main(tmp_path)
+    spent = re.search(r"certified epsilon (\S+) at delta 1e-05", capsys.readouterr().out)
+    assert spent is not None
+    assert 2.9 < float(spent[1]) <= 3.0
+    example.ResNet20().load_state_dict(load_file(tmp_path / "start.safetensors"))
 
 
 def test_the_filter_tames_what_explodes(monkeypatch, capsys):
