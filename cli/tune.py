@@ -17,6 +17,7 @@ MAX_ROWS = 10
 
 COLUMNS = (
     "round", "density", "components", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "accuracy",
+    "score",
 )  # fmt: skip
 """Of the table, where any setting has such a thing."""
 
@@ -29,8 +30,11 @@ def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
     dry = body.get("dry_run")
     rows = body["settings" if dry else "trials"]
     columns = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
+    if "accuracy" in columns:
+        columns.remove("score")  # which is the same
+    names = [body["metric"] if column == "score" else column.replace("_", " ") for column in columns]
     title = f"would draw from {len(rows)} settings" if dry else f"best settings on {body['dataset']}"
-    table = Table(*(column.replace("_", " ") for column in columns), title=title, title_justify="left")
+    table = Table(*names, title=title, title_justify="left")
     for row in rows[:MAX_ROWS]:
         table.add_row(*("-" if row[column] is None else shown(column, row[column]) for column in columns))
     rich.print(table)

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from dpltm.errors import InputError
 from dpltm.networks import Network
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.skill import Skill, skill_of
@@ -91,9 +92,31 @@ def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK) -> Iterator[Tensor]
             yield model(torch.cat([rows, missing]))[: len(rows)]
 
 
-def skill(model: nn.Module, x: Inputs, y: Tensor, names: Sequence[str] = ()) -> Skill | None:
+def skill(model: nn.Module, x: Inputs, y: Tensor, names: Sequence[str] = (), metric: str = "accuracy") -> Skill | None:
     """Return how good a network is at telling classes, which have names; None if its outputs do not, or are not finite."""
-    return skill_of(torch.cat([each.cpu() for each in outputs(model, x)]).numpy(), y.cpu().numpy(), names)
+    given = torch.cat([each.cpu() for each in outputs(model, x)])
+    return skill_of(given.numpy(), y.cpu().numpy(), names, metric)
+
+
+def check_metric(metric: str, rated: bool, score: Score | None) -> None:
+    """Raise InputError for a metric that does not go with ratings, with classes, or with a score of the user's own."""
+    if score is not None and metric != "accuracy":
+        raise InputError(
+            f"`metric`: the network has a `score` of its own, which takes the place of {metric}; leave it out"
+        )
+    if metric == "rmse" and not rated:
+        raise InputError("`metric`: rmse is of ratings; take accuracy, balanced-accuracy or auc")
+    if metric in ("balanced-accuracy", "auc") and rated:
+        raise InputError(f"`metric`: {metric} is of classes, and ratings are quantities; take rmse or accuracy")
+
+
+def check_priced(metric: str) -> None:
+    """Raise InputError for a metric whose sensitivity on private records is not known, or not bounded."""
+    if metric != "accuracy":
+        raise InputError(
+            f"`metric`: on private records accuracy alone has a price, and {metric} has none here; take accuracy, or measure"
+            " on records that are not protected"
+        )
 
 
 def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> float:

@@ -84,6 +84,7 @@ class Skill:
         calibration_error: mean distance of chance and share, weighted by the records of a bin (expected calibration error).
         bins: of two classes by the chance of the second; of more by the chance of the one that the network says.
         confusion: records by class (rows) and by what the network says; None for more than ``MOST_SHOWN`` classes.
+        metric: by which it is judged: ``accuracy``, ``balanced-accuracy`` or ``auc``.
     """
 
     records: int
@@ -97,15 +98,29 @@ class Skill:
     calibration_error: float
     bins: tuple[Bin, ...]
     confusion: tuple[tuple[int, ...], ...] | None
+    metric: str = "accuracy"
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """What it is judged by; None of an AUC where all records are of one class."""
+        return {"balanced-accuracy": self.balanced_accuracy, "auc": self.auc}.get(self.metric, self.accuracy)
 
     @property
     def verdict(self) -> str | None:
-        """One sentence for a network that is no better than always saying the most frequent class; None for others."""
+        """One sentence for a network that is no better, by its metric, than what takes no skill; None for others."""
         if self.auc is None:
             return (
                 f'All {self.records:,} test records are of one class ("{self.majority}"), so nothing tells whether the model'
                 " has any skill: no AUC"
             )
+        if self.metric == "auc":
+            ends = f"AUC {self.auc.value:.3f} (95 %: {self.auc.low:.3f} to {self.auc.high:.3f})"
+            return None if self.auc.low > 0.5 else f"Ranks test records no better than chance: {ends}"
+        if self.metric == "balanced-accuracy":
+            guess, found = 1 / sum(one.records > 0 for one in self.classes), self.balanced_accuracy
+            ends = f"{percent(found.value)} (95 %: {percent(found.low)} to {percent(found.high)})"
+            said = f"No better than guessing, which has {percent(guess)} balanced accuracy: {ends}"
+            return None if found.low > guess else said
         if self.difference.low > 0:
             return None
         ranks = "better" if self.auc.low > 0.5 else "no better"
@@ -122,13 +137,16 @@ class Skill:
         return {**asdict(self), **found, "verdict": self.verdict}
 
 
-def skill_of(outputs: np.ndarray, labels: np.ndarray, names: Sequence[str] = ()) -> Skill | None:
+def skill_of(
+    outputs: np.ndarray, labels: np.ndarray, names: Sequence[str] = (), metric: str = "accuracy"
+) -> Skill | None:
     """Return how good a network is; None where its outputs are not finite, or do not tell classes.
 
     Args:
         outputs: of the network, ``(n, K)`` with K at least 2, before the softmax; ``n`` at least 1.
         labels: ``(n,)``, in ``0..K-1``.
         names: of the classes; by default their numbers.
+        metric: by which it is judged.
     """
     tells = outputs.ndim == 2 and outputs.shape[1] >= 2 and labels.ndim == 1 and labels.max() < outputs.shape[1]
     if not tells or not np.isfinite(outputs).all():
@@ -163,6 +181,7 @@ def skill_of(outputs: np.ndarray, labels: np.ndarray, names: Sequence[str] = ())
         calibration_error=math.fsum(apart) / count,
         bins=bins,
         confusion=tuple(tuple(map(int, row)) for row in matrix) if classes <= MOST_SHOWN else None,
+        metric=metric,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpltm.options import option
+from dpltm.options import METRICS, option
 from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
 from dpltm.options.network import CodeOptions
 
@@ -19,6 +19,9 @@ class SelectOptions:
         "Product is A(1 - nu C), DPLTM's; additive is A - lambda C, the better choice: with nu 50 the product rewards lower"
         " accuracy for every ticket above 2 % density.",
         choices=("product", "additive"),
+    )
+    metric: str = option(
+        "accuracy", "What A is; on private records no other has a known sensitivity.", choices=METRICS
     )
     nu: float = option(50.0, "Weight of the density C in the product score.", "X")
     lam: float = option(0.05, "Weight of the density C in the additive score.", "X", flag="--lambda")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.networks import network_metavar
-from dpltm.options import option
+from dpltm.options import METRICS, option
 from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, FeatureOptions, PersonOptions
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
@@ -88,7 +88,10 @@ class TrainOptions(FeatureOptions):
     eval_private: float | None = option(
         None, "Measure accuracy on the private records instead of the test split, for this epsilon.", "E"
     )
-    stop_at: float | None = option(None, "End once accuracy, measured ten times in a run, reaches this.", "X")
+    stop_at: float | None = option(None, "End once `metric`, measured ten times in a run, reaches this.", "X")
+    metric: str = option(
+        "accuracy", "What decides `stop_at`, and whether a run has skill, on the test split.", choices=METRICS
+    )
     augment: str = option(
         "none",
         "Average each record's gradient over fixed copies of an image, before the filter: at no cost but time.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
-from dpltm.options import option
+from dpltm.options import METRICS, option
 from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, MapOptions
 from dpltm.privacy.accountants import CERTIFIED
 
@@ -36,6 +36,9 @@ class TuneOptions(MapOptions):
     schedule: str = option("constant", "Step size over the run.", choices=("constant", "linear", "cosine"))
     average: str = option("none", "Average of the weights.", choices=("none", "ema", "poly"))
     accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=CERTIFIED)
+    metric: str = option(
+        "accuracy", "What settings are ranked by; with `private` accuracy alone has a price.", choices=METRICS
+    )
     trials: int | None = option(None, "Combinations to try, drawn at random.", "N", shown="all")
     repeats: int = option(1, "Trainings of each; their mean decides.", "N")
     seed: int = option(0, "Decides starting weights and which combinations are drawn.", "N")

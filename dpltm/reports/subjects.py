@@ -166,6 +166,7 @@ def _skill(body: Mapping[str, Any]) -> Skill:
         confusion=None
         if body["confusion"] is None
         else tuple(tuple(whole(cell) for cell in row) for row in body["confusion"]),
+        metric=_known(text(body["metric"])),
     )
 
 

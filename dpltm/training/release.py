@@ -278,10 +278,13 @@ class Drawn:
 
     @property
     def reached(self) -> bool:
-        """Tell whether the last accuracy that was measured ends the training."""
+        """Tell whether what was measured last ends the training."""
         goal = self.training.options.stop_at
-        last = self.metrics[-1]["accuracy"] if self.metrics else None
-        return goal is not None and last is not None and last >= goal
+        metric = self.training.options.metric.replace("-", "_")
+        last = self.metrics[-1][metric] if self.metrics else None
+        if goal is None or last is None:
+            return False
+        return float(last) <= goal if metric == "rmse" else bool(last >= goal)
 
     def run(self) -> None:
         """Take the steps that are left."""
@@ -319,7 +322,7 @@ class Drawn:
             else:
                 descent.run(measure, between)
         if test is not None and not training.dataset.rated and training.start.spec.score is None:
-            self.skill = skill(training.start.model, *test, class_names(training.dataset.schema))
+            self.skill = self._skill(test)
         training.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
 
@@ -333,6 +336,10 @@ class Drawn:
         declared = training.ledger.declared_test(dataset)
         split = network_inputs(dataset.test, dataset, training.services)
         return inputs(split.open(declared), dataset, training.options.device)
+
+    def _skill(self, test: tuple[Inputs, torch.Tensor]) -> Skill | None:
+        training = self.training
+        return skill(training.start.model, *test, class_names(training.dataset.schema), training.options.metric)
 
     def _score(self, test: tuple[Inputs, torch.Tensor] | None) -> Callable[[bool], dict[str, Any]]:
         """Return a function that measures accuracy at a checkpoint, and of ratings the error; its argument marks the last.
@@ -358,6 +365,14 @@ class Drawn:
             return release
         if test is None:
             return lambda _: {"accuracy": None}
+        if training.options.metric in ("balanced-accuracy", "auc"):
+
+            def judge(_: bool) -> dict[str, Any]:
+                found = self._skill(test)
+                value = None if found is None or found.estimate is None else found.estimate.value
+                return {"accuracy": accuracy(model, *test), training.options.metric.replace("-", "_"): value}
+
+            return judge
         if not dataset.rated:
             return lambda _: {"accuracy": accuracy(model, *test, score=rule)}
         return lambda _: {

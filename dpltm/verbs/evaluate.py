@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpltm.errors import InputError
@@ -11,6 +12,7 @@ from dpltm.networks import check_takes
 from dpltm.networks.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error, skill
 from dpltm.networks.own import network_notes
 from dpltm.networks.skill import Skill
+from dpltm.options import METRICS
 from dpltm.privacy.account import check_declared
 from dpltm.privacy.guards import met
 from dpltm.privacy.ledger import Ledger, of_process
@@ -86,5 +88,14 @@ def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services:
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
     rmse = root_mean_squared_error(run.model, x, y) if dataset.rated else None
     own = run.spec.score  # of the user's own, which may tell no classes
-    found = None if dataset.rated or own is not None else skill(run.model, x, y, class_names(dataset.schema))
+    found = (
+        None if dataset.rated or own is not None else skill(run.model, x, y, class_names(dataset.schema), _metric(run))
+    )
     return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y, score=own), rmse, notes, found)
+
+
+def _metric(run: Run) -> str:
+    """What its training named."""
+    options = run.config.get("options")
+    named = options.get("metric") if isinstance(options, Mapping) else None
+    return named if named in METRICS else METRICS[0]

@@ -11,7 +11,7 @@ import numpy as np
 from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
-from dpltm.networks.evaluation import total_score
+from dpltm.networks.evaluation import check_priced, total_score
 from dpltm.networks.own import network_notes
 from dpltm.networks.state import put
 from dpltm.options import check_choices
@@ -224,6 +224,7 @@ def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
 def check_options(options: SelectOptions) -> None:
     """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
     check_choices(options)
+    check_priced(options.metric)
     if options.rule == "mechanism":
         if options.eps1 is None:
             raise InputError("`eps1` is missing: the epsilon that the draw may spend; DPLTM uses 0.1")

@@ -20,7 +20,7 @@ from dpltm.features.setup import as_declared, check_kind, check_quantities, decl
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import for_inputs
-from dpltm.networks.evaluation import DIVERGED, has_diverged
+from dpltm.networks.evaluation import DIVERGED, check_metric, check_priced, has_diverged
 from dpltm.networks.own import as_trained, network_notes
 from dpltm.options import check_choices, recorded
 from dpltm.options.train import PER_UNIT, TrainOptions
@@ -143,6 +143,7 @@ def settle(
     if start.tickets is not None:
         dataset = start.tickets.takes(dataset)
     dataset = protected_units(dataset, options)
+    check_metric(options.metric, dataset.rated, start.spec.score)
     start = _without_held_out(start, dataset)
     rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
     adjacency, live = cast(Adjacency, options.adjacency), start.mask.live
@@ -294,8 +295,12 @@ def _check_budget(options: TrainOptions) -> None:
     if options.epsilon is not None:
         check_certifies(options.accountant)
     check_epsilon("eval_private", options.eval_private)
-    if options.stop_at is not None and not 0 < options.stop_at <= 1:
-        raise InputError("stop_at", options.stop_at, "an accuracy above 0 and at most 1")
+    most = math.inf if options.metric == "rmse" else 1.0
+    if options.stop_at is not None and not (0 < options.stop_at <= most and math.isfinite(options.stop_at)):
+        what = "a positive rmse" if most > 1 else f"{options.metric} above 0 and at most 1"
+        raise InputError("stop_at", options.stop_at, what)
+    if options.eval_private is not None:
+        check_priced(options.metric)
     check_epsilon("epsilon", options.epsilon)
     check_noise(options.noise_multiplier)
 

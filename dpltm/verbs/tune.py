@@ -23,7 +23,7 @@ from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.features.setup import declarations
 from dpltm.filters import make_filter
 from dpltm.networks import Network, model_spec
-from dpltm.networks.evaluation import accuracy
+from dpltm.networks.evaluation import accuracy, check_metric, check_priced, root_mean_squared_error, skill
 from dpltm.options import check_choices, check_required, parse_numbers
 from dpltm.options.data import FeatureOptions
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
@@ -37,7 +37,7 @@ from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness import noise
 from dpltm.randomness.noise import FastSource
-from dpltm.records import Dataset
+from dpltm.records import Arrays, Dataset
 from dpltm.records.batches import Records
 from dpltm.records.notes import bounds_notes, feature_notes
 from dpltm.training.artifacts import TicketSet
@@ -96,6 +96,7 @@ def check_private_search(options: PrivateTuneOptions) -> None:
     """Raise InputError for what a search on the private records has no use for, or cannot do."""
     if options.for_records is not None:
         raise InputError("`for_records`: with `private`, the records of `dataset` are the private ones; leave it out")
+    check_priced(options.metric)
     if options.repeats != 1:
         raise InputError("`repeats`: with `private`, a try is one training; leave it out")
     if not MIN_TRIES <= options.tries <= MAX_TRIES:
@@ -226,7 +227,10 @@ class SearchPlan:
 
 @dataclass(frozen=True)
 class Trial:
-    """Outcome of one setting: its parameters, ``accuracies`` of its trainings and their mean."""
+    """Outcome of one setting: its parameters, the ``scores`` of its trainings by the metric, and their mean.
+
+    ``accuracies`` and ``accuracy`` are the same where accuracy is the metric, and None elsewhere.
+    """
 
     round: int | None
     density: float
@@ -237,8 +241,10 @@ class Trial:
     components: int | None
     steps: int
     noise_multiplier: float
-    accuracy: float
-    accuracies: list[float]
+    score: float
+    scores: list[float]
+    accuracy: float | None
+    accuracies: list[float] | None
 
 
 @dataclass(frozen=True)
@@ -251,7 +257,7 @@ class SearchResult:
 
     @property
     def best(self) -> Trial:
-        """The one with the highest mean accuracy."""
+        """The one with the best mean score."""
         return self.trials[0]
 
     @cached_property
@@ -265,6 +271,8 @@ class SearchResult:
             name: getattr(options, name)
             for name in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
         }
+        if options.metric != "accuracy":
+            fixed["metric"] = options.metric
         return {**searched, **fixed, "lineage": json.dumps(to_json(self.plan.lineage))}
 
 
@@ -287,6 +295,8 @@ def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger
         dataset = tickets.takes(dataset)
     counts = {setting.components for setting in tried}
     fronts = {count: front_of(target, dataset, count) for count in sorted(counts, key=lambda count: count or 0)}
+    for records, network in fronts.values():
+        check_metric(options.metric, records.rated, network.score)
     trainings = tuple((setting, _private_training(options, setting)) for setting in tried)
     exposed = Entry("release", mechanisms=(Unprotected(),), words="settings with private tickets", unit=ledger.unit)
     drafts = (exposed,) if tickets is not None and tickets.provenance == "private" else ()
@@ -303,6 +313,9 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     options, held = plan.options, checkpoints.held
     for dataset, _ in plan.fronts.values():
         _check_rows(dataset, services)
+    if options.metric == "auc":
+        scored = plan.dataset.train if plan.dataset.test is None else plan.dataset.test
+        scored.check(_check_classes)
     facts = {
         "records": plan.dataset.train.digest(plan.ledger.book.key),
         "set": plan.tickets and plan.tickets.id,
@@ -326,7 +339,7 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
             step(done + 1)
     each = [scores[start : start + repeats] for start in range(0, total, repeats)]
     trials = [_trial(plan, *pair, found) for pair, found in zip(plan.trainings, each, strict=True)]
-    trials.sort(key=lambda trial: -trial.accuracy)
+    trials.sort(key=lambda trial: trial.score if options.metric == "rmse" else -trial.score)
     return SearchResult(plan, tuple(trials), statement(Account(), options.delta, notes=_notes(plan)))
 
 
@@ -356,6 +369,11 @@ def _check_rows(dataset: Dataset, services: Services) -> None:
         )
 
 
+def _check_classes(records: Arrays) -> None:
+    if (records.y == records.y[:1]).all():
+        raise InputError("`metric`: the records to score on are of one class, so there is no AUC; take accuracy")
+
+
 def _public_rows(dataset: Dataset, plan: SearchPlan, services: Services) -> _Rows:
     ledger, seed = plan.ledger, plan.options.seed
     records = network_inputs(dataset.train, dataset, services)
@@ -377,7 +395,7 @@ def _try(
     key: bytes,
     offer: Callable[[], bool],
 ) -> float:
-    """Return the accuracy of one training on the public records, each step as noisy as the private one.
+    """Return the score of one training on the public records, each step as noisy as the private one.
 
     The sum over a batch is divided by its expected size; where the public records are fewer than that, all of them take
     part and the noise shrinks along, so that the mean gradient is as noisy all the same.
@@ -404,7 +422,12 @@ def _try(
     loss = start.spec.loss or cross_entropy
     source, told = Records(*rows.train), lambda _: offer() and None  # kept or not, the training goes on
     train(start.model, start.mask, source, config, sampling=sampling, noise=noise, loss=loss, progress=told)
-    return accuracy(start.model, *rows.test, score=start.spec.score)
+    if options.metric == "accuracy":
+        return accuracy(start.model, *rows.test, score=start.spec.score)
+    if options.metric == "rmse":
+        return root_mean_squared_error(start.model, *rows.test)
+    found = skill(start.model, *rows.test, metric=options.metric)
+    return 0.0 if found is None or found.estimate is None else found.estimate.value  # it diverged
 
 
 def _trial(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, scores: list[float]) -> Trial:
@@ -412,8 +435,16 @@ def _trial(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, scores: list
     if tickets is not None and setting.round is not None:
         density = tickets.ticket(setting.round).mask.density
     steps, noise, mean = mechanism.steps, mechanism.noise_multiplier, sum(scores) / len(scores)
+    right = plan.options.metric == "accuracy"
     return Trial(
-        **vars(setting), density=density, steps=steps, noise_multiplier=noise, accuracy=mean, accuracies=scores
+        **vars(setting),
+        density=density,
+        steps=steps,
+        noise_multiplier=noise,
+        score=mean,
+        scores=scores,
+        accuracy=mean if right else None,
+        accuracies=scores if right else None,
     )
 
 

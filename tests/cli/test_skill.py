@@ -74,3 +74,76 @@ def test_nothing_of_it_is_computed_where_accuracy_is_paid_for(cli: Any) -> None:
     assert result["skill"] is None
     assert cli("report r -o r.html").code == 0
     assert "AUC" not in Path("r.html").read_text()
+
+
+@pytest.mark.usefixtures("table")
+def test_by_auc(cli: Any) -> None:
+    """Training ends by it, metrics hold it, and the last line is about it, of an evaluation too."""
+    options = f"{TABLE} {BRIEFLY.replace('--epsilon 1', '--noise-multiplier 0.5')} --metric auc --stop-at 0.1 --out r"
+    assert cli(f"train --dense {options}").code == 0
+    lines = [json.loads(line) for line in Path("r/metrics.jsonl").read_text().splitlines()]
+    skill = json.loads(Path("r/result.json").read_text())["skill"]
+    assert [line["step"] for line in lines] == [1]  # of four
+    assert lines[0]["auc"] == skill["auc"]["value"] >= 0.1
+    assert skill["metric"] == "auc"
+    said = cli("evaluate r --dataset visits.csv --test others.csv --json").json["skill"]
+    assert said == skill
+
+
+@pytest.mark.usefixtures("table")
+def test_tuning_by_auc(cli: Any) -> None:
+    where = "--dataset visits.csv --schema visits.toml --test others.csv"
+    options = "--for-records 1000 --epsilon 20 --delta 1e-4 --model mlp --batch-size 200 --epochs 1 --lr 0.01,1,4"
+    body = cli(f"tune {where} {options} --metric auc --out best.toml --json").json
+    scores = [trial["score"] for trial in body["trials"]]
+    assert scores == sorted(scores, reverse=True)
+    assert body["best"]["accuracy"] is None
+    assert len(set(scores)) > 1
+    text = Path("best.toml").read_text()
+    assert text.startswith(f"# best of dpltm tune, auc {scores[0]:.4f} on public records")
+    assert 'metric = "auc"' in text
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("metric", ["auc", "balanced-accuracy", "rmse"])
+def test_what_has_no_price(refused: Any, metric: str) -> None:
+    said = (
+        f"--metric: on private records accuracy alone has a price, and {metric} has none here; take accuracy, or measure on"
+        " records that are not protected"
+    )
+    assert refused(f"train --dense {TABLE} {BRIEFLY} --eval-private 0.5 --metric {metric} --out r") == said
+    search = "--epsilon 1 --delta 1e-4 --model mlp --batch-size 200 --epochs 1 --lr 1,2 --tries 2"
+    assert refused(f"tune --private {TABLE} {search} --metric {metric} --out r") == said
+    assert refused(f"select pub --dataset digits --subset 0.5:1.0 --eps1 0.1 --metric {metric}") == said
+
+
+@pytest.mark.usefixtures("table")
+def test_a_metric_that_does_not_go_with_the_records(refused: Any) -> None:
+    assert refused(f"train --dense {TABLE} {BRIEFLY} --metric rmse --out r") == (
+        "--metric: rmse is of ratings; take accuracy, balanced-accuracy or auc"
+    )
+    ratings = "train --dense --dataset movielens-small --model ncf --delta 1e-6 --epsilon 1 --out r"
+    assert refused(f"{ratings} --metric auc") == (
+        "--metric: auc is of classes, and ratings are quantities; take rmse or accuracy"
+    )
+    assert refused(f"train --dense {TABLE} {BRIEFLY} --metric auc --stop-at 1.5 --out r").startswith(
+        "--stop-at: 1.5 is not"
+    )
+
+
+def test_no_auc_of_one_class(cli: Any, refused: Any) -> None:
+    draw = np.random.default_rng(0)
+    for name, classes in (("d", 2), ("t", 1)):
+        rows = [f"{value:.9f},{place % classes}" for place, value in enumerate(draw.random(300))]
+        Path(f"{name}.csv").write_text("\n".join(["a,y", *rows]) + "\n")
+    where = "--dataset d.csv --label y --bounds 0,1 --classes 2 --records 300 --test t.csv"
+    options = "--for-records 1000 --epsilon 20 --delta 1e-4 --model mlp --batch-size 200 --epochs 1 --lr 1"
+    assert refused(f"tune {where} {options} --metric auc --out best.toml") == (
+        "--metric: the records to score on are of one class, so there is no AUC; take accuracy"
+    )
+    done = cli(
+        f"train --dense {where} --delta 1e-4 --epsilon 1 --steps 2 --batch-size 50 --model mlp --metric auc --out r"
+    )
+    assert last(done.out).endswith(
+        'test records are of one class ("0"), so nothing tells whether the model has any skill: no AUC'
+    )

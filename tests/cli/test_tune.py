@@ -22,7 +22,7 @@ TRAIN = f"train {PRIVATE} --records 700 --json --config"
 def scores(monkeypatch):
     """Makes the search see these scores, one a training, and train nothing."""
     left = []
-    monkeypatch.setattr(stage, "accuracy", lambda *_: left.pop(0))
+    monkeypatch.setattr(stage, "accuracy", lambda *_, **__: left.pop(0))
     monkeypatch.setattr(stage, "train", lambda *_, **__: None)
     return left
 

@@ -15,6 +15,7 @@ from dpltm.options import recorded
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.release import price
+from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records import Dataset, DatasetCache
 from dpltm.tickets.checkpoint_files import CheckpointFolder
@@ -66,8 +67,9 @@ def tune(
 
 def _lines(named: dict[str, Any], result: tuning.SearchResult) -> Iterator[str]:
     """Yield the lines of the best setting as a configuration file of ``dpltm train``."""
-    accuracy = result.best.accuracy
-    yield f"# best of dpltm tune, {accuracy:.4f} right on public records: dpltm train --dataset NAME --config FILE"
+    metric, score = result.plan.options.metric, result.best.score
+    scored = f"{score:.4f} right" if metric == "accuracy" else f"{metric} {score:.4f}"
+    yield f"# best of dpltm tune, {scored} on public records: dpltm train --dataset NAME --config FILE"
     yield "[train]"
     start: dict[str, Any] = {"ticket": f"{named['set']}@{result.best.round}"}
     if named["set"] is None:
@@ -85,11 +87,17 @@ def _answer(
         "ticket_set": None if tickets is None else tickets.label,
         "for_records": request.for_records,
         "epsilon": request.epsilon,
-        "best": asdict(result.best),
-        "trials": [asdict(trial) for trial in result.trials],
+        "metric": request.metric,
+        "best": _trial(result.best),
+        "trials": [_trial(trial) for trial in result.trials],
         "config": request.out,
         "privacy": result.privacy.to_json(),
     }
+
+
+def _trial(trial: tuning.Trial) -> dict[str, Any]:
+    figures = {"score": json_figure(trial.score), "scores": [json_figure(one) for one in trial.scores]}
+    return {**asdict(trial), **figures}
 
 
 def _opened(

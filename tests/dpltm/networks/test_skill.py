@@ -171,6 +171,27 @@ def test_a_tie_is_told_by_the_pairs() -> None:
     assert judged(np.eye(2)[said], labels).verdict is None
 
 
+def test_by_another_metric() -> None:
+    """A network that ranks, but always says the same, has skill by AUC and by neither of the others."""
+    draw = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [300, 60])
+    scores = draw.normal(size=360) + labels
+    outputs = np.stack([np.full(360, 10.0), scores], 1)  # never above 10
+    by = {name: skill_of(outputs, labels, metric=name) for name in ("accuracy", "balanced-accuracy", "auc")}
+    told = {name: found.verdict for name, found in by.items() if found is not None}
+    assert told["auc"] is None
+    assert told["accuracy"] is not None
+    assert told["balanced-accuracy"] is not None
+    assert told["balanced-accuracy"].startswith(
+        "No better than guessing, which has 50.00 % balanced accuracy: 50.00 % (95 %: "
+    )
+    same = skill_of(np.zeros((360, 2)), labels, metric="auc")
+    assert same is not None
+    assert same.verdict is not None
+    assert same.verdict.startswith("Ranks test records no better than chance: AUC 0.500 (95 %: ")
+    assert same.estimate == same.auc
+
+
 def test_one_class_alone() -> None:
     found = judged(np.array([[1.0, 0.0, 0.0]] * 20), np.zeros(20, np.int64))
     assert found.auc is None
@@ -227,7 +248,7 @@ def test_is_read_again(classes: int) -> None:
     body = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert set(body) == {
         *("records", "accuracy", "majority", "majority_accuracy", "difference", "balanced_accuracy", "auc", "classes"),
-        *("calibration_error", "bins", "confusion", "verdict"),
+        *("calibration_error", "bins", "confusion", "metric", "verdict"),
     }
     assert skill_in({"skill": body}) == found
 
