@@ -23,10 +23,10 @@ import contextlib
 import copy
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from scipy import sparse
@@ -300,6 +300,9 @@ class TicketEstimator(BaseEstimator):
 
     # copies share what was spent; so does a pickled one, without the ledger
 
+    _of_classes: ClassVar[Mapping[str, Any]] = {}
+    """Options of a training that a fit made of parameters by label."""
+
     def __post_init__(self) -> None:
         self._spent = Spent()
 
@@ -433,6 +436,7 @@ class TicketEstimator(BaseEstimator):
             options["epsilon"] = None
         if self.head != "dp-sgd" and self.schedule == "linear":  # nor the default schedule of a head that takes none
             options["schedule"] = "constant"
+        options |= self._of_classes
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         behind = {**options, "features": None if self.features == "auto" else self.features}
         ledger = self._open_ledger(dataset.noun)
@@ -596,6 +600,15 @@ class TicketEstimator(BaseEstimator):
         return tags
 
 
+def _in_order(name: str, given: Any, labels: Sequence[Any]) -> Any:
+    """Return what a parameter says of each class, in order; only a mapping is by label."""
+    if not isinstance(given, Mapping):
+        return given
+    if unknown := [label for label in given if label not in labels]:
+        raise InputError(f"`{name}`: {unknown[0]!r:.40} is no label; name those of `y`")
+    return [float(given.get(label, 1.0)) for label in labels]
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class TicketClassifier(ClassifierMixin, TicketEstimator):
     """A classifier trained under differential privacy: a lottery ticket, or a whole network.
@@ -635,6 +648,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         random_state: decides the starting weights. Never the noise or the sampling: fits differ.
         name: what messages and the ledger call the records.
         unit: the noun of whose each record is, where ``fit`` gets ``units``, such as ``patient``: a ledger has one.
+        class_weight: what filtered gradients are multiplied by, over the largest: numbers in the order of ``classes_``, a
+            mapping from labels (1 for those that it lacks), or ``balanced``, by
+        class_shares: public shares of the classes, likewise. The guarantee is the same.
         score_epsilon: what each :meth:`score` releases its accuracy for, with noise. None measures it exactly, for records
             that no release was made from.
 
@@ -652,6 +668,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     """
 
     classes: int | Sequence[Any] | None = None
+    class_weight: str | Mapping[Any, float] | Sequence[float] | None = None
+    class_shares: Mapping[Any, float] | Sequence[float] | None = None
     score_epsilon: float | None = None
 
     def fit(self, X: Any, y: Any, units: Any = None) -> TicketClassifier:
@@ -674,6 +692,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             codes = numbered(y, labels, "that `classes` declares")
             if (codes == codes[0]).all():
                 raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
+            given = {name: getattr(self, name) for name in ("class_weight", "class_shares")}
+            by_class = {name: _in_order(name, value, labels.tolist()) for name, value in given.items()}
+            self.__dict__["_of_classes"] = by_class
             self._fit(X, codes, declared, units)
         self.classes_ = labels
         return self

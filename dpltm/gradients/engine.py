@@ -178,6 +178,8 @@ class RecordGradients:
 
         Args:
             present: ``(batch,)`` bool; rows that only fill the batch up to a fixed shape are False, and count for nothing.
+                Or floating: what each filtered gradient is multiplied by, clamped to [0, 1], which may depend on its own
+                record; in front of the filter it would be undone.
             chunks: consecutive rows, at most ``sampling.LIMIT`` each, that may be summed in float32 by radial and layer-wise
                 filters. Which record is in which must be decided by coins of their own (``sampling.in_chunks``). None for
                 a sum in float64; that is another mechanism, so all batches of a step have chunks, if only none, or no batch.
@@ -208,6 +210,10 @@ class RecordGradients:
         if self._plan.axes and (keys is None or keys.shape != (len(x),)):
             raise InputError("`keys`: the network draws random numbers; give one key a record (sampling.record_keys)")
         layers = [layer for layer, _ in self._plan.layers]
+        weights = None
+        if present is not None and present.is_floating_point():  # clamped, or the bound would rest on the caller
+            weights = present.double().nan_to_num(0.0).clamp(0.0, 1.0)
+            present = weights > 0
         try:
             with full_precision():
                 self._passes(self._plan, x, y, self._plan.draws(keys))
@@ -221,6 +227,8 @@ class RecordGradients:
                         layer.zero_records(out)
                 if out is None or not bool(out.all()):
                     weight = None if out is None else (~out).double()
+                    if weights is not None:
+                        weight = weights if weight is None else weight * weights
                     with torch.autocast(x.device.type, enabled=False):
                         self._add_filtered(layers, wide, weight, filter, chunks, total)
         finally:

@@ -39,6 +39,15 @@ class TrainOptions(FeatureOptions):
         "M",
         shown="single records",
     )
+    class_weight: str | None = option(
+        None,
+        "Multiply the filtered gradient of a record by the weight of its class over the largest; the bound stays.",
+        "balanced|W,W,...",
+        shown="all alike",
+    )
+    class_shares: str | None = option(
+        None, "Public shares of the classes, for `class_weight` balanced.", "P,P,...", shown="not known"
+    )
     epsilon: float | None = option(
         None, "Whole budget: noise is calibrated so that the certified epsilon fits.", "E", section="Budget and noise"
     )
@@ -215,6 +224,14 @@ class LoopOptions:
     )
     microbatch: int | None = option(
         None, "Filter the mean gradient of groups of about so many records: a record moves it by twice the bound."
+    )
+    class_weight: str | None = option(
+        None,
+        "Multiply the filtered gradient of a record by the weight of its class over the largest; the bound stays.",
+        shown="all alike",
+    )
+    class_shares: str | None = option(
+        None, "Public shares of the classes, for `class_weight` balanced.", shown="not known"
     )
     compile: bool = option(False, "Compile the element-wise filter: slower to start, faster to run.")
     precision: str = option("float32", "Of the passes through the network.", choices=("float32", "bfloat16"))

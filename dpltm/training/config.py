@@ -51,8 +51,42 @@ from dpltm.filters.dpsr_cg import DpsrCg
 from dpltm.filters.trial import check_filter_bound
 from dpltm.gradients.linear_layer import KERNELS
 from dpltm.networks.plain import check_lr
+from dpltm.options import parse_numbers
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.training.optimizers import AVERAGES, OPTIMIZERS, SCHEDULES, Average, Schedule
+
+BALANCED = "balanced"
+"""Weights of classes that are the inverse of their shares."""
+
+
+def class_weights(given: str | None, shares: str | None, classes: int | None) -> tuple[float, ...] | None:
+    """Return what filtered gradients are multiplied by, class by class: the largest weight is 1; None where none is given.
+
+    Args:
+        given: numbers with commas, or ``BALANCED``.
+        shares: of classes, public, for the latter.
+        classes: how many there are; None where nobody knows.
+    """
+    if given != BALANCED and shares is not None:
+        raise InputError("`class_shares`: only with `class_weight` balanced; add it, or leave this out")
+    if given is None:
+        return None
+    if given == BALANCED and shares is None:
+        raise InputError(
+            "`class_weight`: balanced needs public shares of the classes, such as `class_shares` 0.83,0.17; counting them in"
+            " private records would be a release that nothing pays for"
+        )
+    name, text = ("class_weight", given) if shares is None else ("class_shares", shares)
+    numbers = parse_numbers(name, text)
+    if classes is not None and len(numbers) != classes:
+        raise InputError(f"`{name}`: {len(numbers)} numbers for {classes} classes; give one for each, in their order")
+    if not all(0 < one < math.inf for one in numbers):
+        raise InputError(f"`{name}`: {text} holds what is not a positive number")
+    if shares is not None and abs(math.fsum(numbers) - 1) > 0.01:
+        raise InputError(f"`class_shares`: {text} add up to {math.fsum(numbers):g}, not to 1")
+    weights = numbers if shares is None else tuple(min(numbers) / one for one in numbers)
+    return tuple(one / max(weights) for one in weights)
+
 
 FACTOR = 2.0
 """Of the certified bound of a filter, what one record moves the sum of filtered groups by, at most: (2)."""
@@ -92,6 +126,8 @@ class TrainingConfig:
         schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
         microbatch: about how many records have one gradient, their mean, which is filtered (``training.config``); None for
             one each.
+        class_weight: what a record's filtered gradient is multiplied by, by its label: from 0 to 1; None for 1. Of a
+            person's records it is their mean.
     """
 
     filter: Filter
@@ -108,6 +144,7 @@ class TrainingConfig:
     average: Average = "none"
     kernels: Literal["auto", "float64", "dense", "sparse"] = "auto"
     microbatch: int | None = None
+    class_weight: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not hasattr(self.filter, "certified_bound"):
@@ -139,6 +176,15 @@ class TrainingConfig:
         check_microbatch(self.microbatch, self.expected_batch)
         if self.microbatch is not None and self.compile:
             raise InputError("`compile`: is for gradients of single records; leave it out, or `microbatch`")
+        if self.class_weight is not None:
+            if self.microbatch is not None:
+                raise InputError(
+                    "`class_weight`: a group of `microbatch` has records of several classes; leave one out"
+                )
+            if not all(0 <= one <= 1 for one in self.class_weight):
+                raise InputError(
+                    f"`class_weight`: {self.class_weight} would exceed the bound; give numbers from 0 to 1"
+                )
 
     @property
     def groups(self) -> int | None:
@@ -153,7 +199,9 @@ class TrainingConfig:
     @property
     def filtered(self) -> str:
         """The filter, and what it is applied to, in words."""
-        return str(self.filter) + ("" if self.microbatch is None else f" of groups of about {self.microbatch} records")
+        groups = "" if self.microbatch is None else f" of groups of about {self.microbatch} records"
+        weights = ",".join(f"{one:.3g}" for one in self.class_weight or ())
+        return f"{self.filter}{groups}" + (f" times class weights {weights}" if weights else "")
 
 
 def sensitivity(filter: Filter, live: int, adjacency: Adjacency, microbatch: int | None = None) -> float:

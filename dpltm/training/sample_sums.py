@@ -45,6 +45,7 @@ from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks.full_precision import full_precision
 from dpltm.randomness.sampling import LIMIT, USUAL, scale_of
 from dpltm.records.batches import Batch, Records
+from dpltm.records.units import ABSENT
 from dpltm.training.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class SampleSums:
         self._group = of_chunks if config.microbatch is None else math.ceil(of_chunks * USUAL / config.microbatch)
         self._rows = min(most, usual if ranks is None else self._group * LIMIT) if self._compiled else most
         self._device = device
+        weights = config.class_weight
+        self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64, device=device)
         self._total = torch.zeros(gradients.live, dtype=torch.float64, device=device)
         bound = config.filter.certified_bound(gradients.live)
         self._exact = None if ranks is None else ExactSum(gradients.live, bound, device)
@@ -199,11 +202,15 @@ class SampleSums:
         try:
             with full_precision(), self._precision():
                 for batch in batches:
+                    present = batch.present
+                    if self._weights is not None:
+                        weights = weights_of(batch.y, self._weights)
+                        present = weights if present is None else weights * present
                     self._gradients.filtered_sum(
                         batch.x,
                         batch.y,
                         self._config.filter,
-                        batch.present,
+                        present,
                         batch.chunks,
                         self._total,
                         batch.groups,
@@ -218,6 +225,15 @@ class SampleSums:
         """Of the passes through the network. A cache of casts would outlive a step within a caller's own autocast."""
         narrow = self._config.precision == "bfloat16"
         return torch.autocast(self._device.type, torch.bfloat16, enabled=narrow, cache_enabled=False)
+
+
+def weights_of(labels: Tensor, weights: Tensor) -> Tensor:
+    """Return the weight of each record by its label, ``(batch,)``; of a person the mean of those of the records in slots."""
+    labels = labels.long()
+    if labels.ndim == 1:
+        return weights[labels]
+    there = labels != ABSENT
+    return (weights[labels.clamp_min(0)] * there).sum(1) / there.sum(1).clamp_min(1)
 
 
 def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int], np.ndarray | None]:

@@ -37,7 +37,7 @@ from dpltm.records.batches import Records
 from dpltm.records.dataset import Rows
 from dpltm.records.settle import arrays_of
 from dpltm.training.canaries import check_canaries
-from dpltm.training.config import TrainingConfig, nominal_sensitivity, nominal_source, sensitivity
+from dpltm.training.config import TrainingConfig, class_weights, nominal_sensitivity, nominal_source, sensitivity
 from dpltm.training.descent import NoisyGradients, plant
 from dpltm.training.ranks import Ranks, environment, rows_digest, together
 
@@ -105,6 +105,7 @@ class LoopSettings(LoopOptions):
             compile=self.compile,
             precision=self.precision,
             microbatch=self.microbatch,
+            class_weight=class_weights(self.class_weight, self.class_shares, None),
         )
 
 
@@ -143,6 +144,16 @@ def agree(
     }
     facts = {"`filter`": str(given.filter), "`noise`": type(given.noise).__name__}
     ranks.agree(options | facts | environment(), private)
+
+
+def _check_classes(y: Tensor | np.ndarray, classes: int) -> None:
+    """Raise InputError for labels that have no weight."""
+    labels = torch.as_tensor(y)
+    whole = labels.ndim == 1 and not labels.dtype.is_floating_point and labels.dtype != torch.bool
+    if not whole or not bool(((labels >= 0) & (labels < classes)).all()):
+        raise InputError(
+            f"`class_weight`: has {classes} numbers, so `y` must be whole numbers from 0 to {classes - 1}"
+        )
 
 
 FIRST_STEPS = 10
@@ -338,11 +349,14 @@ class PrivateLoop:
             )
         source = Records(x, y, dtype=like.dtype, device=like.device, prepare=given.prepare)
         rate = given.batch_size / count
+        config = given.config(rate)
+        if config.class_weight is not None:
+            _check_classes(y, len(config.class_weight))
         whole = Mask.dense(model) if given.mask is None else given.mask
         self._ranks = ranks = Ranks.of_program()
         if ranks is not None:
             agree(ranks, model, whole, given, x, y)
-        make = partial(NoisyGradients, model, whole, loss, source, given.config(rate), ranks=ranks)
+        make = partial(NoisyGradients, model, whole, loss, source, config, ranks=ranks)
         self._gradients = together(ranks, partial(make, sampling=given.sampling, noise=given.noise))
         live = self._gradients.gradients.live
         if live == 0:

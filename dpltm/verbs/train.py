@@ -52,7 +52,14 @@ from dpltm.registry import changed, listed
 from dpltm.training import least_squares as head
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import check_canaries
-from dpltm.training.config import TrainingConfig, microbatch_note, nominal_sensitivity, nominal_source, sensitivity
+from dpltm.training.config import (
+    TrainingConfig,
+    class_weights,
+    microbatch_note,
+    nominal_sensitivity,
+    nominal_source,
+    sensitivity,
+)
 from dpltm.training.optimizers import DECAY
 from dpltm.training.ranks import Ranks
 from dpltm.training.release import Training, settled_together
@@ -161,7 +168,9 @@ def settle(
     _check_augmented(options, start, dataset)
     asked = ("optimizer", "physical_batch", "compile", "precision", "schedule", "average", "kernels", "microbatch")
     lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
-    config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **{name: getattr(options, name) for name in asked})
+    weights = class_weights(options.class_weight, options.class_shares, dataset.classes)
+    given = {name: getattr(options, name) for name in asked}
+    config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **given, class_weight=weights)
     notes = [
         *public_input_notes(dataset),
         *unit_notes(dataset),

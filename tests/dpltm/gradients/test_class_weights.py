@@ -1,0 +1,190 @@
+"""Weights behind the filter: sums against the naive loop, and the bound whatever the weights are."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from dpltm.errors import InputError
+from dpltm.filters import Clip, Filter, PerLayerClip, Sigmoid, Tanh
+from dpltm.gradients import RecordGradients
+from dpltm.networks.masks import Mask
+from dpltm.randomness.sampling import ROUNDING
+from dpltm.records.units import ABSENT
+from dpltm.training.config import TrainingConfig, class_weights
+from dpltm.training.sample_sums import weights_of
+from gradient_cases import (
+    cross_entropy,
+    filters_for,
+    naive_gradients,
+    naive_sum,
+    norm,
+    numbers,
+    own_layers,
+    prepared,
+)
+
+TABLE = torch.tensor([0.2, 1.0, 0.05], dtype=torch.float64)
+
+
+def networks() -> dict[str, tuple[nn.Module, torch.Tensor, torch.Tensor]]:
+    """A linear one, one whose gradients are written out, and one with a table of tokens."""
+    labels = torch.arange(12) % 3
+    dense = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+    wide = nn.Sequential(nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(6, 3))
+    return {
+        "linear": (dense, numbers(1, 12, 5), labels),
+        "convolution": (wide, numbers(2, 12, 1, 5), labels),
+        "tokens": (nn.Sequential(nn.Embedding(6, 3), nn.Tanh(), nn.Linear(3, 3)), torch.arange(12) % 6, labels),
+    }
+
+
+@pytest.mark.parametrize("name", ["linear", "convolution", "tokens"])
+def test_sums_are_those_of_the_naive_loop(name: str) -> None:
+    """Every filtered gradient by itself, times its weight, added up."""
+    model, x, y = networks()[name]
+    mask = prepared(model, 3)
+    rows = naive_gradients(model, mask, cross_entropy, x, y)
+    engine = RecordGradients(model, mask, cross_entropy)
+    size = norm(torch.cat(list(rows.values()), 1)) / math.sqrt(len(x))
+    for filter in filters_for(size):
+        each = [
+            naive_sum(
+                {key: value[at : at + 1] for key, value in rows.items()}, filter, engine.rounding, own_layers(model)
+            )
+            for at in range(len(x))
+        ]
+        expected = (torch.stack(each) * TABLE[y][:, None]).sum(0)
+        found = engine.filtered_sum(x, y, filter, present=TABLE[y]).values
+        assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6 * norm(expected)), str(filter)
+        if filter.kind != "element-wise":
+            found = engine.filtered_sum(x, y, filter, chunks=[slice(0, 12)], present=TABLE[y]).values
+            assert torch.allclose(found, expected * ROUNDING, rtol=1e-4, atol=1e-5 * norm(expected)), str(filter)
+
+
+def test_rows_that_fill_a_batch_count_for_nothing() -> None:
+    model, x, y = networks()["linear"]
+    mask = prepared(model, 3)
+    engine, present = RecordGradients(model, mask, cross_entropy), torch.arange(12) < 7
+    for filter in (Clip(0.5), Tanh(1.0, 0.3), Tanh(1.0, 0.3, None, Clip(0.5))):
+        whole = engine.filtered_sum(x, y, filter, TABLE[y] * present).values
+        part = engine.filtered_sum(x[:7], y[:7], filter, present=TABLE[y[:7]]).values
+        assert torch.allclose(whole, part, rtol=1e-6, atol=1e-9)
+
+
+FILTERS: list[Filter] = [
+    Clip(0.7),
+    PerLayerClip(0.7),
+    Tanh(0.5, 0.2),
+    Sigmoid(0.5, 0.2),
+    Tanh(1.0, 0.3, None, Clip(0.4)),
+]
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(FILTERS),
+    st.integers(0, 5),
+    st.floats(allow_nan=True, allow_infinity=True, width=32),
+    st.sampled_from([1e-6, 1.0, 1e6]),
+)
+def test_a_record_moves_the_sum_by_the_bound_at_most(
+    seed: int, filter: Filter, place: int, weight: float, size: float
+) -> None:
+    """Whatever its weight: what lies outside [0, 1] counts as the nearest end, and NaN as 0."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    mask = Mask.dense(model)
+    x, y = (numbers(seed, 6, 4) * size).float(), torch.arange(6) % 3
+    weights = TABLE[y].clone()
+    weights[place] = weight
+    others = torch.arange(6) != place
+    engine = RecordGradients(model, mask, cross_entropy)
+    with_it = engine.filtered_sum(x, y, filter, present=weights).values
+    without = engine.filtered_sum(x[others], y[others], filter, present=weights[others]).values
+    bound = filter.certified_bound(mask.live)
+    assert norm(with_it - without) <= bound * (1 + 1e-6)
+    expected = 0.0 if math.isnan(weight) else min(max(weight, 0.0), 1.0)
+    alone = engine.filtered_sum(x[place : place + 1], y[place : place + 1], filter).values
+    assert norm(with_it - without - expected * alone) <= bound * 1e-5
+
+
+def test_in_the_loss_they_would_be_undone() -> None:
+    """A class of 17 in 100: its share of the sum of clipped gradients is what its records are, unless behind the filter."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 2))
+    x, y = 100 * numbers(0, 100, 4).float(), (torch.arange(100) < 17).long()
+    engine, weights = RecordGradients(model, Mask.dense(model), cross_entropy), torch.tensor([0.17 / 0.83, 1.0])
+
+    def share(engine: RecordGradients, weights: torch.Tensor) -> float:
+        lengths = [
+            norm(engine.filtered_sum(x[i : i + 1], y[i : i + 1], Clip(1e-3), present=weights[y[i : i + 1]]).values)
+            for i in range(100)
+        ]
+        return sum(lengths[:17]) / sum(lengths)
+
+    in_loss = RecordGradients(
+        model, Mask.dense(model), lambda out, labels: cross_entropy(out, labels) * weights[labels]
+    )
+    # records that are right already have hardly any gradient, and are not clipped
+    assert share(in_loss, torch.ones(2)) == pytest.approx(share(engine, torch.ones(2)), abs=0.03)
+    assert share(engine, weights) > 2 * share(engine, torch.ones(2))
+
+
+# --- which weights ---------------------------------------------------------------------------------------------------------
+
+
+def test_weights_from_numbers_and_from_shares() -> None:
+    assert class_weights(None, None, 2) is None
+    assert class_weights("1,4", None, 2) == (0.25, 1.0)
+    assert class_weights("balanced", "0.8,0.2", 2) == pytest.approx((0.25, 1.0))
+    assert class_weights("balanced", "0.5,0.3,0.2", 3) == pytest.approx((0.4, 2 / 3, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("given", "shares", "said"),
+    [
+        (
+            "balanced",
+            None,
+            "`class_weight`: balanced needs public shares of the classes, such as `class_shares` 0.83,0.17",
+        ),
+        ("1,2", "0.5,0.5", "`class_shares`: only with `class_weight` balanced"),
+        (None, "0.5,0.5", "`class_shares`: only with `class_weight` balanced"),
+        ("1,2,3", None, "`class_weight`: 3 numbers for 2 classes; give one for each, in their order"),
+        ("balanced", "1", "`class_shares`: 1 numbers for 2 classes"),
+        ("0,1", None, "`class_weight`: 0,1 holds what is not a positive number"),
+        ("-1,1", None, "`class_weight`: -1,1 holds what is not a positive number"),
+        ("nan,1", None, "`class_weight`: nan,1 holds what is not a positive number"),
+        ("inf,1", None, "`class_weight`: inf,1 holds what is not a positive number"),
+        ("a,b", None, "`class_weight`: 'a,b' is not a list of numbers separated by commas"),
+        ("balanced", "0.9,0.2", "`class_shares`: 0.9,0.2 add up to 1.1, not to 1"),
+    ],
+)
+def test_weights_that_are_refused(given: str | None, shares: str | None, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        class_weights(given, shares, 2)
+    assert str(error.value).startswith(said)
+
+
+def config(**settings: object) -> TrainingConfig:
+    return TrainingConfig(Clip(1.0), 0.1, 10, 5.0, 1.0, 1.0, **settings)  # type: ignore[arg-type]
+
+
+def test_a_training_says_them() -> None:
+    assert config(class_weight=(0.2048, 1.0)).filtered == "clip(C=1) times class weights 0.205,1"
+    with pytest.raises(InputError, match="would exceed the bound"):
+        config(class_weight=(2.0, 1.0))
+    with pytest.raises(InputError, match="a group of `microbatch` has records of several classes"):
+        config(class_weight=(0.5, 1.0), microbatch=2)
+
+
+def test_weights_of_records_and_of_persons() -> None:
+    assert weights_of(torch.tensor([2, 0], dtype=torch.uint8), TABLE).tolist() == [0.05, 0.2]
+    slots = torch.tensor([[0, 1, ABSENT], [ABSENT, ABSENT, ABSENT], [2, 2, 2]])
+    assert weights_of(slots, TABLE).tolist() == pytest.approx([0.6, 0.0, 0.05])
