@@ -6,6 +6,7 @@ import contextlib
 import math
 import numbers
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -28,6 +29,12 @@ MAX_NAME = 200
 
 EMPTY = -1
 """Label of a place that a published file fixes and that holds no record: whoever stood there was taken out."""
+
+SIDE_BY_SIDE = (
+    "put them side by side in one array, np.concatenate([x['input_ids'], x['attention_mask']], 1), and split them again by"
+    " `inputs` (docs/own-network.md)"
+)
+"""What to do with records that are mappings."""
 
 _LABEL_LIMIT = 2**31
 
@@ -119,6 +126,8 @@ def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
     from torch.utils import data
 
     if not isinstance(x, (data.Dataset, data.DataLoader)):
+        if isinstance(x, Mapping) or hasattr(x, "column_names"):  # the latter is a Dataset of Hugging Face
+            raise DataError(f"`x`: {type(x).__name__} of named columns; {SIDE_BY_SIDE}")
         return x, y
     if y is not None:
         raise DataError("`y`: `x` is a dataset, whose items hold their labels; leave `y` out")
@@ -154,6 +163,8 @@ def _item(x: Any, place: int) -> tuple[np.ndarray, np.ndarray]:
     failure = ""
     try:
         item = x[place]
+        if isinstance(item, Mapping) or (isinstance(item, (tuple, list)) and item and isinstance(item[0], Mapping)):
+            raise DataError(f"`x`: item {place} has named columns; {SIDE_BY_SIDE}")
         if not (isinstance(item, (tuple, list)) and len(item) == 2):
             raise DataError(f"`x`: item {place} is no pair of features and label; give a dataset of such pairs")
         return as_array(item[0], "x"), as_array(item[1], "x")

@@ -49,6 +49,22 @@ def test_items_are_read_once_in_order(monkeypatch, large):
     assert not x.flags.writeable
 
 
+@pytest.mark.parametrize(
+    "named", [{"ids": X, "mask": X}, Listed({"ids": X[0], "label": 1}), Listed(({"ids": X[0]}, 1))]
+)
+def test_named_columns_are_refused_with_the_way_to_give_them(named):
+    said = refused(arrays_of, named, None)
+    assert "put them side by side in one array, np.concatenate(" in said
+    assert "split them again by `inputs`" in said
+
+
+def test_rows_of_hugging_face_are_named_columns():
+    class Rows:
+        column_names = ("ids", "label")
+
+    assert refused(dpltm.train, "mlp", Rows()).startswith("`x`: Rows of named columns; put them side by side")
+
+
 def test_what_gives_no_items_by_place_is_refused():
     pair = (X[0], Y[0])
     for given, y, message in (
