@@ -6,7 +6,8 @@ radial filter needs a norm and one weighted sum, an element-wise one every live 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter
-from dpltm.gradients.draws import Draws
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
@@ -27,8 +27,9 @@ from dpltm.randomness.sampling import ROUNDING, check_chunks, scale_of
 REACH = 2.0**60
 """Largest input or output gradient of a layer: a record beyond it counts as not finite."""
 
-BATCH_BYTES = 2**27
-"""Memory of a physical batch, in bytes, approximate."""
+BATCH_BYTES, PASS_BYTES = 2**28, 2**27
+"""Memory of a physical batch, and of a pass over some of its records, in bytes, approximate. A pass that takes more gets
+fresh memory from the system for every tensor: on a processor that costs as much as half of the pass."""
 
 WIDE, NARROW = 2.0**20, 2.0**-30
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
@@ -148,9 +149,9 @@ class RecordGradients:
     @property
     def comfortable_batch(self) -> int:
         """Number of records that fit ``BATCH_BYTES``; unlimited before the first ``check``."""
-        if self._plan is None or not self._plan.floats:
+        if self._plan is None or not self._plan.kept:
             return 2**31
-        return max(1, BATCH_BYTES // (4 * self._plan.floats))
+        return max(1, BATCH_BYTES // (4 * self._plan.kept))
 
     @property
     def draws(self) -> bool:
@@ -216,7 +217,10 @@ class RecordGradients:
             present = weights > 0
         try:
             with full_precision():
-                self._passes(self._plan, x, y, self._plan.draws(keys))
+                for layer in layers:
+                    layer.begin(len(x))
+                for rows in self._at_once(self._plan, len(x)):
+                    self._pass(self._plan, x[rows], y[rows], None if keys is None else keys[rows], rows)
                 if groups is not None:
                     _average(layers, groups, x.device)
                 bad, wide = _unusable(layers, len(x) if groups is None else len(groups), x.device)
@@ -236,12 +240,20 @@ class RecordGradients:
                 layer.release()
         return FilteredSum(total, skipped)
 
-    def _passes(self, plan: Plan, x: Tensor, y: Tensor, draws: Draws | None) -> None:
-        with torch.enable_grad(), Recorder(plan.modules, plan.copy, plan.instead, draws) as recorder:
+    @staticmethod
+    def _at_once(plan: Plan, records: int) -> Iterator[slice]:
+        """Rows of each pass, about as many in all of them."""
+        passes = math.ceil(records / max(1, PASS_BYTES // max(1, 4 * plan.passing)))
+        return (slice(records * i // passes, records * (i + 1) // passes) for i in range(passes))
+
+    def _pass(self, plan: Plan, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
+        draws = plan.draws(keys)
+        recorder = Recorder(plan.modules, plan.copy, plan.instead, draws, plan.spread, len(x))
+        with torch.enable_grad(), recorder:
             if not plan.whole:
                 recorder.backward(losses_of(self._model, self._loss, x, y, draws).sum())
         with torch.autocast(x.device.type, enabled=False):
-            record_batch(plan, recorder, self._model, self._loss, x, y, draws)
+            record_batch(plan, recorder, self._model, self._loss, x, y, draws, rows)
 
     def _add_filtered(
         self,

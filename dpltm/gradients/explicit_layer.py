@@ -7,8 +7,8 @@ are written out.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,11 @@ _Part = tuple[str, Tensor | None, int, Tensor]
 
 
 class ExplicitLayer(ExplicitGradients):
-    """Modules that share parameters with no others, called any number of times. See ``Layer``."""
+    """Modules that share parameters with no others, called any number of times. See ``Layer``.
+
+    Each parameter's gradients lie in a matrix of their own, ``(batch, live)``: where all of it is live, products are written
+    there.
+    """
 
     def __init__(
         self, modules: Mapping[str, nn.Module], live_mask: Mapping[str, Tensor], names: Mapping[int, str]
@@ -40,10 +44,6 @@ class ExplicitLayer(ExplicitGradients):
         order = {name: place for place, name in enumerate(live_mask)}
         self.names = tuple(sorted(parameters, key=order.__getitem__))
         self.sizes = tuple(int(live_mask[name].sum()) for name in self.names)
-        stops = itertools.accumulate(self.sizes)
-        self._columns = {
-            name: slice(stop - size, stop) for name, size, stop in zip(self.names, self.sizes, stops, strict=True)
-        }
         self._index: dict[str, Tensor] = {}  # what values are of, in the order of a first rule's gradients
         self._parts: dict[tuple[int, int], tuple[str, Tensor | None]] = {}
         for module in modules.values():
@@ -55,47 +55,76 @@ class ExplicitLayer(ExplicitGradients):
                         self._index[name] = live if places is None else live[places[live].argsort()]
                     index = self._index[name] if places is None else places[self._index[name]]
                     self._parts[id(module), id(value)] = (name, None if _whole(index, value) else index)
-        self._order = torch.cat([self._index[name].argsort() + self._columns[name].start for name in self.names])
+        self._order = {name: _sorting(index) for name, index in self._index.items()}
         self._kind = next(iter(parameters.values()))
         self._dtype = self._kind.dtype
         self._space = Workspace()
         self.release()
 
     def release(self) -> None:
-        self._values = torch.empty(0)
-        self._squares = torch.empty(0)
+        self._values: dict[str, Tensor] = {}
+        self._squares = None
 
-    def take(self, calls: Sequence[Call], records: int) -> None:
+    def begin(self, records: int) -> None:
+        device = self._kind.device
+        self._values = {
+            name: self._space.rows(name, records, size, self._dtype, device)
+            for name, size in zip(self.names, self.sizes, strict=True)
+        }
+        self._squares = None
+
+    def take(self, calls: Sequence[Call], rows: slice) -> None:
         """Add up each record's gradients over the calls; zero where the loss depends on none."""
-        self._add_up(records, self._parts_of(calls, records))
+        self._add_up(rows, lambda filled: self._parts_of(calls, rows, filled))
 
-    def hold(self, records: int, gradients: Iterator[tuple[str, Tensor]]) -> None:
-        """Take per-record gradients ``(batch, *shape)`` of parameters by name."""
-        self._add_up(records, ((name, self._index[name], 0, gradient) for name, gradient in gradients))
+    def hold(self, rows: slice, gradients: Iterator[tuple[str, Tensor]]) -> None:
+        """Take per-record gradients ``(rows, *shape)`` of parameters by name."""
+        self._add_up(rows, lambda _: ((name, self._index[name], 0, gradient) for name, gradient in gradients))
 
-    def _parts_of(self, calls: Sequence[Call], records: int) -> Iterator[_Part]:
+    def _parts_of(self, calls: Sequence[Call], rows: slice, filled: Mapping[str, int]) -> Iterator[_Part]:
         for call in (call for call in calls if call.outputs):  # there are none under torch.no_grad
-            for parameter, first, gradient in rules.rule_of(call.module)(call, records):
+            room = partial(self._room, rows, filled, call.module)
+            for parameter, first, gradient in rules.rule_of(call.module)(call, rows.stop - rows.start, room):
                 part = self._parts.get((id(call.module), id(parameter)))
                 if part is not None:  # else it is frozen
                     yield *part, first, gradient
 
-    def _add_up(self, records: int, parts: Iterator[_Part]) -> None:
-        self._values = self._space.rows("values", records, sum(self.sizes), self._dtype, self._kind.device)
+    def _room(
+        self,
+        rows: slice,
+        filled: Mapping[str, int],
+        module: nn.Module,
+        parameter: Tensor,
+        first: int,
+        count: int,
+    ) -> Tensor:
+        """The place of these gradients if they come first and whole, else memory for them."""
+        name, index = self._parts.get((id(module), id(parameter)), ("", parameter))
+        if index is None and first >= filled[name]:
+            place = self._values[name][rows][first : first + count]
+            if place.is_contiguous():
+                return place
+        return self._space.take("product", (count, parameter.numel()), self._dtype, parameter.device)
+
+    def _add_up(self, rows: slice, parts_of: Callable[[Mapping[str, int]], Iterator[_Part]]) -> None:
         filled = dict.fromkeys(self.names, 0)
-        for name, index, first, gradient in parts:
+        values = {name: value[rows] for name, value in self._values.items()}
+        for name, index, first, gradient in parts_of(filled):
             flat = gradient.reshape(len(gradient), -1)  # of one number a record, too
-            if index is not None:
-                flat = flat.index_select(1, index)
-            place = self._values[first : first + len(flat), self._columns[name]]
+            place = values[name][first : first + len(flat)]
             if first < filled[name]:
-                place += flat
-            else:  # the first gradients of these records
-                place.copy_(flat)
-                filled[name] = first + len(flat)
+                place += flat if index is None else flat.index_select(1, index)
+                continue
+            filled[name] = first + len(flat)  # the first gradients of these records
+            if index is not None and flat.dtype == place.dtype and not flat.is_cuda:
+                torch.index_select(flat, 1, index, out=place)
+            elif flat.data_ptr() != place.data_ptr():
+                place.copy_(flat if index is None else flat.index_select(1, index))
         for name, count in filled.items():
-            self._values[count:, self._columns[name]] = 0.0
-        self._squares = _squared_norms(self._values)
+            values[name][count:] = 0.0
+
+    def _squared_norms(self) -> Tensor:
+        return _squared_norms(self._values.values())
 
     def average(self, sizes: Tensor) -> None:
         """Put the mean gradient of each group of consecutive records in place of theirs; ``sizes`` ``(groups,)`` may hold 0.
@@ -103,56 +132,81 @@ class ExplicitLayer(ExplicitGradients):
         Norm and sum see the same numbers afterwards as well. What is not finite in one record is not in its group.
         """
         owner = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
-        means = self._space.rows("means", len(sizes), self._values.shape[1], self._dtype, self._kind.device)
-        means.zero_().index_add_(0, owner, self._values)
-        self._values = means.div_(sizes[:, None])
-        self._squares = _squared_norms(self._values)
+        for name, values in self._values.items():
+            means = self._space.rows(f"means {name}", len(sizes), values.shape[1], self._dtype, self._kind.device)
+            means.zero_().index_add_(0, owner, values)
+            self._values[name] = means.div_(sizes[:, None])
+        self._squares = None
 
     def wide_squared_norms(self, rows: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(self._values[rows], dim=1, dtype=torch.float64).square_()
+        parts = [torch.linalg.vector_norm(value[rows], dim=1, dtype=torch.float64) for value in self._values.values()]
+        return torch.stack(parts).square_().sum(0)
 
     def zero_records(self, bad: Tensor) -> None:
-        self._values.masked_fill_(bad[:, None], 0.0)
-        self._squares = self._squares.masked_fill(bad, 0.0)
+        for values in self._values.values():
+            values.masked_fill_(bad[:, None], 0.0)
+        self._squares = None
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
-        values, found = self._values, torch.zeros_like(total)
         if chunks is not None:
             factor = held_in_float32(factor)  # in a chunk or not: what a record contributes may not depend on that
-        chunks = chunks if chunks is not None and values.dtype == torch.float32 and not values.is_cuda else ()
-        for rows in chunks:
-            found += factor[rows].float() @ values[rows]
-        for rest in others(chunks, len(values)):
-            for rows in self._pieces(rest):
-                found += factor[rows] @ values[rows].double()
-        total += found[self._order]
+        plain = self._dtype == torch.float32 and not self._kind.is_cuda
+        chunks = chunks if chunks is not None and plain else ()
+        narrow, rest = factor.float(), others(chunks, len(factor))
+        for part, (name, values) in zip(total.split(self.sizes), self._values.items(), strict=True):
+            order = self._order[name]
+            for rows in chunks:
+                found = narrow[rows] @ values[rows]
+                part += found if order is None else found[order]
+            for rows in (some for each in rest for some in _pieces(each, values.shape[1])):
+                found = factor[rows] @ values[rows].double()
+                part += found if order is None else found[order]
 
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
-        parts = [part.square_().sum(1, dtype=torch.float64) for _, part in self._mapped(factor, map)]
-        return torch.cat(parts)
+        total = torch.zeros_like(factor)
+        for values in self._values.values():
+            for rows, part in self._mapped(values, factor, map):
+                total[rows] += part.square_().sum(1, dtype=torch.float64)
+        return total
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
-        total = torch.zeros(sum(self.sizes), dtype=torch.float64, device=factor.device)
-        for rows, part in self._mapped(factor, map):
-            weighted = part if weight is None else part.mul_(weight[rows, None].to(part.dtype))
-            total += weighted.sum(0, dtype=torch.float64)
-        return total[self._order]
+        totals = []
+        for name, values in self._values.items():
+            total = torch.zeros(values.shape[1], dtype=torch.float64, device=factor.device)
+            for rows, part in self._mapped(values, factor, map):
+                weighted = part if weight is None else part.mul_(weight[rows, None].to(part.dtype))
+                total += weighted.sum(0, dtype=torch.float64)
+            order = self._order[name]
+            totals.append(total if order is None else total[order])
+        return torch.cat(totals)
 
-    def _mapped(self, factor: Tensor, map: Map) -> Iterator[tuple[slice, Tensor]]:
-        for rows in self._pieces(slice(0, len(self._values))):
-            yield rows, map((self._values[rows] * factor[rows, None]).to(self._values.dtype))
-
-    def _pieces(self, rows: slice) -> Iterator[slice]:
-        count = max(1, CHUNK // max(1, sum(self.sizes)))
-        return (slice(start, min(start + count, rows.stop)) for start in range(rows.start, rows.stop, count))
+    def _mapped(self, values: Tensor, factor: Tensor, map: Map) -> Iterator[tuple[slice, Tensor]]:
+        for rows in _pieces(slice(0, len(values)), values.shape[1]):
+            yield rows, map((values[rows] * factor[rows, None]).to(values.dtype))
 
 
-def _squared_norms(values: Tensor) -> Tensor:
-    """Squared norm of each row, float64, by blocks: a float64 copy of all would cost more than the norms."""
-    whole = values.shape[1] // BLOCK * BLOCK
-    blocks = values[:, :whole].unflatten(1, (whole // BLOCK, BLOCK))
-    squares = torch.linalg.vector_norm(blocks, dim=2).double().square_().sum(1)
-    return squares + torch.linalg.vector_norm(values[:, whole:], dim=1).double().square_()
+def _pieces(rows: slice, width: int) -> Iterator[slice]:
+    count = max(1, CHUNK // max(1, width))
+    return (slice(start, min(start + count, rows.stop)) for start in range(rows.start, rows.stop, count))
+
+
+def _sorting(index: Tensor) -> Tensor | None:
+    """Where to find what ``index`` is of in increasing order; None if it is in that order."""
+    order = index.argsort()
+    return None if torch.equal(order, torch.arange(len(order), device=order.device)) else order
+
+
+def _squared_norms(values: Iterable[Tensor]) -> Tensor:
+    """Squared norm of each row of matrices side by side, float64, by blocks: a float64 copy would cost more."""
+    squares = []
+    for each in values:
+        whole = each.shape[1] // BLOCK * BLOCK
+        if whole:
+            blocks = each[:, :whole].unflatten(1, (whole // BLOCK, BLOCK))
+            squares.append(torch.linalg.vector_norm(blocks, dim=2).double().square_().sum(1))
+        if whole < each.shape[1] or not whole:
+            squares.append(torch.linalg.vector_norm(each[:, whole:], dim=1).double().square_())
+    return torch.stack(squares).sum(0)
 
 
 def _whole(index: Tensor, parameter: Tensor) -> bool:
@@ -170,47 +224,66 @@ class EmbeddingLayer(ExplicitGradients):
         self.module = module
         self.names: tuple[str, ...] = (f"{name}.weight" if name else "weight",)
         self._mask = live_mask[self.names[0]]
-        self._index = self._mask.flatten().nonzero().squeeze(1)
-        self.sizes: tuple[int, ...] = (len(self._index),)
+        lives = self._mask.sum(1)
+        self._before = lives.cumsum(0) - lives - 1  # one less than the live coordinates in earlier rows
+        self.sizes: tuple[int, ...] = (int(lives.sum()),)
+        self._full = self.sizes[0] == self._mask.numel()
         self._dtype = module.weight.dtype
         self.release()
 
     def release(self) -> None:
-        self.values = self._squares = torch.empty(0)
-        self.record = self.token = torch.empty(0, dtype=torch.long)
+        self.begin(0)
 
-    def take(self, calls: Sequence[Call], records: int) -> None:
+    def begin(self, records: int) -> None:
+        device = self.module.weight.device
+        self.values = self.module.weight.new_zeros(0, self.module.embedding_dim)
+        self.record = self.token = torch.empty(0, dtype=torch.long, device=device)
+        self._records, self._squares = records, None
+
+    def take(self, calls: Sequence[Call], rows: slice) -> None:
         """Add up, for each record, the gradients of each token it holds; the padding token has none."""
+        records = rows.stop - rows.start
         seen, gradient = only_call(calls, self.names[0], records)
         tokens = seen.reshape(records, -1).long()
         size = len(self.module.weight)
-        keys = (torch.arange(records, device=tokens.device)[:, None] * size + tokens).flatten()
+        keys = (torch.arange(rows.start, rows.stop, device=tokens.device)[:, None] * size + tokens).flatten()
         pairs, place = torch.unique(keys, return_inverse=True)
-        self.record, self.token = pairs // size, pairs % size
-        self.values = self.module.weight.new_zeros(len(pairs), self.module.embedding_dim)
+        record, token = pairs // size, pairs % size
+        values = self.module.weight.new_zeros(len(pairs), self.module.embedding_dim)
         if gradient is not None:
-            rows = gradient.reshape(-1, self.module.embedding_dim).to(self._dtype)
-            self.values.index_add_(0, place, rows)
-        lives = self._mask[self.token]
+            values.index_add_(0, place, gradient.reshape(-1, self.module.embedding_dim).to(self._dtype))
         if self.module.padding_idx is not None:
-            lives = lives & (self.token != self.module.padding_idx)[:, None]
-        self.values = self.values.masked_fill_(~lives, 0.0)
-        self._squares = self._by_record(self.values.double().square().sum(1), records)
+            values.masked_fill_((token == self.module.padding_idx)[:, None], 0.0)
+        if not self._full:
+            values.masked_fill_(~self._mask[token], 0.0)
+        self.values, self.record, self.token = (
+            torch.cat(both) if len(both[0]) else both[1]
+            for both in ((self.values, values), (self.record, record), (self.token, token))
+        )
 
-    def _by_record(self, values: Tensor, records: int) -> Tensor:
-        return torch.zeros(records, dtype=torch.float64, device=values.device).index_add_(0, self.record, values)
+    def _squared_norms(self) -> Tensor:
+        return self._by_record(_squared_norms([self.values]))
+
+    def _by_record(self, values: Tensor) -> Tensor:
+        return values.new_zeros(self._records).index_add_(0, self.record, values)
 
     def zero_records(self, bad: Tensor) -> None:
         self.values = self.values.masked_fill(bad[self.record][:, None], 0.0)
-        self._squares = self._squares.masked_fill(bad, 0.0)
+        self._squares = None
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         del chunks  # all in float64
-        total += self._by_token(self.values * factor[self.record][:, None])
+        self._add_by_token(total, self.values * factor[self.record][:, None])
 
-    def _by_token(self, values: Tensor) -> Tensor:
-        table = torch.zeros(self._mask.shape, dtype=torch.float64, device=values.device)
-        return table.index_add_(0, self.token, values).flatten()[self._index]
+    def _add_by_token(self, total: Tensor, values: Tensor) -> None:
+        """Add ``values`` ``(pairs, dimension)``, zero where pruned, to the rows of their tokens."""
+        if self._full:
+            total.view(self._mask.shape).index_add_(0, self.token, values)
+            return
+        tokens, place = torch.unique(self.token, return_inverse=True)
+        rows = values.new_zeros(len(tokens), values.shape[1]).index_add_(0, place, values)
+        lives = self._mask[tokens]
+        total[(self._before[tokens][:, None] + lives.cumsum(1))[lives]] += rows[lives]
 
     def _mapped(self, factor: Tensor, map: Map) -> tuple[Tensor, float]:
         """Mapped gradients less what the map makes of zero, in float64 and zero where pruned; and that value itself."""
@@ -221,11 +294,13 @@ class EmbeddingLayer(ExplicitGradients):
     def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
         """Coordinates of tokens that a record does not hold are zero, and a map may send zero elsewhere."""
         values, at_zero = self._mapped(factor, map)
-        changed = self._by_record(((values + at_zero).square() - at_zero**2).sum(1), len(factor))
-        return (changed + len(self._index) * at_zero**2).clamp_min_(0.0)
+        changed = self._by_record(((values + at_zero).square() - at_zero**2).sum(1))
+        return (changed + self.sizes[0] * at_zero**2).clamp_min_(0.0)
 
     def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
         values, at_zero = self._mapped(factor, map)
         if weight is not None:
             values = values.mul_(weight[self.record][:, None])
-        return self._by_token(values) + at_zero * (len(factor) if weight is None else float(weight.sum()))
+        total = torch.zeros(self.sizes[0], dtype=torch.float64, device=values.device)
+        self._add_by_token(total, values)
+        return total + at_zero * (len(factor) if weight is None else float(weight.sum()))

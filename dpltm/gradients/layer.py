@@ -56,7 +56,8 @@ def only_call(
 class Recorder:
     """Keep the calls of some modules while entered; outputs of ``copy`` are handed on as copies: they are overwritten.
 
-    ``draws`` answer those of the forward pass, if the network draws.
+    ``draws`` answer those of the forward pass, if the network draws. Modules of ``spread`` see one row for all of the
+    ``records``; what they give is handed on as a row for each, so that the loss has a gradient at each.
     """
 
     def __init__(
@@ -65,7 +66,10 @@ class Recorder:
         copy: Iterable[nn.Module] = (),
         instead: Sequence[tuple[nn.Module, Callable[[Tensor], Tensor]]] = (),
         draws: Draws | None = None,
+        spread: Iterable[nn.Module] = (),
+        records: int = 0,
     ) -> None:
+        self._spread, self._records = {id(module) for module in spread}, records
         self._instead, self._draws, self._begun = instead, draws, list[int]()
         self._modules = tuple(modules)
         self._copy = {id(module) for module in copy}
@@ -98,6 +102,9 @@ class Recorder:
         if "input" in keywords:
             inputs = (keywords["input"], *inputs)
             keywords = {name: value for name, value in keywords.items() if name != "input"}
+        if id(module) in self._spread and len(inputs[0]) == len(output) == 1:
+            seen_by_all, output = (value.expand(self._records, *value.shape[1:]) for value in (inputs[0], output))
+            inputs = (seen_by_all,)
         if isinstance(output, Tensor):  # as nearly always
             places, outputs = ([0], [output]) if output.requires_grad else ([], [])
         else:
@@ -149,15 +156,19 @@ Map = Callable[[Tensor], Tensor]
 class Layer(Protocol):
     """A part of a network that owns some parameters, of ``sizes`` live coordinates, under a mask.
 
-    Between ``take`` and ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates, in
+    ``begin`` says how many records a batch has, and each ``take`` is of some of them, until all were taken. From then to
+    ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates, in
     that order, row-major within each.
     """
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
 
-    def take(self, calls: Sequence[Call], records: int) -> None:
-        """Take what the last pass left with this layer."""
+    def begin(self, records: int) -> None:
+        """Make room for a batch."""
+
+    def take(self, calls: Sequence[Call], rows: slice) -> None:
+        """Take what the last pass, over these rows of the batch, left with this layer."""
 
     def release(self) -> None:
         """Free it."""
@@ -189,22 +200,28 @@ class Layer(Protocol):
 
 
 class ExplicitGradients:
-    """Base of layers whose gradients are written out: the squared norms ``(batch,)`` of those very numbers are at hand."""
+    """Base of layers whose gradients are written out: norms are of those very numbers."""
 
-    _squares: Tensor
     _dtype: torch.dtype
+    _squares: Tensor | None
+
+    def _squared_norms(self) -> Tensor:
+        """Squared norm of each record's gradient as it is written out, ``(batch,)`` float64."""
+        raise NotImplementedError
+
+    def squared_norms(self) -> Tensor:
+        if self._squares is None:
+            self._squares = self._squared_norms()
+        return self._squares
 
     def extremes(self) -> list[Tensor]:
         return [self.peak().max()]
 
     def peak(self) -> Tensor:
-        return self._squares.sqrt().to(self._dtype)  # infinite where the dtype cannot hold it
-
-    def squared_norms(self) -> Tensor:
-        return self._squares
+        return self.squared_norms().sqrt().to(self._dtype)  # infinite where the dtype cannot hold it
 
     def wide_squared_norms(self, rows: Tensor) -> Tensor:
-        return self._squares[rows]
+        return self.squared_norms()[rows]
 
 
 CHUNK = 400_000

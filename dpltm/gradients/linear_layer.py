@@ -292,13 +292,23 @@ class LinearLayer:
             output = sparse_forward(self.operands, input)
         return output.requires_grad_()
 
-    def take(self, calls: Sequence[Call], records: int) -> None:
+    def begin(self, records: int) -> None:
+        self._records = records
+
+    def take(self, calls: Sequence[Call], rows: slice) -> None:
         """Take the layer's input and the gradient at its output; InputError unless called once, on one row per record."""
+        records = rows.stop - rows.start
         seen, gradient = only_call(calls, self.names[0], records, dimensions=2)
-        dtype, operands = self.module.weight.dtype, self.operands
-        operands.input = seen.to(dtype)
-        shape = (records, len(self.module.weight))
-        operands.gradient = operands.input.new_zeros(shape) if gradient is None else gradient.to(dtype)
+        weight, operands = self.module.weight, self.operands
+        if gradient is None:
+            gradient = weight.new_zeros(records, len(weight))
+        if records == self._records:
+            operands.input, operands.gradient = seen.to(weight.dtype), gradient.to(weight.dtype)
+            return
+        if rows.start == 0:
+            operands.input = weight.new_empty(self._records, seen.shape[1])
+            operands.gradient = weight.new_empty(self._records, len(weight))
+        operands.input[rows], operands.gradient[rows] = seen, gradient
 
     def extremes(self) -> list[Tensor]:
         return [norms.max() for norms in self.operands.norms]  # no magnitude is above the norm; NaN if one of them is

@@ -36,14 +36,21 @@ class Plan:
     """Rules for one network: ``layers``, with their modules.
 
     Calls of ``modules`` are kept, and outputs of ``copy`` overwritten in place; without ``modules``, ``torch.func``
-    takes the whole model. A record takes about ``floats`` numbers. A network that draws has ``axes``, one for each draw.
+    takes the whole model. What ``spread`` give for all records becomes a row of each. A record takes about ``passing``
+    numbers during a pass, and ``kept`` until the sum is made. A network that draws has ``axes``, one for each draw.
     """
 
     modules: tuple[nn.Module, ...]
     copy: tuple[nn.Module, ...]
     layers: tuple[tuple[Layer, tuple[nn.Module, ...]], ...]
-    floats: int
+    passing: int
+    kept: int
     axes: tuple[Axis, ...] = ()
+    spread: tuple[nn.Module, ...] = ()
+
+    @property
+    def floats(self) -> int:
+        return self.passing + self.kept
 
     def draws(self, keys: Tensor | None) -> Draws | None:
         """Answers to what a pass draws, by the keys of its records; None where the network does not draw."""
@@ -128,8 +135,7 @@ def make_plan(
     off = torch.autocast(x.device.type, enabled=False)
     with undisturbed(model, loss), off, torch.enable_grad():
         units = _units(model)
-        probe = Probe.first(model, units.values(), loss, x, y)
-        probe.check_apart()
+        probe = Probe.first(model, units.values(), loss, x, y).apart()
         refusal: InputError | None = None
         try:
             plan = _assign(probe, units, live_mask, compile, kernels, written)
@@ -137,7 +143,8 @@ def make_plan(
                 return plan
         except InputError as error:
             refusal = error
-        whole = Plan((), (), ((_whole(model, live_mask), ()),), _floats(probe, ()), probe.axes or ())
+        layer = _whole(model, live_mask)
+        whole = Plan((), (), ((layer, ()),), 0, sum(layer.sizes), probe.axes or ())
         try:
             if _right(probe, whole, live_mask):
                 return whole
@@ -173,12 +180,12 @@ def _assign(
     live_mask: Mapping[str, Tensor],
     compile: bool,
     kernels: str,
-    written: bool,
+    everything: bool,
 ) -> Plan | None:
     """Plan with a layer for each group of modules that share parameters; None if a parameter belongs to no unit, so
     that ``torch.func`` should take the whole model."""
     model, (x, y) = probe.model, probe.made_up.batch()
-    with Recorder(probe.units, probe.copy) as recorder:
+    with Recorder(probe.units, probe.copy, spread=probe.spread, records=len(x)) as recorder:
         losses_of(model, probe.loss, x, y, probe.draws(x))
     covered = {id(value) for module in units.values() for value in module.parameters()}
     if any(value.requires_grad and id(value) not in covered for value in model.parameters()):
@@ -188,7 +195,7 @@ def _assign(
     for group in _sharing(units):
         calls = [call for call in recorder.calls if any(call.module is module for module in group.values())]
         name, module = next(iter(group.items()))
-        once = len(group) == len(calls) == 1 and rules.has_rule(module) and not written
+        once = len(group) == len(calls) == 1 and rules.has_rule(module) and not everything
         layer: Layer
         if once and type(module) is nn.Linear and calls[0].inputs[0].shape[:-1] == (len(x),):
             layer = LinearLayer(name, module, live_mask, compile, kernels)
@@ -197,8 +204,11 @@ def _assign(
         else:
             layer = ExplicitLayer(group, live_mask, names)
         layers.append((layer, tuple(group.values())))
-    explicit = tuple(module for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules)
-    return Plan(probe.units, probe.copy, tuple(layers), _floats(probe, recorder.calls, explicit), probe.axes or ())
+    written = {id(module) for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules}
+    passing = 3 * _floats(probe, recorder.calls)
+    kept = _floats(probe, [call for call in recorder.calls if id(call.module) not in written])
+    kept += sum(sum(layer.sizes) for layer, _ in layers if isinstance(layer, ExplicitLayer))
+    return Plan(probe.units, probe.copy, tuple(layers), passing, kept, probe.axes or (), probe.spread)
 
 
 def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
@@ -215,14 +225,10 @@ def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
     return sorted(groups, key=lambda group: min(order[name] for name in group))
 
 
-def _floats(probe: Probe, calls: Sequence[Call], written: Sequence[nn.Module] | None = None) -> int:
-    """Numbers that a record takes up: inputs and outputs of calls, thrice; gradients that are written out, twice."""
-    passing, records = 0, probe.made_up.records
-    for call in calls:
-        tensors = [value for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
-        passing += 3 * sum(value.numel() for value in tensors) // records
-    modules = (probe.model,) if written is None else written
-    return passing + 2 * sum(value.numel() for module in modules for value in module.parameters())
+def _floats(probe: Probe, calls: Sequence[Call]) -> int:
+    """Numbers in what these calls saw and gave, for each record."""
+    tensors = [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
+    return sum(value.numel() for value in tensors) // probe.made_up.records
 
 
 def _whole(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLayer:
@@ -235,11 +241,13 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
     draws = plan.draws(probe.made_up.keys(x))
-    with Recorder(plan.modules, plan.copy, draws=draws) as recorder:
-        total = losses_of(model, probe.loss, x, y, draws).sum()
-    whole = torch.autograd.grad(total, list(parameters.values()), retain_graph=True, allow_unused=True)
-    recorder.backward(total)
-    record_batch(plan, recorder, model, probe.loss, x, y, draws)
+    total = losses_of(model, probe.loss, x, y, plan.draws(probe.made_up.keys(x))).sum()  # of the model as it is
+    whole = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+    with Recorder(plan.modules, plan.copy, draws=draws, spread=plan.spread, records=len(x)) as recorder:
+        recorder.backward(losses_of(model, probe.loss, x, y, draws).sum())
+    for layer, _ in plan.layers:
+        layer.begin(len(x))
+    record_batch(plan, recorder, model, probe.loss, x, y, draws, slice(0, len(x)))
     wanted = {
         name: torch.zeros_like(value, dtype=torch.float64) if gradient is None else gradient.to_dense().double()
         for (name, value), gradient in zip(parameters.items(), whole, strict=True)
@@ -259,13 +267,21 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
 
 
 def record_batch(
-    plan: Plan, recorder: Recorder, model: nn.Module, loss: Loss, x: Tensor, y: Tensor, draws: Draws | None
+    plan: Plan,
+    recorder: Recorder,
+    model: nn.Module,
+    loss: Loss,
+    x: Tensor,
+    y: Tensor,
+    draws: Draws | None,
+    rows: slice,
 ) -> None:
-    """Give every layer of the plan what the pass left with its modules; ``recorder`` has the calls of the pass."""
+    """Give every layer of the plan what the pass left with its modules; ``recorder`` has the calls of the pass, over
+    ``rows`` of the batch that the layers have begun with: ``x`` and ``y``."""
     for layer, modules in plan.layers:
         if plan.whole:
             assert isinstance(layer, ExplicitLayer)
-            layer.hold(len(x), rules.whole_model(model, loss, x, y, None if draws is None else draws.keys))
+            layer.hold(rows, rules.whole_model(model, loss, x, y, None if draws is None else draws.keys))
         else:
             mine = {id(module) for module in modules}
-            layer.take([call for call in recorder.calls if id(call.module) in mine], len(x))
+            layer.take([call for call in recorder.calls if id(call.module) in mine], rows)

@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_flatten
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
-from dpltm.gradients.layer import Recorder
+from dpltm.gradients.layer import Call, Recorder
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -311,8 +311,8 @@ def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, draws: Draws |
 
 @dataclass(frozen=True)
 class Probe:
-    """A network and a loss, tried out; ``units`` are watched, in-place operations overwrite the outputs of ``copy``, and
-    ``axes`` are those of what it draws, None until they are known."""
+    """A network and a loss, tried out; ``units`` are watched, in-place operations overwrite the outputs of ``copy``,
+    ``spread`` see one row for all records, and ``axes`` are those of what it draws, None until they are known."""
 
     model: nn.Module
     units: tuple[nn.Module, ...]
@@ -320,6 +320,7 @@ class Probe:
     made_up: MadeUp
     copy: tuple[nn.Module, ...] = ()
     axes: tuple[Axis, ...] | None = None
+    spread: tuple[nn.Module, ...] = ()
 
     def draws(self, x: Tensor, start: int = 0) -> Draws:
         """Answers to what a pass over these records draws; ``start`` is the number of the first."""
@@ -334,7 +335,7 @@ class Probe:
         for largest in (1, 0):  # perhaps there is one class, or one token
             probe = replace(probe, made_up=replace(made_up, largest=(largest, largest)))
             try:
-                return replace(probe, copy=probe._overwritten())._of_unique_size()._of_largest_numbers()
+                return probe._watched()._of_unique_size()._of_largest_numbers()
             except InputError:
                 raise
             except Exception as error:  # whatever the user's own code raises
@@ -381,7 +382,8 @@ class Probe:
             f"model: has layers with every one of {SIZES} in their shapes, so that records cannot be told apart"
         )
 
-    def _overwritten(self) -> tuple[nn.Module, ...]:
+    def _watched(self) -> Probe:
+        """The same probe, which knows what has to be copied, and what to be spread: tables of positions."""
         model = self.model
         modules = modules_of(model, self.loss)
         names = {id(module): f"{name}." if name else "" for name, module in model.named_modules()}
@@ -396,7 +398,9 @@ class Probe:
                     f"model: {names.get(id(module), 'the loss: ')}{changed[0]} changes with the records it sees, outside the"
                     " ledger; use a module without state"
                 )
-        return tuple({id(call.module): call.module for call in recorder.calls if call.overwritten()}.values())
+        copy = {id(call.module): call.module for call in recorder.calls if call.overwritten()}
+        spread = {id(call.module): call.module for call in recorder.calls if _of_all(call)}
+        return replace(self, copy=tuple(copy.values()), spread=tuple(spread.values()))
 
     def seen(self, x: Tensor, y: Tensor, start: int = 0, draws: Draws | None = None) -> list[tuple[str, Tensor]]:
         """Everything that rules are given, by name: losses, inputs of every unit, and the gradients at its outputs.
@@ -408,7 +412,7 @@ class Probe:
             return self._pass(x, y, self.draws(x, start) if draws is None else draws)
 
     def _pass(self, x: Tensor, y: Tensor, draws: Draws) -> list[tuple[str, Tensor]]:
-        with Recorder(self.units, self.copy, draws=draws) as recorder:
+        with Recorder(self.units, self.copy, draws=draws, spread=self.spread, records=len(x)) as recorder:
             losses = losses_of(self.model, self.loss, x, y, draws)
         with draws:  # which refuses them here
             recorder.backward(losses.sum())
@@ -417,6 +421,17 @@ class Probe:
             values, _ = tree_flatten((call.inputs, call.keywords, call.gradients))
             seen += [(f"a {type(call.module).__name__}", value) for value in values if isinstance(value, Tensor)]
         return seen
+
+    def apart(self) -> Probe:
+        """The probe, tried out; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""
+        if self.spread:
+            try:
+                self.check_apart()
+            except InputError:
+                return replace(self, spread=()).apart()
+            return self
+        self.check_apart()
+        return self
 
     def check_apart(self) -> None:
         """Refuse a network in which anything about a record depends on the others, or on how many there are."""
@@ -441,8 +456,10 @@ class Probe:
         along = self._along(base)
         self._check_replaced(x, y, base, along)
         self._check_padded(x, y, along)
-        self._compare_parts("how many there are", [slice(0, length) for length in LENGTHS])
-        self._compare_parts("its place in the batch", [slice(1, LENGTHS[-1] + 1)])
+        batch = self.made_up.batch(LENGTHS[-1] + 1)
+        whole = self.seen(*batch)
+        self._compare_parts("how many there are", [slice(0, length) for length in LENGTHS], batch, whole)
+        self._compare_parts("its place in the batch", [slice(1, LENGTHS[-1] + 1)], batch, whole)
 
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
@@ -469,7 +486,6 @@ class Probe:
 
     def _check_replaced(self, x: Tensor, y: Tensor, base: list[tuple[str, Tensor]], along: dict[int, int]) -> None:
         for record in (0, 1, len(x) // 2, len(x) - 1):
-            others = torch.arange(len(x), device=x.device) != record
             for other_x, other_y in self.made_up.replaced(x, y, record):
                 try:
                     seen = self.seen(other_x, other_y)
@@ -477,7 +493,7 @@ class Probe:
                     raise
                 except Exception:  # a class or token that is none, or values that a model will not take
                     continue
-                _refuse_mixed(_difference(base, seen, others, along))
+                _refuse_mixed(_difference(base, seen, record, along))
 
     def _check_padded(self, x: Tensor, y: Tensor, along: dict[int, int]) -> None:
         """Refuse a network in which short records depend on whether a long one is among them: cut to the longest."""
@@ -498,7 +514,7 @@ class Probe:
                     raise
                 except Exception:  # a token that is none, or records that a model will not take
                     continue
-                _refuse_mixed(_difference(base, seen, torch.arange(len(x), device=x.device) != 0, along))
+                _refuse_mixed(_difference(base, seen, 0, along))
 
     def _along(self, base: list[tuple[str, Tensor]]) -> dict[int, int]:
         """Dimension of records by place in ``base``: the one that is as long as the batch, whatever its length."""
@@ -515,28 +531,31 @@ class Probe:
             if records in value.shape and other.ndim == value.ndim and other.shape[value.shape.index(records)] == more
         }
 
-    def _compare_parts(self, what: str, parts: Sequence[slice]) -> None:
+    def _compare_parts(
+        self, what: str, parts: Sequence[slice], batch: tuple[Tensor, Tensor], whole: list[tuple[str, Tensor]]
+    ) -> None:
         """Refuse a network in which parts of a batch, alone, give something else than in the whole of it.
 
         A difference in float32 is looked at again in float64, if it is as small as that of a unit near zero: in a wide
         layer there is always one that a sum in another order switches on or off.
         """
-        x, y = self.made_up.batch(LENGTHS[-1] + 1)
-        place, size = self._told_by_part(x, y, parts, ALIKE)
+        place, size = self._told_by_part(*batch, whole, parts, ALIKE)
         why = ""
         if place and size <= KINK:
             try:
                 with in_float64(self.model, self.loss):
-                    wide_x, wide_y = (part.double() if part.is_floating_point() else part for part in (x, y))
-                    place, _ = self._told_by_part(wide_x, wide_y, parts, ALIKE_WIDE)
+                    x, y = (part.double() if part.is_floating_point() else part for part in batch)
+                    place, _ = self._told_by_part(x, y, self.seen(x, y), parts, ALIKE_WIDE)
             except Exception as error:  # it may not run in another precision
                 why = f"; or a unit near zero was switched by rounding, which float64 would tell, but: {first_line(error)}"
         if place:
             raise InputError(f"model or loss: what one record gives depends on {what} (seen at {place}{why}): {MIXED}")
 
-    def _told_by_part(self, x: Tensor, y: Tensor, parts: Sequence[slice], alike: float) -> tuple[str | None, float]:
+    def _told_by_part(
+        self, x: Tensor, y: Tensor, whole: list[tuple[str, Tensor]], parts: Sequence[slice], alike: float
+    ) -> tuple[str | None, float]:
         """Name of what differs in a part of the batch, None if nothing does; and the largest share that differs."""
-        whole, found, largest = self.seen(x, y), None, 0.0
+        found, largest, sizes = None, 0.0, [_largest(value) for _, value in whole]
         for rows in parts:
             start, stop = rows.start, rows.stop
             try:
@@ -549,11 +568,17 @@ class Probe:
                 ) from error
             if len(part) != len(whole):
                 return "the layers that are called", math.inf
-            for (name, one), (_, other) in zip(part, whole, strict=True):
-                share = _apart(one, other, rows, len(x), alike)
+            for (name, one), (_, other), size in zip(part, whole, sizes, strict=True):
+                share = _apart(one, other, rows, len(x), alike * size)
                 if share:
                     found, largest = found or name, max(largest, share)
         return found, largest
+
+
+def _of_all(call: Call) -> bool:
+    """True for an embedding of tokens that are the same for every record, in one row."""
+    shapes = [value.shape for value in (*call.inputs[:1], *call.outputs) if isinstance(value, Tensor)]
+    return type(call.module) is nn.Embedding and all(len(shape) > 1 and shape[0] == 1 for shape in shapes)
 
 
 def _refuse_mixed(place: str | None) -> None:
@@ -562,27 +587,45 @@ def _refuse_mixed(place: str | None) -> None:
 
 
 def _difference(
-    first: list[tuple[str, Tensor]], second: list[tuple[str, Tensor]], rows: Tensor | None, along: dict[int, int]
+    first: list[tuple[str, Tensor]], second: list[tuple[str, Tensor]], but: int | None, along: dict[int, int]
 ) -> str | None:
-    """Name of what differs by a bit between two passes, at these records or anywhere; None if nothing does. What has
-    no dimension for records is passed over, since whoever takes that call refuses it."""
+    """Name of what differs by a bit between two passes, at all records ``but`` one or anywhere; None if nothing does.
+    What has no dimension for records is passed over then, since whoever takes that call refuses it."""
     if len(first) != len(second):
         return "the layers that are called"
     for number, ((place, one), (_, other)) in enumerate(zip(first, second, strict=True)):
         if one.shape != other.shape:
             return place
-        if rows is not None:
-            if number not in along:
-                continue
-            one, other = one.movedim(along[number], 0)[rows], other.movedim(along[number], 0)[rows]
-        if not torch.equal(one.nan_to_num(nan=1e30), other.nan_to_num(nan=1e30)):
+        if but is None:
+            same = _equal(one, other)
+        elif number not in along:
+            continue
+        else:
+            one, other = one.movedim(along[number], 0), other.movedim(along[number], 0)
+            same = _equal(one[:but], other[:but]) and _equal(one[but + 1 :], other[but + 1 :])
+        if not same:
             return place
     return None
 
 
-def _apart(part: Tensor, whole: Tensor, rows: slice, records: int, alike: float) -> float:
+def _equal(one: Tensor, other: Tensor) -> bool:
+    """True if both hold the same numbers, or NaN at the same places."""
+    return torch.equal(one, other) or torch.equal(one.nan_to_num(nan=1e30), other.nan_to_num(nan=1e30))
+
+
+def _largest(values: Tensor) -> float:
+    """Largest finite magnitude of all records, since one alone may be what is left where others cancel; at least 1e-30."""
+    if not values.is_floating_point() or not values.numel():
+        return 0.0
+    largest = float(torch.linalg.vector_norm(values, math.inf))
+    if not math.isfinite(largest):
+        largest = float(values.abs().where(values.isfinite(), 0).max())
+    return max(largest, 1e-30)
+
+
+def _apart(part: Tensor, whole: Tensor, rows: slice, records: int, most: float) -> float:
     """Share, in L2 norm, by which ``part`` differs from those rows of ``whole`` along the dimension of records; 0
-    where there is none, or where no number differs by more than ``alike`` of the largest."""
+    where there is none, or where no number differs by more than ``most``."""
     along = [
         place
         for place, sizes in enumerate(zip(part.shape, whole.shape, strict=False))
@@ -590,13 +633,12 @@ def _apart(part: Tensor, whole: Tensor, rows: slice, records: int, alike: float)
     ]
     if not along:
         return 0.0  # whoever takes this call refuses it
-    size = whole.abs()  # of all records, since one alone may be what is left where others cancel
     whole = whole.narrow(along[0], rows.start, rows.stop - rows.start)
     if part.shape != whole.shape or not part.is_floating_point():
         return 0.0 if torch.equal(part, whole) else math.inf
-    if not part.numel():
+    if not part.numel() or float(torch.linalg.vector_norm(part - whole, math.inf)) <= most:  # false for NaN
         return 0.0
     apart, whole = part.nan_to_num() - whole.nan_to_num(), whole.nan_to_num()
-    if float(apart.abs().max()) <= alike * max(float(size.where(size.isfinite(), 0).max()), 1e-30):  # false for NaN
+    if float(apart.abs().max()) <= most:
         return 0.0
     return float(apart.double().norm()) / max(float(whole.double().norm()), 1e-30)

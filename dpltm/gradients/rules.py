@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,7 @@ CHUNK = 4_000_000
 """Most gradient coordinates, live or not, that are made at once."""
 
 
-def by_torch_func(call: Call, records: int) -> Gradients:
+def by_torch_func(call: Call, records: int, _room: Room) -> Gradients:
     """Rule for a module without one of its own: its vector-Jacobian product at each record."""
     parameters = {name: value for name, value in call.module.named_parameters() if value.requires_grad}
     known = [
@@ -147,24 +147,32 @@ _State = tuple[Tensor, ...]
 
 @dataclass
 class _Product:
-    """Every use of one weight and its bias: what was multiplied, ``(batch, in)``, and what came out, ``(batch, out)``."""
+    """Every use of one weight and its bias: what was multiplied, ``(batch, in)``, and what came out, ``(batch, out)``; or
+    one use on a whole sequence, ``(batch, time, ...)``. What is only ever added to what comes out ``beside`` has the same
+    gradients."""
 
     weight: Tensor
     bias: Tensor | None
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
+    beside: _Product | None = None
 
     def __call__(self, inputs: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.detach()
         output = functional.linear(inputs, self.weight.detach(), bias)
-        if not output.requires_grad:
-            output.requires_grad_()
         self.inputs.append(inputs)
-        self.outputs.append(output)
+        if self.beside is None:
+            if not output.requires_grad:
+                output.requires_grad_()
+            self.outputs.append(output)
         return output
 
+    def seen(self) -> Tensor:
+        """Inputs ``(batch, time, in)``."""
+        return _over_time([value.detach() for value in self.inputs])
 
-def recurrent(call: Call, records: int) -> Gradients:
+
+def recurrent(call: Call, records: int, room: Room) -> Gradients:
     """Rule for RNN, GRU and LSTM, and for their cells."""
     known = [
         (place, gradient) for place, gradient in zip(call.places, call.gradients, strict=True) if gradient is not None
@@ -192,12 +200,20 @@ def recurrent(call: Call, records: int) -> Gradients:
     each = iter(
         torch.zeros_like(gate) if value is None else value for gate, value in zip(gates, gate_gradients, strict=True)
     )
+    found: dict[int, Tensor] = {}
     for product in products:
-        over_time = torch.stack([next(each) for _ in product.outputs], 1)  # (batch, time, out)
-        inputs = torch.stack([value.detach() for value in product.inputs], 1)
-        yield product.weight, 0, torch.bmm(over_time.transpose(1, 2), inputs)
+        beside = product if product.beside is None else product.beside
+        over_time = found.get(id(beside))
+        if over_time is None:
+            over_time = found[id(product)] = _over_time([next(each) for _ in product.outputs])
+        yield from _products(product.weight, over_time, product.seen(), room)
         if product.bias is not None:
             yield product.bias, 0, over_time.sum(1)
+
+
+def _over_time(values: list[Tensor]) -> Tensor:
+    """Matrices of one time each, or of one sequence, as ``(batch, time, ...)``."""
+    return torch.stack(values, 1) if values[0].ndim == 2 else values[0]
 
 
 def _step(kind: str, inputs: Tensor, hidden: Tensor, state: _State) -> _State:
@@ -246,29 +262,31 @@ def _sequence(module: _Sequence, call: Call) -> tuple[list[_Product], list[Tenso
         zeros = inputs.new_zeros(module.num_layers * directions, batch, module.hidden_size)
         state = (zeros, zeros) if kind == "LSTM" else zeros
     states = state if isinstance(state, tuple) else (state,)
-    sequence = list(inputs.unbind(1 if module.batch_first else 0))
+    sequence = inputs if module.batch_first else inputs.transpose(0, 1)
     products: list[_Product] = []
     last: list[_State] = []
     for layer in range(module.num_layers):
-        by_direction: list[list[Tensor]] = []
+        by_direction: list[Tensor] = []
         for direction in range(directions):
             suffix = f"l{layer}" + ("_reverse" if direction else "")
             first, second = (
                 _Product(getattr(module, f"weight_{part}_{suffix}"), getattr(module, f"bias_{part}_{suffix}", None))
                 for part in ("ih", "hh")
             )
+            second.beside = None if kind == "GRU" else first  # which takes them apart
             products += [first, second]
             now = tuple(value[layer * directions + direction] for value in states)
             along: list[Tensor] = []
-            for step in reversed(sequence) if direction else sequence:
-                now = _step(kind, first(step), second(now[0]), now)
+            steps = first(sequence).unbind(1)
+            for step in reversed(steps) if direction else steps:
+                now = _step(kind, step, second(now[0]), now)
                 along.append(now[0])
-            by_direction.append(along[::-1] if direction else along)
+            for list_of_times in (along, second.inputs, second.outputs) if direction else ():
+                list_of_times.reverse()
+            by_direction.append(torch.stack(along, 1))
             last.append(now)
-        sequence = (
-            [torch.cat(parts, 1) for parts in zip(*by_direction, strict=True)] if directions > 1 else by_direction[0]
-        )
-    outputs = torch.stack(sequence, 1 if module.batch_first else 0)
+        sequence = torch.cat(by_direction, 2) if directions > 1 else by_direction[0]
+    outputs = sequence if module.batch_first else sequence.transpose(0, 1)
     return products, [outputs, *(torch.stack(parts) for parts in zip(*last, strict=True))]
 
 
@@ -283,34 +301,96 @@ def _arguments(call: Call) -> tuple[Tensor, Tensor | tuple[Tensor, ...] | None]:
 
 
 Gradients = Iterator[tuple[Tensor, int, Tensor]]
-Rule = Callable[[Call, int], Gradients]
+Room = Callable[[Tensor, int, int], Tensor]
+"""Memory for the gradients of a parameter, of so many records from the first on, ``(count, numel)``, contiguous: perhaps
+where they are wanted. To be yielded before more is asked for."""
+Rule = Callable[[Call, int, Room], Gradients]
 
 PATCHES = 2**19
-"""Most numbers in patches and gradients of the images that are taken at once: more would leave the cache before use."""
+"""Most numbers in patches, or inputs, and gradients of images that are taken at once: more would leave the cache before
+use."""
+
+PRODUCTS = 2**20
+"""Most coordinates of gradients that one batched product makes on a processor: more would leave the cache before use."""
+
+GROUPED = 40_000
+"""Most weights of a group of channels up to which a convolution of one group a record is quicker than products."""
 
 _Conv = nn.Conv1d | nn.Conv2d
 
 
-def linear(call: Call, records: int) -> Gradients:
+def linear(call: Call, records: int, room: Room) -> Gradients:
     """Linear on ``(batch, ..., in)``: the sum over positions of outer products."""
     module, gradient = call.module, call.gradients[0]
     if gradient is None:
         return
     assert isinstance(module, nn.Linear)
-    rows = _batch(module, call.inputs[0], records).to(gradient.dtype).reshape(records, -1, module.in_features)
-    gradient = gradient.reshape(records, -1, module.out_features)
-    yield module.weight, 0, torch.bmm(gradient.transpose(1, 2), rows)
+    dtype = module.weight.dtype  # what the pass left may be narrower, under autocast
+    rows = _batch(module, call.inputs[0], records).to(dtype).reshape(records, -1, module.in_features)
+    gradient = gradient.to(dtype).reshape(records, -1, module.out_features)
+    yield from _products(module.weight, gradient, rows, room)
     if module.bias is not None:
         yield module.bias, 0, gradient.sum(1)
 
 
-def convolution(call: Call, records: int) -> Gradients:
-    """Conv1d and Conv2d: the outer products of output gradients and input patches, over positions (im2col)."""
+def _products(weight: Tensor, gradient: Tensor, inputs: Tensor, room: Room) -> Gradients:
+    """Sums over positions of the outer products of ``(batch, positions, out)`` and ``(batch, positions, in)``."""
+    once = max(1, len(gradient) if weight.is_cuda else PRODUCTS // max(1, weight.numel()))
+    for first in range(0, len(gradient), once):
+        left, right = gradient[first : first + once], inputs[first : first + once]
+        found = room(weight, first, len(left)).view(-1, *weight.shape)
+        yield weight, first, torch.bmm(left.transpose(1, 2), right, out=found)
+
+
+def convolution(call: Call, records: int, room: Room) -> Gradients:
+    """Conv1d and Conv2d: the outer products of output gradients and input patches, over positions."""
     module, gradient = call.module, call.gradients[0]
     if gradient is None:
         return
     assert isinstance(module, _Conv)
-    inputs = _batch(module, call.inputs[0], records).to(gradient.dtype)
+    inputs, gradient = (value.to(module.weight.dtype) for value in (_batch(module, call.inputs[0], records), gradient))
+    if in_groups(module):
+        yield from _grouped(module, inputs, gradient)
+    else:
+        yield from _unfolded(module, inputs, gradient, room)
+    if module.bias is not None:
+        yield module.bias, 0, gradient.flatten(2).sum(2)
+
+
+def in_groups(module: nn.Module) -> bool:
+    """True where a convolution with a group for each record has a quick kernel (oneDNN's): whole blocks of eight channels,
+    no large kernel that is moved by more than one, few weights. Measured within steps, at 8 to 256 channels; a rule, since
+    what is timed anew in each process would not give the same bits after resuming."""
+    if not isinstance(module, nn.Conv2d) or module.weight.dtype != torch.float32 or module.weight.is_cuda:
+        return False
+    weight, groups = module.weight, module.groups
+    inner, outer = module.in_channels // groups, module.out_channels // groups
+    whole = inner % 8 == outer % 8 == 0 or inner == outer == 1
+    small = weight.numel() // groups <= GROUPED and (max(module.stride) == 1 or max(module.kernel_size) <= 3)
+    return whole and small and torch.backends.mkldnn.is_available()
+
+
+def _grouped(module: _Conv, inputs: Tensor, gradient: Tensor) -> Gradients:
+    """Gradients of the weight of one convolution of some records, side by side as channels."""
+    inputs, padding = _padded(module, inputs)
+    shape = module.weight.shape
+    once = max(1, PATCHES // max(1, inputs[0].numel() + gradient[0].numel() + module.weight.numel()))
+    start = 0
+    for seen, given in zip(inputs.split(once), gradient.split(once), strict=True):
+        one = (
+            module.weight.detach().new_empty(1).expand(len(seen) * shape[0], *shape[1:])
+        )  # only its shape is looked at
+        found = torch.ops.aten.convolution_backward(
+            given.reshape(1, -1, *given.shape[2:]), seen.reshape(1, -1, *seen.shape[2:]), one, None, module.stride,
+            padding, module.dilation, False, [0] * len(padding), len(seen) * module.groups, [False, True, False],
+        )  # fmt: skip
+        yield module.weight, start, found[1].view(len(seen), -1)
+        start += once
+
+
+def _unfolded(module: _Conv, inputs: Tensor, gradient: Tensor, room: Room) -> Gradients:
+    """Products of output gradients and patches (im2col), some images at a time."""
+    records = len(inputs)
     groups, channels = module.groups, module.in_channels // module.groups
     gradient = gradient.reshape(records * groups, module.out_channels // groups, -1).contiguous()
     patch = module.in_channels * math.prod(module.kernel_size)
@@ -318,20 +398,28 @@ def convolution(call: Call, records: int) -> Gradients:
     start = 0
     for columns in _patches(module, inputs, min(once, records)):
         rows = gradient[start * groups : (start + len(columns)) * groups]
+        found = room(module.weight, start, len(columns))
         if groups > 1:
             columns = columns.unflatten(2, (-1, groups, channels)).permute(0, 3, 1, 2, 4).flatten(0, 1).flatten(2)
-        yield module.weight, start, torch.bmm(rows, columns).view(-1, module.weight.numel())
+        torch.bmm(rows, columns, out=found.view(len(rows), rows.shape[1], -1))
+        yield module.weight, start, found
         start += once
-    if module.bias is not None:
-        yield module.bias, 0, gradient.sum(2).view(records, -1)
 
 
 def layout(module: nn.Module, parameter: Tensor) -> Tensor | None:
     """Place of each coordinate of a parameter's gradient as a rule orders them; None if in the parameter's order."""
-    if type(module) not in (nn.Conv1d, nn.Conv2d) or parameter.ndim < 3:
+    if type(module) not in (nn.Conv1d, nn.Conv2d) or parameter.ndim < 3 or in_groups(module):
         return None
     order = torch.arange(parameter.numel(), device=parameter.device).view(parameter.shape).movedim(1, -1).flatten()
     return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+
+
+def _padded(module: _Conv, inputs: Tensor) -> tuple[Tensor, Sequence[int]]:
+    """Inputs, and the zeros that are still to be padded on both sides of each dimension."""
+    if module.padding_mode == "zeros" and not isinstance(module.padding, str):
+        return inputs, module.padding
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    return functional.pad(inputs, module._reversed_padding_repeated_twice, mode=mode), [0] * len(module.kernel_size)
 
 
 def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
@@ -361,31 +449,45 @@ def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
         yield patches[: len(some)]
 
 
-def normalisation(call: Call, records: int) -> Gradients:
+def normalisation(call: Call, records: int, _room: Room) -> Gradients:
     """LayerNorm, RMSNorm and GroupNorm: output gradients times what was normalised, summed over positions."""
     module, gradient = call.module, call.gradients[0]
     if gradient is None:
         return
     inputs = _batch(module, call.inputs[0], records).to(gradient.dtype)
     if isinstance(module, nn.GroupNorm):
-        normal = functional.group_norm(inputs, module.num_groups, eps=module.eps)
-        shape: tuple[int, ...] = (records, module.num_channels, -1)
-        over = 2
-    else:
-        assert isinstance(module, (nn.LayerNorm, nn.RMSNorm))
-        size = list(module.normalized_shape)
+        yield from _by_group(module, inputs, gradient)
+        return
+    assert isinstance(module, (nn.LayerNorm, nn.RMSNorm))
+    size = list(module.normalized_shape)
+    if isinstance(module.weight, nn.Parameter):
         if isinstance(module, nn.LayerNorm):
             normal = functional.layer_norm(inputs, size, eps=module.eps)
         else:
             normal = functional.rms_norm(inputs, size, eps=module.eps)
-        shape, over = (records, -1, *size), 1
-    if isinstance(module.weight, nn.Parameter):
-        yield module.weight, 0, (gradient * normal).reshape(shape).sum(over)
+        yield module.weight, 0, normal.mul_(gradient).reshape(records, -1, *size).sum(1)
     if isinstance(getattr(module, "bias", None), nn.Parameter):
-        yield module.bias, 0, gradient.reshape(shape).sum(over)  # type: ignore[misc]
+        yield module.bias, 0, gradient.reshape(records, -1, *size).sum(1)  # type: ignore[misc]
 
 
-def embedding(call: Call, records: int) -> Gradients:
+def _by_group(module: nn.GroupNorm, inputs: Tensor, gradient: Tensor) -> Gradients:
+    """GroupNorm of one record whose channels are those of all: what PyTorch sums over records is then each one's own."""
+    if module.affine:
+        records, channels = inputs.shape[:2]
+        positions, groups = inputs[0, 0].numel(), records * module.num_groups
+        inputs, gradient = (value.reshape(1, records * channels, positions) for value in (inputs, gradient))
+        _, mean, scale = torch.native_group_norm(
+            inputs, None, None, 1, records * channels, positions, groups, module.eps
+        )
+        ones = inputs.new_ones(records * channels)  # what the weights are makes no difference to their gradients
+        sums = torch.ops.aten.native_group_norm_backward(
+            gradient, inputs, mean, scale, ones, 1, records * channels, positions, groups, [False, True, True]
+        )
+        yield module.weight, 0, sums[1].view(records, channels)
+        yield module.bias, 0, sums[2].view(records, channels)
+
+
+def embedding(call: Call, records: int, _room: Room) -> Gradients:
     """Embedding whose table is used elsewhere too: every record's gradient of the whole table."""
     module, gradient = call.module, call.gradients[0]
     if gradient is None:

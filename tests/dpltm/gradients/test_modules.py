@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpltm.gradients import RecordGradients, explicit_layer, linear_layer, rules
+from dpltm.filters import Clip
+from dpltm.gradients import RecordGradients, engine, explicit_layer, linear_layer, rules
 from dpltm.gradients.explicit_layer import EmbeddingLayer
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.networks.masks import Mask
@@ -133,6 +134,37 @@ def test_convolutions(dimensions, data, batch, seed):
     check(nn.Sequential(conv, nn.Tanh()), numbers(seed, batch, *shape), seed)
 
 
+@once
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths:UserWarning")
+@settings(max_examples=EXAMPLES // 3)
+@given(data=st.data(), batch=records, seed=seeds)
+def test_convolutions_as_one_with_a_group_for_each_record(data, batch, seed):
+    conv, shape = data.draw(convolutions(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules, "in_groups", lambda _: True)
+        check(nn.Sequential(conv, nn.Tanh()), numbers(seed, batch, *shape), seed)
+
+
+@once
+@pytest.mark.parametrize("conv", [{"stride": 2}, {"groups": 8}, {"padding": 1, "bias": False}], ids=str)
+@pytest.mark.parametrize("live", [0.3, 1.0])
+def test_convolutions_by_groups_in_float32(conv, live):
+    """By the kernel that is chosen there; what a record gives does not hang on the values of the others."""
+    model = nn.Sequential(nn.Conv2d(8, 8, 3, **conv), nn.Tanh())
+    mask, x, y = prepared(model, 4, [live]), numbers(5, 6, 8, 7, 7).float(), numbers(6, 6).float()
+    naive = torch.cat(list(naive_gradients(model, mask, squared_error, x.double(), y.double()).values()), 1)
+    model.float()
+    assert rules.in_groups(model[0])
+    gradients, filter = RecordGradients(model, mask, squared_error), Clip(1e6)
+    found = gradients.filtered_sum(x, y, filter).values / gradients.rounding
+    torch.testing.assert_close(found, naive.sum(0), rtol=1e-4, atol=1e-4)
+    present = torch.arange(6) == 2
+    alone = gradients.filtered_sum(x, y, filter, present).values
+    torch.testing.assert_close(alone / gradients.rounding, naive[2], rtol=1e-4, atol=1e-4)
+    others = torch.where(present[:, None, None, None], x, 9 * x.roll(1, 0))
+    assert torch.equal(gradients.filtered_sum(others, y, filter, present).values, alone)
+
+
 def looked_up(size: int, padding: int | None) -> nn.Module:
     return nn.Sequential(nn.Embedding(size, 3, padding_idx=padding), nn.Linear(3, 2))
 
@@ -162,6 +194,33 @@ def test_embedding(make, positions, batch, drawn, size, padding, sparse, seed):
     tokens = tokens_of(seed, size, batch, *(drawn if positions is None else positions))
     gradients = check(make(size, padding), tokens, seed, sparse=sparse)
     assert isinstance(gradients._plan.layers[0][0], EmbeddingLayer) == (make is looked_up)
+
+
+def placed(put: Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
+    """Tokens, and positions that are looked up once for all records."""
+    return Applied(
+        lambda self, x: self.norm(put(self.tokens(x), self.positions(torch.arange(x.shape[1])[None]))).sin(),
+        tokens=nn.Embedding(6, 2),
+        positions=nn.Embedding(5, 2),
+        norm=nn.LayerNorm(2),
+    )
+
+
+@once
+@pytest.mark.parametrize("batch", [1, 2, 7])
+def test_positions_that_are_looked_up_once_for_all_records(batch):
+    tokens = tokens_of(1, 6, batch, 4)
+    gradients = check(placed(lambda tokens, places: tokens * (1 + places)), tokens, 3)
+    assert gradients._plan.spread
+    check(placed(lambda tokens, places: tokens * places + 0.1 * places[:, :1]), tokens, 5)
+
+
+@once
+def test_what_is_averaged_over_all_rows_is_not_given_a_row_for_each_record():
+    """It would be the mean over records then, and so would be what each of them gives it back."""
+    model = placed(lambda tokens, places: tokens * (1 + places.mean(0)))
+    gradients = check(model, tokens_of(1, 6, 4, 4), 3, whole=True)
+    assert not gradients._plan.spread
 
 
 @st.composite
@@ -498,7 +557,7 @@ def test_pieces_change_nothing(monkeypatch, chunk):
     check(model, numbers(0, 5, 2, 3, 3), 0, mask=Mask.dense(model))
 
 
-# Rows that only fill the batch
+# Rows that only fill the batch, and passes over some of them
 
 PADDED = {
     "vector": (lambda: nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=True), nn.Linear(3, 2)), (4,)),
@@ -517,6 +576,21 @@ def everything(x: Tensor, y: Tensor, gradients: RecordGradients, present: Tensor
     results = [gradients.filtered_sum(x, y, filter, present) for filter in filters_for(3.0)]
     assert [result.skipped for result in results] == [skipped] * len(results)
     return torch.stack([result.values for result in results])
+
+
+@once
+@pytest.mark.parametrize("case", PADDED)
+def test_how_many_records_a_pass_takes_changes_nothing(monkeypatch, case):
+    make, shape = PADDED[case]
+    model = make()
+    x, y = tokens_of(3, 5, 7, shape) if isinstance(shape, int) else numbers(3, 7, *shape), numbers(4, 7)
+    gradients = RecordGradients(model, prepared(model, 2), squared_error)
+    expected = everything(x, y, gradients, None)
+    for size in (1, 4 * 8 * 3 * 40):
+        monkeypatch.setattr(engine, "PASS_BYTES", size)
+        torch.testing.assert_close(everything(x, y, gradients, None), expected, rtol=1e-12, atol=1e-12)
+    y[2] = math.nan
+    assert everything(x, y, gradients, None, skipped=1).isfinite().all()
 
 
 VECTORS = ("vector", "assorted")
