@@ -264,6 +264,9 @@ class EmbeddingLayer(ExplicitGradients):
     def _squared_norms(self) -> Tensor:
         return self._by_record(_squared_norms([self.values]))
 
+    def wide_squared_norms(self, rows: Tensor) -> Tensor:
+        return self._by_record(self.values.double().square().sum(1))[rows]
+
     def _by_record(self, values: Tensor) -> Tensor:
         return values.new_zeros(self._records).index_add_(0, self.record, values)
 

@@ -220,9 +220,6 @@ class ExplicitGradients:
     def peak(self) -> Tensor:
         return self.squared_norms().sqrt().to(self._dtype)  # infinite where the dtype cannot hold it
 
-    def wide_squared_norms(self, rows: Tensor) -> Tensor:
-        return self.squared_norms()[rows]
-
 
 CHUNK = 400_000
 """Most per-record coordinates that element-wise filters hold at once (1.6 MB in float32: what fits a cache is quickest)."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpltm.filters import Clip
+from dpltm.filters import Clip, make_filter
 from dpltm.gradients import RecordGradients, engine, explicit_layer, linear_layer, rules
 from dpltm.gradients.explicit_layer import EmbeddingLayer
 from dpltm.gradients.linear_layer import LinearLayer
@@ -221,6 +221,27 @@ def test_what_is_averaged_over_all_rows_is_not_given_a_row_for_each_record():
     model = placed(lambda tokens, places: tokens * (1 + places.mean(0)))
     gradients = check(model, tokens_of(1, 6, 4, 4), 3, whole=True)
     assert not gradients._plan.spread
+
+
+@once
+@pytest.mark.parametrize("size", [1e-28, 1e-22, 1.0, 1e17])
+@pytest.mark.parametrize(
+    "table", [lambda: nn.Embedding(4, 3), lambda: nn.Sequential(nn.Embedding(4, 3), nn.Linear(3, 3))]
+)
+def test_gradients_whose_squares_float32_cannot_hold(table, size):
+    model = table()
+    tokens, y = torch.tensor([[1, 2, 1]]), torch.full((1,), size)
+    gradients = RecordGradients(model, Mask.dense(model), lambda output, y: output.flatten(1).sum(1) * y)
+    norm = float(gradients.filtered_sum(tokens, y, Clip(1.0)).values.norm())
+    assert norm == pytest.approx(min(1.0, size * norm_of(model, tokens)), rel=1e-4)
+    norm = float(gradients.filtered_sum(tokens, y, make_filter("normalize")).values.norm())
+    assert 0.999 < norm <= 1.0
+
+
+def norm_of(model: nn.Module, tokens: Tensor) -> float:
+    """Of the gradient of the sum of outputs."""
+    parts = torch.autograd.grad(model(tokens).sum(), list(model.parameters()))
+    return float(torch.cat([part.flatten().double() for part in parts]).norm())
 
 
 @st.composite
