@@ -84,7 +84,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     said = said_in_training(run)
     spare = [name for name in (said["unit_column"], said["label"] if request.label is None else None) if name]
     schema = schema_of(run)
-    x = load_records(source, request.label, stage.text_layout(run), spare, schema)
+    x = load_records(source, request.label, stage.text_layout(run), spare, schema, run.columns)
     predictions = stage.predict(run, x, source=source, progress=progress)
     _write(out, predictions, None if schema is None else schema.class_names)
     return {

@@ -43,7 +43,7 @@ class PredictRequest(CodeOptions):
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
     input: str | None = option(
         None,
-        "Records as in training: a .npz with x (or x_test), or a table of its features, in its order.",
+        "Records as in training: a .npz with x (or x_test), or a table of its features, in any order.",
         "FILE",
         required=True,
     )

@@ -12,14 +12,15 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from dpltm.errors import DataError
 from dpltm.privacy.entry import HASHES, NO_LINEAGE, RECORD, UNKNOWN_RECORDS, Cut, Id, Lineage, Part
 from dpltm.privacy.guards import MOST, Marks, digests
-from dpltm.records.mapped import gathered, pieces
+from dpltm.records.mapped import filled, gathered, pieces
 from dpltm.records.split import Split
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class RawSplit:
         units_name: its column, or array.
         lineage: of synthetic records, the release that they were drawn from; and
         facts: their public bounds and number of classes; None of all others.
+        left_out: columns that are row numbers by their names, and no features.
     """
 
     x: np.ndarray
@@ -56,6 +58,14 @@ class RawSplit:
     units_name: str = "units"
     lineage: Lineage = NO_LINEAGE
     facts: tuple[tuple[float, float], int] | None = None
+    left_out: tuple[str, ...] = ()
+
+    def in_order(self, columns: Sequence[str] | None, whose: str) -> RawSplit:
+        """Return the same with features in the order of these names, which ``whose`` has; as it is where there are none."""
+        if not columns or not self.columns or self.columns == tuple(columns):
+            return self
+        places = places_of(columns, self.columns, self.source, whose)
+        return replace(self, x=self.x[:, places], columns=tuple(columns))
 
     @property
     def has_texts(self) -> bool:
@@ -67,6 +77,22 @@ def shown(names: Sequence[str], limit: int = 8) -> str:
     """Return some names for a message, quoted."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(repr(n) for n in names[:limit]) + more
+
+
+def places_of(wanted: Sequence[str], there: Sequence[str], source: str, whose: str) -> list[int]:
+    """Return where each of the wanted columns is; DataError for columns that are missing, too many, or twice there."""
+    twice = sorted({name for name in there if there.count(name) > 1})
+    lacking, strange = sorted(set(wanted) - set(there)), sorted(set(there) - set(wanted))
+    told = [
+        f"{what} {shown(names)}"
+        for what, names in (("lacks", lacking), ("has, beside those,", strange), ("has twice", twice))
+        if names
+    ]
+    if told:
+        raise DataError(
+            f"{source}: its columns are not those of {whose}: it {'; it '.join(told)}; give it the same columns"
+        )
+    return [there.index(name) for name in wanted]
 
 
 @dataclass(frozen=True)
@@ -98,6 +124,8 @@ class Dataset:
         schema: of a table that was encoded by one, its text.
         hold_out: the part of a file that became the test split; 0 where nothing was held out.
         synthetic: whether the records are synthetic: nobody's.
+        columns: names of the features, in their order, of a table without a schema; None of all others.
+        left_out: columns of that table that are row numbers by their names, and no features.
         public_notes: what was assumed of records declared public that the feature map was made from.
     """
 
@@ -128,6 +156,8 @@ class Dataset:
     schema: str = ""
     synthetic: bool = False
     hold_out: float = 0.0
+    columns: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.synthetic:
@@ -185,6 +215,23 @@ class Dataset:
     def whole(self) -> bool:
         """Tell whether all training records are meant."""
         return self.part.cut == "whole"
+
+    def in_order(self, columns: Sequence[str] | None, whose: str) -> Dataset:
+        """Return the same with features in the order of these names, which ``whose`` has; as it is where there are none.
+
+        Raises:
+            DataError: columns are missing, too many, or twice there.
+        """
+        if not columns or not self.columns or self.columns == tuple(columns):
+            return self
+        places = places_of(columns, self.columns, self.name, whose)
+
+        def moved(split: Split) -> Split:
+            keep = partial(filled, (len(split), *split.shape), split.dtype)
+            return split.map(lambda x, _: x[..., places], keep)
+
+        test = None if self.test is None else moved(self.test)
+        return replace(self, train=moved(self.train), test=test, columns=tuple(columns))
 
     def content_digest(self) -> bytes:
         """SHA-256 of the whole file as it was read, labels and persons included; private, for ``Ledger.snapshot``."""

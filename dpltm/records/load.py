@@ -252,16 +252,18 @@ def load_records(
     layout: Layout | None = None,
     spare: Sequence[str] = (),
     schema: Schema | None = None,
+    columns: Sequence[str] | None = None,
 ) -> np.ndarray:
     """Return records without labels, ``(n, ...)`` as stored, known to be real and finite.
 
     Args:
         layout: of texts; None where only quantities will do.
+        columns: names of the features that a run was trained on; a table may have them in any order.
     """
     if schema is not None and Path(path).suffix.lower() in TABLES:
         with reading(Path(path), "`input`"):
             return read_by_schema(Path(path), schema, labelled=False, units=spare[0] if spare else None).x
-    return checked_features(read_records(Path(path), label, layout, spare))
+    return checked_features(read_records(Path(path), label, layout, spare).in_order(columns, "the run"))
 
 
 _DIGITS_TEST_EVERY = 5

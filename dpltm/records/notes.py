@@ -72,6 +72,9 @@ def _assumed(records: str, bounds: tuple[float, float], fix: str) -> str:
 def public_input_notes(dataset: Dataset) -> list[str]:
     """Sentences about public inputs that were assumed, or only counted on the private data (privacy-model.md 1.4)."""
     notes = bounds_notes(dataset)
+    if dataset.left_out:
+        named = ", ".join(f'"{name}"' for name in dataset.left_out)
+        notes.append(f"columns left out, since they are row numbers by their names: {named}; rename what is a feature")
     if dataset.records_origin == "counted":
         notes.append(
             f"the number of {_several(dataset)} ({dataset.records}) was counted and is treated as public; declare a figure"

@@ -18,7 +18,7 @@ from dpltm.errors import DataError, DpltmError, first_line, shown_value, whole_n
 from dpltm.privacy.checks import check_delta_of
 from dpltm.privacy.entry import HASHES, Cut, Part
 from dpltm.records.catalogue import Description
-from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, RawSplit, Rows, shown
+from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, RawSplit, Rows
 from dpltm.records.mapped import AT_ONCE, copied, gathered, let_go, pieces, room_for
 from dpltm.records.scaling import affine
 from dpltm.records.split import Split
@@ -307,6 +307,7 @@ def settle(
     _check_range(labels, classes, train)
     test, test_rows = None, None
     if part is not None:
+        part = part.in_order(train.columns, train.source)
         test, test_rows = _checked(part, rows_coincide)
         _check_same_features(train, part)
         _check_range(test._closed.y, classes, part)
@@ -336,6 +337,8 @@ def settle(
         units_name=rows.units_name,
         part=Part(name),
         test_part=Part(f"{name} (test)"),
+        columns=train.columns,
+        left_out=train.left_out,
     )
     return whole if hold_out is None else _with_test(whole, hold_out)
 
@@ -419,13 +422,6 @@ def _check_range(y: np.ndarray, classes: int, raw: RawSplit) -> None:
 
 
 def _check_same_features(train: RawSplit, test: RawSplit) -> None:
-    if train.columns != test.columns and train.columns and test.columns:
-        strange = sorted(set(test.columns) ^ set(train.columns))
-        what = f"columns that are in one of the two only ({shown(strange)})" if strange else "them in another order"
-        raise DataError(
-            f"{test.source}: its feature columns differ from those of {train.source}, it has {what}; "
-            "give both files the same columns in the same order"
-        )
     if train.x.shape[1:] != test.x.shape[1:]:
         raise DataError(
             f"{test.source}: {test.x_name} has records of shape {test.x.shape[1:]} but {train.x_name} of shape "

@@ -7,6 +7,7 @@ import datetime
 import itertools
 import json
 import math
+import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -152,8 +153,7 @@ def read_table(
             rows = table_rows(path)
             header = next(rows)[1]
             position, whose, read = _positions(path, header, label, labelled, units, spare)
-            if not labelled:
-                _check_names(path, header)
+            _check_names(path, header)
             table, names = _csv_cells(path, rows, header, read, whose)
         place = None if position is None or not labelled else read.index(position)
         y = None if place is None else table[:, place].copy()
@@ -178,6 +178,7 @@ def read_table(
         rows_of,
         None if whose is None else np.array(names),
         units or "units",
+        left_out=tuple(header[at] for at in index_columns(header) if at not in read),
     )
 
 
@@ -199,8 +200,22 @@ def _positions(
         )
     if all(name in (label, units) or name in spare for name in header):
         raise DataError(f"{path}: has no column of features; it has {shown(header)}")
-    read = [at for at, name in enumerate(header) if name not in spare and (labelled or name != label)]
+    index = set(index_columns(header)) - {header.index(name) for name in (label, units) if name in header}
+    read = [
+        at for at, name in enumerate(header)
+        if name not in spare and (labelled or name != label) and at not in index
+    ]  # fmt: skip
+    if not any(header[at] not in (label, units) for at in read):
+        raise DataError(f"{path}: has no column of features but a row number; it has {shown(header)}")
     return None if label is None else header.index(label), None if units is None else header.index(units), read
+
+
+def index_columns(header: Sequence[str]) -> list[int]:
+    """Return the places of columns that are row numbers by their names, as pandas writes them; no cell is looked at."""
+    return [
+        at for at, name in enumerate(header)
+        if re.fullmatch(r"Unnamed: 0(\.\d+)?|__index_level_\d+__", name) or (at == 0 and not name.strip())
+    ]  # fmt: skip
 
 
 def _check_names(path: Path, header: list[str]) -> None:

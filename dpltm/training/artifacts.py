@@ -143,7 +143,9 @@ class TicketSet:
         Raises:
             InputError: the map, or the network behind it, does not take them.
         """
-        dataset = take_over_map(dataset, self.feature_map, None, self.label)
+        dataset = take_over_map(
+            dataset.in_order(columns_in(self.config), self.label), self.feature_map, None, self.label
+        )
         check_takes(self.body.spec, dataset, self.label, ", or carry it over with dpltm tickets transfer")
         return dataset
 
@@ -222,6 +224,13 @@ def set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:
     return content_id(tensors)
 
 
+def columns_in(config: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the names of features in settings of a run or a set; None where there are none, or no list of texts."""
+    named = config.get("columns")
+    fit = isinstance(named, list) and all(isinstance(name, str) for name in named)
+    return tuple(named) if fit and named else None
+
+
 RECORDED = ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
 """Public facts that a run and its entry have in common."""
 
@@ -272,6 +281,11 @@ class Run:
         """Public bounds that inputs are scaled by."""
         low, high = self.config["bounds"]
         return float(low), float(high)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the features of the table that it was trained on, in their order; None where they had none."""
+        return columns_in(self.config)
 
     @property
     def spec(self) -> Network:

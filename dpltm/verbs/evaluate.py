@@ -47,7 +47,7 @@ class Evaluation:
 def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset, tuple[str, ...]]:
     """Return the records as the network takes them, and notes; InputError for records that a release protects."""
     run.spec.check_code(run.label)
-    dataset = take_over_map(dataset, run.feature_map, None, run.label)
+    dataset = take_over_map(dataset.in_order(run.columns, run.label), run.feature_map, None, run.label)
     if run.config.get("of_persons") and dataset.rated and not dataset.of_persons:
         dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
     if dataset.test is None:

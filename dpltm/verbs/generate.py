@@ -434,7 +434,9 @@ def _settings(plan: Generation) -> dict[str, Any]:
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
     if plan.under_dp:
         settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
-    return {**settings, **({"table_schema": plan.dataset.schema} if plan.dataset.schema else {})}
+    dataset = plan.dataset
+    named = {"columns": list(dataset.columns)} if dataset.columns else {}
+    return {**settings, **named, **({"table_schema": dataset.schema} if dataset.schema else {})}
 
 
 def _input_notes(plan: Generation) -> list[str]:

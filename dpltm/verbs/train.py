@@ -577,6 +577,7 @@ def config_of(training: Training, kernels: Mapping[str, str]) -> dict[str, Any]:
         "of_persons": dataset.of_persons,
         "entry": training.entry.id,
         **({"table_schema": dataset.schema} if dataset.schema else {}),
+        **({"columns": list(dataset.columns)} if dataset.columns else {}),
         "ticket_set_id": None if tickets is None else tickets.id,
         "provenance": None if tickets is None else tickets.provenance,
         "round": training.start.round,

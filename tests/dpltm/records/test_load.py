@@ -317,14 +317,18 @@ def test_csv_with_test_split(tmp_path):
     assert ds.name == "train"
     assert arrays_of(ds.train).x.tolist() == [[1, 2], [3, 4]]
     assert (arrays_of(ds.test).x.tolist(), arrays_of(ds.test).y.tolist()) == ([[5, 6]], [1])
+    swapped = load(train, label="y", test=csv(tmp_path, "other", "b,a,y\n6,5,1\n"), bounds=(0, 10))
+    assert arrays_of(swapped.test).x.tolist() == [[5, 6]]
+    assert swapped.columns == ("a", "b")
     for header, fault in (
-        ("a,c,y", "it has columns that are in one of the two only ('b', 'c')"),
-        ("b,a,y", "it has them in another order"),
+        ("a,c,y", "lacks 'b'; it has, beside those, 'c'"),
+        ("a,y", "lacks 'b'"),
+        ("a,b,c,y", "has, beside those, 'c'"),
+        ("a,b,b,y", "has twice 'b'"),
     ):
-        path = csv(tmp_path, "other", f"{header}\n5,6,1\n")
+        path = csv(tmp_path, "other", f"{header}\n{','.join('1' for _ in header.split(','))}\n")
         assert refused(load, train, label="y", test=path, bounds=(0, 9)) == (
-            f"{path}: its feature columns differ from those of {train}, {fault}; give both files the same columns in the"
-            " same order"
+            f"{path}: its columns are not those of {train}: it {fault}; give it the same columns"
         )
     path = csv(tmp_path, "nan", "a,y,b\n1,0,2\n3,1,nan\n")
     fault = f"{path}: the feature table has nan at record 1, column 'b' {FINITE}"
