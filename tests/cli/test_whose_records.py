@@ -51,7 +51,9 @@ def test_parts_of_a_file_that_changed_are_not_apart(cli, refused, people, change
             Path("a.csv").write_text(before.replace("a,b", "years,b", 1))
         case "another order":
             table("a.csv", x[::-1], {"ill": labels["ill"][::-1]})
-    training = f"train --dense --model mlp:4 {ON_A} --steps 3 --noise-multiplier 9 --delta 1e-3 --out r --subset 0.5:1.0"
+    training = (
+        f"train --dense --model mlp:4 {ON_A} --steps 3 --noise-multiplier 9 --delta 1e-3 --out r --subset 0.5:1.0"
+    )
     assert "was declared public" in refused(training)
     Path("a.csv").write_text(before)
     assert cli(training).code == 0
