@@ -34,7 +34,7 @@ from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonRequest, Sche
 from dpltm.privacy.account import Account
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, PartOf, check_same
 from dpltm.privacy.checks import check_epsilon
-from dpltm.privacy.entry import Entry, Lineage, lineage_of
+from dpltm.privacy.entry import Entry, Id, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Paid, Secret, pay
@@ -326,6 +326,19 @@ class Learned:
     notes: tuple[str, ...]
 
 
+def messages_of_one(lineage: Lineage) -> int:
+    """Return how many messages of one record there are at most, by the ledger that they are from: at least 1.
+
+    A record that has messages in several ledgers is not known: each ledger is another owner's.
+    """
+    sent: dict[Id, list[Entry]] = {}
+    for entry in lineage.entries:
+        if entry.kind == "local":
+            sent.setdefault(entry.home, []).append(entry)
+    accounts = (Account(tuple(each), home, unit=each[0].unit) for home, each in sent.items())
+    return max((len(piece) for account in accounts for piece in account.pieces), default=1)
+
+
 def learn(
     scheme: Scheme,
     files: Sequence[np.ndarray],
@@ -333,6 +346,7 @@ def learn(
     test: Dataset | None = None,
     progress: Progress = SILENT,
     checkpoints: Checkpoints = NOT_KEPT,
+    most: int = 1,
 ) -> Learned:
     """Train a network on messages, prune it, and measure accuracy where there are public test records.
 
@@ -340,6 +354,7 @@ def learn(
         files: messages, ``(n, record_bytes)`` uint8 each.
         test: a dataset whose test split is public.
         checkpoints: where it is kept on the way; of messages of a codebook, which take no time, nothing is.
+        most: messages of one record among them (``messages_of_one``), for the notes.
 
     Raises:
         InputError: messages that count twice; options that are out of range, or contradict each other or the scheme; test
@@ -377,6 +392,8 @@ def learn(
     notes = [*bounds_notes(test, "agree on a scheme with others"), *scheme_notes(scheme)]
     notes.append(
         "the figures are those of one message; of a record that is in several they add up, in its owner's ledger"
+        if most == 1
+        else f"{most} messages of one record are among these, and the figures are of all of them"
     )
     if isinstance(answer, Codebook) and answer.labels == "signed":
         notes.append("classes are taken to be equally frequent: messages of this epsilon do not tell")

@@ -124,10 +124,13 @@ def test_what_was_entered_stays_if_encoding_fails(cli, tree, entries, monkeypatc
 
 
 def test_digits_are_told_apart(cli):
-    """Ten classes: chance is a tenth. The model that is written gets as many right as is said."""
+    """Ten classes: chance is a tenth. The model that is written gets as many right as is said.
+
+    Both owners have one ledger here, so a record may be in both files.
+    """
     body = cli(f"{TRAIN} --test pub.npz --model mlp:32 --epochs 15 --rounds 2 --json").json
-    assert (body["records"], body["inputs"], body["nominal"]) == (1097, 64, 197.0)
-    assert body["certified"] == pytest.approx(197)
+    assert (body["records"], body["inputs"], body["nominal"]) == (1097, 64, 2 * 197.0)
+    assert body["certified"] == pytest.approx(2 * 197)
     assert body["accuracy"] > 0.6
     assert 0.5 < body["tickets"][-1]["randomised"] <= 1
     assert [row["round"] for row in body["tickets"]] == [0, 1, 2]
@@ -178,3 +181,25 @@ def test_a_run_carries_the_messages_that_it_was_made_from(cli):
         *(("public", "theirs"), ("local", "mine"), ("local", "hers")),
     ]
     assert Ledger().account(lineage).epsilon(1e-5) == pytest.approx(4), "of one message"
+
+
+def test_two_messages_of_one_record_are_stated_as_two(cli):
+    """Of one ledger; parts by places hold other records."""
+    x = np.random.default_rng(0).random((60, 5)).astype(np.float32)
+    for name in ("theirs", "mine"):
+        np.savez(f"{name}.npz", x_train=x, y_train=np.arange(60) % 2)
+        x = x[::-1] / 2
+    known = "--bounds 0,1 --classes 2"
+    assert (
+        cli(f"latent scheme --public theirs.npz {known} --features unit --epsilon 2 --out c --ledger c.jsonl").code
+        == 0
+    )
+    for name in ("a", "b"):
+        assert cli(f"latent encode c --dataset mine.npz {known} --out {name}.c").code == 0
+    one, both = (
+        cli(f"latent train c --messages {files} --out {files[0]}{len(files)} --json").json
+        for files in ("a.c", "a.c,b.c")
+    )
+    assert (one["certified"], both["certified"]) == pytest.approx((2, 4))
+    assert (one["nominal"], both["nominal"]) == pytest.approx((2, 4))
+    assert "2 messages of one record are among these, and the figures are of all of them" in both["notes"]

@@ -107,9 +107,10 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
     scheme = load_scheme(Path(request.scheme or ""))
     received = [read_messages(path, scheme) for path in _message_files(request.messages or "")]
     lineage = lineage_of(scheme, *received)
+    most = verb.messages_of_one(lineage)
     test = None if request.test is None else open_dataset(_held_out(request.test, scheme), dataset_cache=dataset_cache)
     with CheckpointFolder(out, request, progress) as checkpoints:
-        learned = verb.learn(scheme, [each.rows for each in received], request, test, progress, checkpoints)
+        learned = verb.learn(scheme, [each.rows for each in received], request, test, progress, checkpoints, most)
         scores = [asdict(row) for row in learned.scores]
         body = as_flags(
             {
@@ -118,8 +119,8 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
                 "model": learned.spec.text,
                 "inputs": learned.spec.features,
                 "protocol": scheme.answer.protocol,
-                "nominal": scheme.answer.nominal,
-                "certified": scheme.answer.certified,
+                "nominal": most * scheme.answer.nominal,
+                "certified": most * scheme.answer.certified,
                 "seconds": learned.seconds,
                 "accuracy": scores[-1]["accuracy"],
                 "tickets": scores,

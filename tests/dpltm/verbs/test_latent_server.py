@@ -15,12 +15,14 @@ from dpltm.errors import InputError
 from dpltm.features.setup import FeatureSources
 from dpltm.local.scheme import Scheme
 from dpltm.options.latent import SchemeOptions, ServerOptions
+from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Guarantee
 from dpltm.pruning import generation as pruning
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.verbs import latent
-from dpltm.verbs.latent import Learned, learn, make_scheme
+from dpltm.verbs.latent import Learned, learn, make_scheme, messages_of_one
 from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
@@ -147,3 +149,16 @@ def test_every_message_counts_once_and_test_records_are_of_the_same_kind(scheme:
         (from_arrays(X, Y, name="none"), "`test`: none has no test split; name a dataset that has one"),
     ):
         assert refused(learn, scheme, files, QUICK, test) == message
+
+
+def sent(ledger: Ledger, *parts: Part) -> Lineage:
+    message = (Guarantee(2.0, adjacency="replace-one"),)
+    return ledger.lineage(*ledger.declare(*(Entry("local", part, message) for part in parts)))
+
+
+def test_messages_of_one_record_are_counted_by_its_ledger() -> None:
+    first, second, wider = (Part("mine", "a" * 64, (), "place", *ends) for ends in ((0, 10), (10, 20), (5, 20)))
+    assert messages_of_one(Lineage()) == 1
+    assert messages_of_one(sent(Ledger(), first, second)) == 1
+    assert messages_of_one(sent(Ledger(), first, second, wider)) == 2
+    assert messages_of_one(sent(Ledger(), first, first) | sent(Ledger(), first, second, wider, wider)) == 3
