@@ -48,7 +48,8 @@ from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
 from dpltm.privacy.checks import check_epsilon
-from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
+from dpltm.privacy.guards import covered
 from dpltm.privacy.ledger import Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
 from dpltm.privacy.release import Once, Secret, pay
@@ -115,10 +116,15 @@ _NAMES = {
 
 @dataclass(eq=False)
 class Spent:
-    """Spending of an estimator and its clones, and their fits' notes on public inputs, each once; shared by all."""
+    """Spending of an estimator and its clones, and their fits' notes on public inputs, each once; shared by all.
+
+    Attributes:
+        looked: whether a score was measured exactly.
+    """
 
     lineage: Lineage = NO_LINEAGE
     notes: dict[str, None] = field(default_factory=dict)
+    looked: bool = False
     process: int = field(default_factory=os.getpid)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -126,7 +132,7 @@ class Spent:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"lineage": self.lineage, "notes": dict(self.notes), "process": 0}
+        return {"lineage": self.lineage, "notes": dict(self.notes), "looked": self.looked, "process": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, lock=threading.RLock())
@@ -442,7 +448,9 @@ class TicketEstimator(BaseEstimator):
         ledger = self._open_ledger(dataset.noun)
         try:
             with in_python(dataset="x"):
-                check_private(ledger.account(self._spent.lineage), ledger.part(dataset))
+                part = ledger.part(dataset)
+                check_private(ledger.account(self._spent.lineage), part)
+                self._check_known(part)
         except InputError as error:
             raise InputError(f"{error}; to cross-validate on private records give `score_epsilon`") from None
         tickets = self._drawn(dataset, ledger, behind)
@@ -458,6 +466,18 @@ class TicketEstimator(BaseEstimator):
             run = api.train(network, dataset, ledger=ledger, own=True, features=features, **options)
         self._spent.add(run.lineage)
         return run
+
+    def _check_known(self, part: Part) -> None:
+        """Refuse other records than before once a score was exact: behind a step in front that was fitted anew, those that
+        it was measured on have other values, and no row would tell."""
+        trained_on = [entry.part for entry in self._spent.lineage.paid]
+        known = any(each.snapshot == part.snapshot for each in trained_on) or covered(part, trained_on)
+        if self._spent.looked and not known:
+            raise InputError(
+                "`X`: an exact score was measured, and these are other records than those of the fits before: whether it was"
+                " measured on some of them cannot be told, since a step in front may have changed their values; for other"
+                " people make a new estimator, and no clone"
+            )
 
     @contextlib.contextmanager
     def _fitting(self) -> Iterator[None]:
@@ -545,6 +565,7 @@ class TicketEstimator(BaseEstimator):
                 spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
                 check_declared(spent, part, "measured without a price")
                 found = api.evaluate(self.run_, held_out, ledger=ledger)
+                self._spent.looked = True
                 for draft in ledger.apart(held_out):
                     if (declared := ledger.book.found(draft)) is not None:
                         self._spent.add(ledger.lineage(declared))

@@ -76,6 +76,12 @@ def share(one: Part, other: Part) -> bool:
     return ours.common(theirs)
 
 
+def covered(part: Part, others: Iterable[Part]) -> bool:
+    """Return whether all records of a part are surely in the others, as far as that was seen."""
+    ours, theirs = _met.get(part), [each.rows for other in others if (each := _met.get(other)) is not None]
+    return ours is not None and bool(theirs) and bool(np.isin(ours.rows, np.concatenate(theirs)).all())
+
+
 def regrouped(one: Part, other: Part) -> bool:
     """Return whether the same records are said to be other persons' in the other part: no figure would hold for both."""
     ours, theirs = _met.get(one), _met.get(other)

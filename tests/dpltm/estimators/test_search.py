@@ -13,6 +13,7 @@ from dataclasses import replace
 import joblib
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -96,6 +97,24 @@ def test_without_a_price_scores_on_private_records_are_missing():
     assert np.isnan(scores).tolist() == [False, True, True]
     assert any("to cross-validate on private records give `score_epsilon`" in str(one.message) for one in told)
     assert len(of(NoisySgd, made.ledger_)) == 1
+
+
+def test_a_scaler_in_front_does_not_make_scores_free():
+    """Fitted anew in each fold, it changes every row, so that none is known again; scores after the first are missing."""
+    made = make_pipeline(StandardScaler(), last := classifier(bounds=(-4, 4), score_epsilon=None))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        scores = cross_val_score(made, *table(), cv=3)
+    assert np.isnan(scores).tolist() == [False, True, True]
+    assert any("a step in front may have changed their values" in str(one.message) for one in told)
+    assert len(of(NoisySgd, last.ledger_)) == 1
+
+
+def test_other_settings_may_be_scored_exactly_on_the_same_two_parts():
+    x, y = table()
+    made = classifier(score_epsilon=None, n_records=100).fit(x[:100], y[:100])
+    for tried in (made, clone(made).set_params(epsilon=0.5).fit(x[:100], y[:100])):
+        assert 0 <= tried.score(x[100:], y[100:]) <= 1
 
 
 def test_a_grid_over_relations_is_stated_for_replace_one():
