@@ -96,6 +96,7 @@ class Draws(TorchDispatchMode):
         axes: as given, or as found so far.
         count: of draws so far, those before ``first`` included.
         shapes: of draws, where axes are found.
+        began: states of generators of the model's own, as each was first drawn from.
     """
 
     def __init__(
@@ -105,6 +106,8 @@ class Draws(TorchDispatchMode):
         self.keys, self.axes, self.count, self._mapped = keys, list(axes or ()), first, mapped
         self._finding, self._over = axes is None, False
         self.shapes: list[torch.Size] = []
+        self.began: list[bytes] = []
+        self._met = set[torch.Generator]()
         self._by_steps: Any = None
 
     @classmethod
@@ -133,6 +136,10 @@ class Draws(TorchDispatchMode):
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        generator = kwargs.get("generator")
+        if generator is not None and generator not in self._met:
+            self._met.add(generator)
+            self.began.append(generator.get_state().numpy().tobytes())
         if torch.Tag.nondeterministic_seeded not in operation.tags or _is_still(operation, args, kwargs):
             return operation(*args, **kwargs)
         if self._over:

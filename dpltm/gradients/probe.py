@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
+from itertools import islice
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -29,6 +31,9 @@ from torch.utils._pytree import tree_flatten
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder
+from dpltm.randomness.noise import drawn_so_far
+from dpltm.records.batches import TRIES
+from dpltm.records.made_up import constant, padded
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -84,17 +89,41 @@ def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
 
 
 def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
-    """Modules, hooks, own ``forward`` and attributes that are numbers or text: what decides how records go through a
-    model, as far as that is seen."""
+    """Modules, hooks, own ``forward`` and settings: what decides how records go through a model, as far as that is seen."""
     return tuple(
         (
             module,
+            module.training,
             vars(module).get("forward"),
             *(tuple(hooks) for hooks in _hooks(module)),
-            *((name, value) for name, value in vars(module).items() if isinstance(value, (int, float, str))),
+            *(
+                (name, setting)
+                for name, value in (*_attributes(module).items(), *module._buffers.items())
+                if (setting := _setting(value, 0)) is not None
+            ),
         )
         for module in modules_of(model, loss)
     )
+
+
+DEEP = 3
+"""Collections within each other that settings are looked for in."""
+
+
+def _setting(value: object, depth: int) -> object:
+    """What there is in a value to switch something by: numbers and texts, a single number in a tensor, functions, and what
+    mappings, data classes and namespaces hold of those. Nothing else, or what a program notes at every step would count."""
+    if isinstance(value, (int, float, str)):
+        return repr(value)
+    if isinstance(value, Tensor):
+        return repr(value.item()) if value.numel() == 1 and value.layout == torch.strided else None
+    if depth == DEEP:
+        return None
+    if isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__")):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return tuple((repr(key), _setting(each, depth + 1)) for key, each in value.items())
+    return id(value) if callable(value) and not isinstance(value, nn.Module) else None
 
 
 def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
@@ -131,6 +160,13 @@ def _content(value: object, met: dict[int, object]) -> object:
         return id(value), repr(value.tolist()) if value.dtype.hasobject else _bytes(value)
     if isinstance(value, (int, float, str, bytes)) or value is None:
         return repr(value)
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, (np.random.Generator, np.random.RandomState)):
+        bits = value.bit_generator if isinstance(value, np.random.Generator) else value._bit_generator
+        return _content(bits.state, met)
     if isinstance(value, Mapping):
         return [(repr(key), _content(each, met)) for key, each in value.items()]
     if isinstance(value, (list, tuple, set, frozenset, deque)):
@@ -178,16 +214,16 @@ def in_float64(model: nn.Module, loss: Loss) -> Iterator[None]:
 @contextmanager
 def watching_draws(model: nn.Module, like: Tensor) -> Iterator[list[tuple[str, nn.Module]]]:
     """Modules that are called, by name: those that are under way where an exception ends the pass, the innermost first; else
-    those that moved torch's generators on, those inside another before it."""
+    those that moved generators on, those inside another before it."""
     drew: list[tuple[str, nn.Module]] = []
-    begun: list[tuple[str, nn.Module, list[bytes]]] = []
+    begun: list[tuple[str, nn.Module, list[object]]] = []
 
     def begin(name: str, module: nn.Module) -> None:
-        begun.append((name, module, generators(like)))
+        begun.append((name, module, drawn_so_far(like)))
 
     def end() -> None:
         name, module, states = begun.pop()
-        if states != generators(like):
+        if states != drawn_so_far(like):
             drew.append((name, module))
 
     hooks = []
@@ -202,12 +238,6 @@ def watching_draws(model: nn.Module, like: Tensor) -> Iterator[list[tuple[str, n
         drew[:0] = [(name, module) for name, module, _ in reversed(begun)]
         for handle in hooks:
             handle.remove()
-
-
-def generators(like: Tensor) -> list[bytes]:
-    """States of torch's generators that a pass over such records may draw from."""
-    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(like.device)] if like.is_cuda else [])]
-    return [state.numpy().tobytes() for state in states]
 
 
 SIZES = (11, 13, 17, 19, 23, 29, 7, 5)
@@ -273,23 +303,16 @@ class MadeUp:
         for which, values in enumerate((x, y)):
             old = values[record]
             if values.is_floating_point():
-                ways = [1 - old, 1e3 * (old - 0.5)]
-                ways += [torch.full_like(old, each) for each in (0.0, 0.5, math.nan)]
+                ways = [1 - old, 1e3 * (old - 0.5), *constant(old)]
             else:
                 largest = self.largest[which]
                 ways = [(old == 0).to(values.dtype), torch.full_like(old, largest)] if largest else []
-            ways += [_short(old[None], 0)[0] for _ in range(values.ndim > 1 and which == 0)]
+            if which == 0:
+                ways += [short[0] for short, _ in islice(padded(old[None]), 1)]
             for way in ways:
                 other = values.clone()
                 other[record] = way
                 yield (other, y) if which == 0 else (x, other)
-
-
-def _short(x: Tensor, padding: float, *, at_front: bool = False) -> Tensor:
-    """Records of which a quarter of the positions is left, at least one: the rest is padding, behind or before."""
-    kept, short = max(1, x.shape[1] // 4), x.clone()
-    short[:, slice(0, x.shape[1] - kept) if at_front else slice(kept, None)] = padding
-    return short
 
 
 def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, draws: Draws | None) -> Tensor:
@@ -448,8 +471,9 @@ class Probe:
 
     def _check_apart(self) -> None:
         x, y = self.made_up.batch()
-        base = self.seen(x, y)
-        if _difference(base, self.seen(x, y), None, {}):
+        draws = self.draws(x), self.draws(x)
+        base, again = (self.seen(x, y, draws=each) for each in draws)
+        if _difference(base, again, None, {}) or draws[0].began != draws[1].began:
             raise InputError(
                 "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
             )
@@ -464,23 +488,24 @@ class Probe:
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
         """Refuse draws that are not a record's own, by the name of the innermost module that made them."""
-        before, why = generators(x), ""
+        before, why = drawn_so_far(x), ""
         try:
             yield
         except CannotDraw as error:
             why = str(error)
-        if not why and before == generators(x):
-            return
-        before = generators(x)
-        with watching_draws(self.model, x) as drew:
-            try:
-                self._pass(x, y, self.draws(x))
-            except CannotDraw as error:
-                why = str(error)
-            else:
-                if not why and before == generators(x):  # another thread drew
-                    return
-                why = why or f"draws random numbers where PyTorch does not show it; {REMEDY}"
+        for _ in range(1 if why else TRIES):  # another thread may have drawn
+            if not why and before == drawn_so_far(x):
+                return
+            before = drawn_so_far(x)
+            with watching_draws(self.model, x) as drew:
+                try:
+                    self._pass(x, y, self.draws(x))
+                except CannotDraw as error:
+                    why = str(error)
+        if not why:
+            if before == drawn_so_far(x):
+                return
+            why = f"draws random numbers that are not a record's own, where PyTorch does not show it; {REMEDY}"
         who = "the loss, or a hook," if not drew else f"{drew[0][0] or 'its forward'} ({type(drew[0][1]).__name__})"
         raise InputError(f"model: {who} {why}")
 
@@ -497,24 +522,15 @@ class Probe:
 
     def _check_padded(self, x: Tensor, y: Tensor, along: dict[int, int]) -> None:
         """Refuse a network in which short records depend on whether a long one is among them: cut to the longest."""
-        if x.ndim not in (2, 3) or x.shape[1] < 2:
-            return
-        paddings = {0.0}
-        if not x.is_floating_point():
-            declared = {getattr(module, "padding_idx", None) for module in self.model.modules()}
-            paddings |= {float(each) for each in declared if isinstance(each, int)}
-        for padding in sorted(paddings):
-            for at_front in (False, True):
-                short = _short(x, padding, at_front=at_front)
-                long = short.clone()
-                long[0] = x[0]
-                try:
-                    base, seen = self.seen(short, y), self.seen(long, y)
-                except InputError:
-                    raise
-                except Exception:  # a token that is none, or records that a model will not take
-                    continue
-                _refuse_mixed(_difference(base, seen, 0, along))
+        declared = (getattr(module, "padding_idx", None) for module in self.model.modules())
+        for short, long in padded(x, () if x.is_floating_point() else filter(_is_whole, declared)):
+            try:
+                base, seen = self.seen(short, y), self.seen(long, y)
+            except InputError:
+                raise
+            except Exception:  # a token that is none, or records that a model will not take
+                continue
+            _refuse_mixed(_difference(base, seen, 0, along))
 
     def _along(self, base: list[tuple[str, Tensor]]) -> dict[int, int]:
         """Dimension of records by place in ``base``: the one that is as long as the batch, whatever its length."""
@@ -579,6 +595,10 @@ def _of_all(call: Call) -> bool:
     """True for an embedding of tokens that are the same for every record, in one row."""
     shapes = [value.shape for value in (*call.inputs[:1], *call.outputs) if isinstance(value, Tensor)]
     return type(call.module) is nn.Embedding and all(len(shape) > 1 and shape[0] == 1 for shape in shapes)
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int)
 
 
 def _refuse_mixed(place: str | None) -> None:

@@ -18,7 +18,7 @@ import inspect
 import json
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -37,6 +37,7 @@ from dpltm.networks.masks import Mask
 from dpltm.networks.norms import check_batch_norm
 from dpltm.networks.state import evaluating, persistent_buffers, put, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
+from dpltm.records.made_up import constant, padded
 from dpltm.records.scaling import MAX_CHANNELS
 from dpltm.records.weights import file_digest, read_weights
 
@@ -555,12 +556,28 @@ class OwnNetwork:
             raise InputError(f"`model`: {self.text} gives outputs that are not finite for made-up records")
 
     def _check_apart(self, model: nn.Module, x: Tensor, outputs: Tensor) -> None:
+        """Refuse a network whose outputs for a record depend on the others: on how many there are, on what they hold (not
+        by a bit), or on whether a long one is among short ones."""
         alone = torch.cat([_run(self, model, x[row : row + 1]) for row in range(RECORDS)])
-        if alone.shape != outputs.shape or not float((alone - outputs).abs().max()) <= APART * _largest(outputs):
+        apart = alone.shape == outputs.shape and float((alone - outputs).abs().max()) <= APART * _largest(outputs)
+        pairs = [(x, other) for other in self._with_another(x)]
+        rows = (x.long() if self.tables else x).unflatten(1, self.record_shape)
+        pairs += [(short.flatten(1).float(), long.flatten(1).float()) for short, long in padded(rows)]
+        for one, other in pairs:
+            try:
+                given, with_other = (_run(self, model, each)[1:].nan_to_num() for each in (one, other))
+            except CodeError:  # records that it will not take
+                continue
+            apart = apart and torch.equal(given, with_other)
+        if not apart:
             raise InputError(
                 f"`model`: what {self.text} gives for a record depends on the others in the batch: no bound would hold;"
                 " leave out whatever averages or compares over records, or takes another dimension than 0 for the record"
             )
+
+    def _with_another(self, x: Tensor) -> Iterator[Tensor]:
+        for first in (1 - x[0], *constant(x[0])):
+            yield torch.cat([first[None], x[1:]])
 
     def _check_functions(self, model: nn.Module, x: Tensor, outputs: Tensor) -> None:
         del model, x

@@ -14,14 +14,18 @@ import ctypes
 import hashlib
 import math
 import os
+import random
 import ssl
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
 from dpltm.errors import ArtifactError, InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class RandomSource(Protocol):
@@ -87,6 +91,17 @@ class FastSource(OneProcess):
     def random_bytes(self, count: int) -> bytes:
         self.check_process()
         return self._generator.random_raw((count + 7) // 8).tobytes()[:count]
+
+
+def drawn_so_far(like: Tensor) -> list[object]:
+    """Return states that tell whether a public generator was drawn from: those of torch that values ``like`` may come from,
+    and the common ones of NumPy and of Python. What a network or a function of rows draws there goes by place."""
+    import torch  # as in ``box_muller``
+
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(like.device)] if like.is_cuda else [])]
+    common: Any = np.random.get_state(legacy=False)
+    words = [value.tobytes() if isinstance(value, np.ndarray) else value for value in common["state"].values()]
+    return [*(state.numpy().tobytes() for state in states), words, random.getstate()]
 
 
 MIN_EPSILON = 1e-6

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
+from dpltm.randomness.noise import drawn_so_far
 from dpltm.randomness.sampling import LIMIT
+from dpltm.records.made_up import constant, padded
 from dpltm.records.mapped import gathered
 
 
@@ -141,33 +143,43 @@ def _plain(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
-    """Try ``prepare`` on made-up rows: none may change by a bit when another is replaced, or left out."""
+    """Try ``prepare`` on made-up rows: none may change by a bit when another is replaced, or left out, or when it stands at
+    another place; and nothing may be drawn, which would go by place."""
     generator = torch.Generator().manual_seed(0)
-    shape = (8, *like.shape[1:])
+    shape, most = (8, *like.shape[1:]), 1
     if like.is_floating_point():
         made_up = torch.rand(shape, generator=generator, dtype=torch.float64).to(like.dtype)
-        extremes = [
-            torch.zeros_like(made_up[0]),
-            torch.full_like(made_up[0], 1e4),
-            torch.full_like(made_up[0], torch.nan),
-        ]
+        ways = [*constant(made_up[0]), torch.full_like(made_up[0], 1e4)]
     else:
         most = 1 if like.dtype == torch.bool else min(127, torch.iinfo(like.dtype).max)
         made_up = torch.randint(0, most, shape, generator=generator).to(like.dtype)
-        extremes = [torch.zeros_like(made_up[0]), torch.full_like(made_up[0], most)]
+        ways = constant(made_up[0], most)
     whole = prepare(made_up)
     same = len(whole) == 8
-    for length in (1, 2, 7):
-        part = prepare(made_up[:length])
-        same = same and len(part) == length and torch.equal(part, whole[:length])
-    for extreme in extremes:
+    for start, stop in ((0, 1), (0, 2), (0, 7), (1, 8), (5, 8)):
+        part = prepare(made_up[start:stop])
+        same = same and len(part) == stop - start and torch.equal(part, whole[start:stop])
+    for way in ways:
         other = made_up.clone()
-        other[3] = extreme
+        other[3] = way
         prepared = prepare(other)
         rest = torch.arange(8) != 3
         same = same and prepared.shape == whole.shape and torch.equal(prepared[rest], whole[rest])
-    if not same:
+    for pair in padded(made_up):
+        short, long = map(prepare, pair)
+        same = same and short.shape == long.shape and torch.equal(short[1:].nan_to_num(), long[1:].nan_to_num())
+    if not same or all(_draws(prepare, made_up) for _ in range(TRIES)):
         raise InputError(
-            "prepare: what it makes of a row depends on the other rows, or on how many there are: no bound would hold; scale"
-            " by public numbers, not by those of the batch"
+            "prepare: what it makes of a row depends on the other rows, its place among them, how many there are, or random"
+            " numbers: no bound would hold; scale by public numbers, pad to a public length, and draw in the model"
         )
+
+
+TRIES = 3
+"""Calls that all have to move a common generator before it is said that they do: another thread may have."""
+
+
+def _draws(prepare: Callable[[Tensor], Tensor], rows: Tensor) -> bool:
+    before = drawn_so_far(rows)
+    prepare(rows)
+    return drawn_so_far(rows) != before

@@ -32,7 +32,7 @@ from dpltm.privacy.ledger import Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
 from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
-from dpltm.randomness.noise import FastSource, RandomSource, SecureSource
+from dpltm.randomness.noise import RandomSource, SecureSource
 from dpltm.records.batches import Records
 from dpltm.records.dataset import Rows
 from dpltm.records.settle import arrays_of
@@ -53,7 +53,7 @@ class LoopSettings(LoopOptions):
     Attributes:
         mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
         prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
-        sampling, noise: random bits; anything but the default is for tests.
+        sampling, noise: random bits; anything but the default is for tests, and is said to be ``fast``.
     """
 
     batch_size: float  # what is needed is there: see ``of``
@@ -369,7 +369,7 @@ class PrivateLoop:
             claim := nominal_sensitivity(given.filter, live, given.adjacency, microbatch=given.microbatch),
             "" if claim is None else nominal_source(given.filter, given.microbatch),
             adjacency=given.adjacency,
-            bits="fast" if isinstance(given.noise, FastSource) else "secure",
+            bits="secure" if {type(given.sampling), type(given.noise)} == {SecureSource} else "fast",
         )
         self._part = part_of(self.ledger, x) if self._first else Part("arrays")
         self._words = f"a loop, {self._gradients.config.filtered}, {live:,} live weights"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -67,3 +68,46 @@ def test_a_harmless_change_goes_on() -> None:
     model[1] = nn.Tanh()
     expected = RecordGradients(model, Mask.dense(model), cross_entropy).filtered_sum(X, Y, Clip(1.0)).values
     assert torch.equal(gradients.filtered_sum(X, Y, Clip(1.0)).values, expected)
+
+
+class Switched(nn.Module):
+    """Mixes records as soon as one of its settings says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.plan, self.loss_scale = nn.Linear(4, 3), {"mix": False}, SimpleNamespace(mix=False)
+        self.register_buffer("mix", torch.zeros(()))
+        self.then = torch.relu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.then(x)
+        mixes = self.plan["mix"] or self.loss_scale.mix or bool(self.mix > 0)
+        return self.layer(mixing(x) if mixes else x)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.plan.update(mix=True),
+        lambda model: setattr(model.loss_scale, "mix", True),
+        lambda model: model.mix.fill_(1.0),
+        lambda model: setattr(model, "then", mixing),
+    ],
+    ids=["mapping", "namespace", "buffer", "function"],
+)
+def test_a_setting_that_is_switched_is_tried_again(change: Callable[[nn.Module], None]) -> None:
+    model = Switched()
+    gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
+    gradients.filtered_sum(X, Y, Clip(1.0))
+    change(model)
+    assert "what one record gives depends on others" in refused(gradients.filtered_sum, X, Y, Clip(1.0))
+
+
+def test_what_a_program_notes_at_every_step_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of losses, a copy of the weights: trying the model anew each time would take long."""
+    model = Switched()
+    gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
+    gradients.filtered_sum(X, Y, Clip(1.0))
+    monkeypatch.setattr("dpltm.gradients.engine.make_plan", None)
+    model.noted, model.copy = [1.0], torch.ones(9)  # type: ignore[assignment]
+    gradients.filtered_sum(X, Y, Clip(1.0))

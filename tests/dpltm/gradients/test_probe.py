@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -240,6 +241,41 @@ def test_series_that_are_cut_to_the_longest_of_the_batch_are_refused():
     assert refusal(model, cross_entropy, torch.rand(4, 12, 3), CLASSES)
 
 
+def nobody_there(x: Tensor, padding: float) -> Tensor:
+    return x.isnan() if math.isnan(padding) else x == padding
+
+
+@pytest.mark.parametrize("along", [1, 2])
+@pytest.mark.parametrize("padding", [0.0, -1.0, -100.0, math.nan])
+def test_signals_that_are_cut_to_the_longest_are_refused_whatever_their_padding(padding, along):
+    """Time is dimension 1, or 2 behind channels."""
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        longest = int((~nobody_there(x, padding)).any(3 - along).sum(1).max())
+        x = x.narrow(along, 0, max(1, longest)).nan_to_num()
+        return self.layer(x if along == 1 else x.transpose(1, 2)).mean(1)
+
+    shape = (4, 12, 3) if along == 1 else (4, 3, 12)
+    message = refusal(Applied(forward, layer=nn.Linear(3, 3)), cross_entropy, torch.rand(shape), CLASSES)
+    assert message.startswith("model or loss: what one record gives depends on")
+
+
+def test_films_that_are_cut_to_the_longest_are_refused():
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        longest = max(1, int((x != 0).flatten(2).any(2).sum(1).max()))
+        return self.layer(x[:, :longest].flatten(2)).mean(1)
+
+    assert refusal(Applied(forward, layer=nn.Linear(6, 3)), cross_entropy, torch.rand(4, 12, 2, 3), CLASSES)
+
+
+def test_texts_whose_padding_nobody_declares_are_refused_where_they_are_cut():
+    model = Applied(
+        lambda self, x: self.out(self.table(x[:, : max(1, int((x != 1).sum(1).max()))]).mean(1)),
+        **{"table": nn.Embedding(9, 4), "out": nn.Linear(4, 3)},
+    )
+    assert refusal(model, cross_entropy, torch.full((4, 12), 3), CLASSES)
+
+
 @pytest.mark.parametrize("reach", [torch.amin, torch.amax], ids=["shortest", "longest"])
 def test_a_scale_by_the_length_of_one_record_is_refused(reach):
     def forward(self: Applied, x: Tensor) -> Tensor:
@@ -328,6 +364,48 @@ def kicked(x: Tensor) -> Tensor:
 def test_draws_that_are_not_of_one_record_are_refused(build, said):
     """By the name of the module, and before budget is spent."""
     assert classes(build()) == said
+
+
+SELDOM = 1e-9
+"""A chance that no trial meets."""
+
+
+def common_numpy() -> Callable[[int], np.ndarray]:
+    return lambda rows: np.random.random((rows, 1))
+
+
+def common_python() -> Callable[[int], np.ndarray]:
+    return lambda rows: np.array([[random.random()] for _ in range(rows)])
+
+
+@pytest.mark.parametrize("make", [common_numpy, common_python])
+def test_draws_of_public_generators_are_refused_however_seldom_they_matter(make):
+    """They go by place: one record more, and others are left out than before."""
+    draws = make()
+    model = between(lambda x: x * torch.from_numpy(draws(len(x)) > SELDOM))
+    assert "draws random numbers that are not a record's own, where PyTorch does not show it" in classes(model)
+
+
+def test_a_generator_of_the_models_own_that_goes_on_is_refused():
+    own = torch.Generator().manual_seed(0)
+    model = between(lambda x: x * (torch.rand(len(x), 1, generator=own) > SELDOM))
+    assert classes(model) == ANOTHER
+
+
+@pytest.mark.parametrize(
+    ("own", "numbers"),
+    [
+        (torch.Generator(), lambda own, rows: torch.rand(rows, 1, generator=own)),
+        (np.random.default_rng(0), lambda own, rows: torch.from_numpy(own.random((rows, 1)))),
+        (np.random.RandomState(0), lambda own, rows: torch.from_numpy(own.random_sample((rows, 1)))),
+        (random.Random(0), lambda own, rows: torch.tensor([[own.random()] for _ in range(rows)])),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_generator_that_a_module_holds_is_a_state(own, numbers):
+    model = Applied(lambda self, x: self.layer(x * (numbers(self.own, len(x)) > SELDOM)), layer=nn.Linear(6, 3))
+    model.own = own
+    assert classes(model) == STATE.format("own")
 
 
 def test_draws_for_rows_that_do_not_stand_together_are_named():

@@ -281,6 +281,27 @@ class Mixing(HandMade):
         return out - out.mean(0)
 
 
+class Hardly(HandMade):
+    """Mixes less than outputs of a record alone and in a batch may differ by."""
+
+    def forward(self, x):
+        out = super().forward(x)
+        return out + 1e-5 * out.mean(0)
+
+
+class Cut(HandMade):
+    """Cuts records to the longest in the batch; made-up ones are as long as they can be."""
+
+    def forward(self, x):
+        longest = max(1, int((x != 0).sum(1).max()))
+        return super().forward(x * (longest / x.shape[1]))
+
+
+class Saturated(HandMade):
+    def forward(self, x):
+        return super().forward(x) * (-1 if bool((x == 1).all(1).any()) else 1)
+
+
 class Counting(HandMade):
     def __init__(self) -> None:
         super().__init__()
@@ -345,7 +366,7 @@ def normed() -> nn.Module:
     [
         (Forgetful, "gives another network each time"),
         (Numpy, "gives other weights under the same seed"),
-        (Mixing, "depends on the others in the batch"),
+        *((kind, "depends on the others in the batch") for kind in (Mixing, Hardly, Cut, Saturated)),
         (Counting, "changes with the records it sees"),
         (Drawing, "gives another answer to the same records"),
         (Failing, "fails on made-up records of shape (6,): 'mine'"),

@@ -31,7 +31,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
 from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.randomness.gaussian_mechanism import SEED
-from dpltm.randomness.noise import FastSource, SecureSource
+from dpltm.randomness.noise import FastSource, KeyedSource, SecureSource
 from dpltm.records import from_arrays
 from dpltm.records.batches import Records
 from dpltm.training.config import TrainingConfig
@@ -351,6 +351,41 @@ def test_no_traceback_holds_what_prepare_says_of_the_first_record():
     assert said_without_the_record(lambda: make(data=(x, y), prepare=tell_tale)) == (
         "training: the first record cannot be made ready for the model; does prepare take every row of x?"
     )
+
+
+def standing(rows: Tensor) -> Tensor:
+    """Every second row turned round, by its place."""
+    return rows * (1 - 2 * (torch.arange(len(rows)) % 2))[:, None]
+
+
+def by_a_fixed_seed(rows: Tensor) -> Tensor:
+    return rows * torch.from_numpy(np.random.default_rng(0).random((len(rows), 1))).float()
+
+
+def seldom(rows: Tensor) -> Tensor:
+    return rows * torch.from_numpy(np.random.random((len(rows), 1)) > 1e-9)
+
+
+def of_the_longest(rows: Tensor) -> Tensor:
+    longest = int((rows != 0).sum(1).max())
+    return rows * longest / rows.shape[1]
+
+
+@pytest.mark.parametrize("prepare", [standing, by_a_fixed_seed, seldom, of_the_longest, torch.rand_like])
+def test_a_row_is_prepared_alone(prepare):
+    """Or one record more would move the gradients of those behind it, and no bound would hold."""
+    data = torch.rand(40, 8), torch.arange(40) % 3
+    model = nn.Linear(8, 3)
+    assert "prepare: what it makes of a row depends on" in refused(lambda: make(model, data=data, prepare=prepare))
+    make(model, data=data, prepare=lambda rows: (rows - 0.5) * 2)
+
+
+@pytest.mark.parametrize("name", ["sampling", "noise"])
+def test_bits_of_another_source_are_not_called_secure(name):
+    assert make(sampling=None, noise=None).mechanism.bits == "secure"
+    loop = make(**{"sampling": None, "noise": None, name: KeyedSource(bytes(32))})
+    assert loop.mechanism.bits == "fast"
+    assert any("a generator that is not cryptographic" in note for note in loop.report().notes)
 
 
 # Budgets
