@@ -50,7 +50,7 @@ from dpltm.privacy.account import Account, check_declared, check_private
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.guards import covered
-from dpltm.privacy.ledger import Book, Ledger, of_process
+from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
 from dpltm.privacy.release import Once, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
@@ -373,7 +373,10 @@ class TicketEstimator(BaseEstimator):
         with in_python():
             dataset = from_arrays(columns.records(x), y, bounds=columns.bounds, **facts)
         dataset = replace(dataset, rows=columns.rows(dataset.rows, x))
-        run = self._train(dataset, features)
+        try:
+            run = self._train(dataset, features)
+        except Begun:  # another worker was first with a new ledger file; nothing was entered here
+            run = self._train(dataset, features)
         said = () if run.privacy is None else run.privacy.notes
         # `score` measures what NO_TEST misses
         self._spent.notes |= dict.fromkeys(_named_here(note) for note in said if note != NO_TEST)

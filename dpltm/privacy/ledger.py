@@ -387,14 +387,14 @@ class Ledger:
         """Begin a block in which nobody else adds anything, with what the ledger holds.
 
         Raises:
-            InputError: another process began the ledger meanwhile, so snapshots were taken by a key that is gone.
+            Begun: another process began the ledger meanwhile, so snapshots were taken by a key that is gone.
         """
         with self._store.locked():
             book = self.book
             if self._hashed_by not in (None, book.key):
                 self._hashed_by = None
                 self._to_keep.clear()
-                raise InputError(
+                raise Begun(
                     "`ledger`: another command began it while this one was getting ready, and nothing was entered; repeat"
                     " this one"
                 )
@@ -432,6 +432,10 @@ class Ledger:
             "`ledger`: a Ledger cannot be pickled, since two of them would each spend the same budget; keep it in a file and"
             " open it in the other process"
         )
+
+
+class Begun(InputError):
+    """Raised if another process began a ledger after something was hashed for it; whoever settles anew goes on."""
 
 
 class Moved(Exception):
