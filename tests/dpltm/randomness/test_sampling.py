@@ -207,6 +207,6 @@ def test_one_label_a_record():
 )
 def test_what_prepares_rows_together_is_refused(prepare):
     assert refused(Records, np.zeros((5, 2), "float32"), np.zeros(5), prepare=prepare) == (
-        "prepare: what it makes of a row depends on the other rows, or on how many there are: no bound would hold; scale"
-        " by public numbers, not by those of the batch"
+        "prepare: what it makes of a row depends on the other rows, its place among them, how many there are, or random"
+        " numbers: no bound would hold; scale by public numbers, pad to a public length, and draw in the model"
     )
