@@ -12,7 +12,8 @@ import numpy as np
 
 from dpltm.errors import ArtifactError, InputError, first_line, in_python
 from dpltm.networks import Network, build
-from dpltm.networks.own import OwnModel, OwnNetwork, own_model
+from dpltm.networks.own import OwnModel, own_model
+from dpltm.networks.own_network import OwnNetwork
 from dpltm.networks.state import put, weights_of
 from dpltm.records.files import LINEAGE, lineage_array
 from dpltm.tickets.files import as_path, is_being_written, new_file, new_folder

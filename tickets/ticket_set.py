@@ -23,7 +23,7 @@ from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.networks import Network
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
-from dpltm.networks.own import OwnNetwork, network_of, with_kind
+from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today
 from dpltm.privacy.ledger import canonical
 from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets

@@ -6,7 +6,7 @@ so on are the same with tanh in place of ReLU: bounded activations bound gradien
 (Papernot et al. 2021).
 
 A new kind is one ``NetworkKind``, and one line in ``KINDS``. A network of the user's own is an ``OwnNetwork``
-(``dpltm.networks.own``): both are a ``Network``. Nothing here imports torch but ``build``.
+(``dpltm.networks.own_network``): both are a ``Network``. Nothing here imports torch but ``build``.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM
 
 _make = Deferred("dpltm.networks.layers:make")
 _mask = Deferred("dpltm.networks.masks:Mask")
+_own_network = Deferred("dpltm.networks.own_network:for_records")
 
 without_batch_norm = Deferred("dpltm.networks.norms:without_batch_norm")
 """A copy of a module with GroupNorm in the place of BatchNorm (``dpltm.networks.norms``)."""
@@ -52,7 +53,7 @@ without_batch_norm = Deferred("dpltm.networks.norms:without_batch_norm")
 class Network(Protocol):
     """A network for some records: what is built from it has fixed parameter names and shapes.
 
-    A kind by name (:class:`ModelSpec`), or a module of the user's own (``dpltm.networks.own.OwnNetwork``).
+    A kind by name (:class:`ModelSpec`), or a module of the user's own (``dpltm.networks.own_network.OwnNetwork``).
     """
 
     @property
@@ -335,7 +336,8 @@ def model_spec(named: str | OwnModel, dataset: Looked) -> Network: ...
 def model_spec(named: str | OwnModel, dataset: Looked) -> Network:
     """The network of that name, or of the user's own, for these records."""
     if not isinstance(named, str):
-        return named.for_records(dataset)
+        network: Network = _own_network(named, dataset)
+        return network
     tables = dataset.input_tables
     spec = ModelSpec(resolve(named, dataset.input_shape, tables), dataset.features, dataset.classes)
     check_tables(spec, dataset, f"`model`: {named}", f"take {' or '.join(for_tables(tables))}")

@@ -18,7 +18,7 @@ import torch
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.features.normalisation import release_mean
 from dpltm.networks.evaluation import Inputs, accuracy, count_correct, root_mean_squared_error, skill
-from dpltm.networks.own import OwnNetwork
+from dpltm.networks.own_network import OwnNetwork
 from dpltm.networks.skill import Skill
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned

@@ -10,7 +10,7 @@ from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.features.setup import take_over_map
 from dpltm.networks import check_takes
 from dpltm.networks.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error, skill
-from dpltm.networks.own import network_notes
+from dpltm.networks.own_network import network_notes
 from dpltm.networks.skill import Skill
 from dpltm.options import METRICS
 from dpltm.privacy.account import check_declared

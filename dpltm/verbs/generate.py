@@ -19,7 +19,8 @@ from dpltm.features.setup import as_declared, declarations
 from dpltm.filters import make_filter
 from dpltm.networks import Network, build, model_spec
 from dpltm.networks.evaluation import accuracy
-from dpltm.networks.own import OwnModel, OwnNetwork, network_notes
+from dpltm.networks.own import OwnModel
+from dpltm.networks.own_network import OwnNetwork, network_notes
 from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError, whole_number
 from dpltm.networks.masks import Mask
-from dpltm.networks.own import AGREE, OwnNetwork, computed, network_trained, own_model
+from dpltm.networks.own import own_model
+from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trained
 from dpltm.networks.state import evaluating
 from dpltm.options.train import LoopOptions
 from dpltm.privacy.entry import RECORD, Lineage, to_json

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dpltm.errors import InputError
-from dpltm.networks.own import network_notes
+from dpltm.networks.own_network import network_notes
 from dpltm.networks.state import evaluating
 from dpltm.progress import SILENT, Progress
 from dpltm.records import Layout, count_outside, prepare

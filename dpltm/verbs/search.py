@@ -19,7 +19,7 @@ import torch
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks.evaluation import accuracy, count_correct
-from dpltm.networks.own import as_trained
+from dpltm.networks.own_network import as_trained
 from dpltm.options import check_choices, check_required, recorded
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import PrivateTuneOptions

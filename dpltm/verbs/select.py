@@ -12,7 +12,7 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
 from dpltm.networks.evaluation import check_priced, total_score
-from dpltm.networks.own import network_notes
+from dpltm.networks.own_network import network_notes
 from dpltm.networks.state import put
 from dpltm.options import check_choices
 from dpltm.options.select import SelectOptions

@@ -21,7 +21,7 @@ from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_metric, check_priced, has_diverged
-from dpltm.networks.own import as_trained, network_notes
+from dpltm.networks.own_network import as_trained, network_notes
 from dpltm.options import check_choices, recorded
 from dpltm.options.train import PER_UNIT, TrainOptions
 from dpltm.privacy.account import Account, Planned

@@ -14,6 +14,7 @@ from dpltm.features.feature_map import FeatureMap
 from dpltm.features.setup import FeatureSources, as_declared, declarations, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, Network, check_tables
 from dpltm.networks.own import OwnModel
+from dpltm.networks.own_network import for_records
 from dpltm.options.data import FeatureOptions
 from dpltm.options.tickets import ImportOptions, TransferOptions
 from dpltm.privacy.account import check_private, check_unprotected
@@ -96,7 +97,7 @@ def _target(spec: Network, dataset: Dataset, model: OwnModel | None, label: str)
             " classes"
         )
     drawn = replace(model, start_provenance=model.start_provenance or "data-free")  # of the new layer alone
-    return drawn.for_records(dataset).with_roles_of(spec)
+    return for_records(drawn, dataset).with_roles_of(spec)
 
 
 class StatedFront(Protocol):

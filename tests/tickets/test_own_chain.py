@@ -10,7 +10,7 @@ from torch import nn
 
 import dpltm
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.own import _Holder
+from dpltm.networks.layout import Holder
 from dpltm.networks.state import weights_of
 from dpltm.tickets import load, save
 from dpltm.tickets.export import Origin, export_state_dict, pull, push
@@ -55,7 +55,7 @@ def test_all_stages(name, tmp_path):
     assert back.tickets.id == tickets.id
     assert [one.mask.live for one in back.tickets.body.tickets] == [one.mask.live for one in tickets.body.tickets]
     unknown = load(tmp_path / "run")
-    assert isinstance(unknown.model, _Holder)
+    assert isinstance(unknown.model, Holder)
     assert unknown.privacy is None or unknown.privacy
     private, facts = records(case, tmp_path, 90, 1)
     needs = "is not at hand; load it as dpltm.tickets.load(path, model=MyNet)"

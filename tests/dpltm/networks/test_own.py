@@ -19,7 +19,8 @@ from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.networks import build, model_spec, without_batch_norm
 from dpltm.networks.evaluation import count_correct, total_score
-from dpltm.networks.own import OwnNetwork, network_notes, own_model
+from dpltm.networks.own import own_model
+from dpltm.networks.own_network import OwnNetwork, network_notes
 from dpltm.networks.state import put, weights_of
 from dpltm.pruning import CRITERIA
 from dpltm.pruning.generation import GenerationConfig, dense_mask, without_data

@@ -1,0 +1,262 @@
+"""Layouts: what artifacts say of networks of the user's own, and modules that hold their weights without code.
+
+A layout is data. It is read, compared and shown; nothing in it is ever followed to code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, Self, cast, get_args
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import ArtifactError, InputError
+from dpltm.networks import MAX_NAME_LENGTH, MAX_WEIGHTS
+from dpltm.networks.content import content_id
+from dpltm.networks.kind import MAX_WIDTH
+from dpltm.networks.state import persistent_buffers
+
+Form = Literal["flat", "stored", "image"]
+"""How a record reaches the module: in a row; in the shape in which it is stored; or ``(channels, height, width)``."""
+
+StartProvenance = Literal["data-free", "public", "lineage"]
+"""What starting weights depend on: no records; public ones; those of a lineage."""
+
+RECORDS, MOST_OUTPUTS = 8, 1024
+"""Made-up records that a network is known by, and most outputs of each that are kept."""
+
+MAX_TENSORS = 100_000
+"""Most parameters and buffers."""
+
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+"""Of buffers."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Shape and dtype of a persistent buffer."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def buffers_of(module: nn.Module) -> dict[str, Buffer]:
+    """Return shape and dtype of every persistent buffer, by name."""
+    return {
+        name: Buffer(tuple(value.shape), str(value.dtype).removeprefix("torch."))
+        for name, value in persistent_buffers(module).items()
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """A network of the user's own as artifacts state it: no code, and no weights.
+
+    Attributes:
+        form: how a record reaches the module.
+        parameter_shapes, buffers: of the module, in order.
+        frozen: names of the parameters that are not trained.
+        weights: names of those that may be pruned.
+        outputs: on the made-up records, ``(8, k)`` float32, at the weights that the artifact holds.
+        source_sha256: of the file of the code, as it was.
+    """
+
+    text: str
+    features: int
+    classes: int
+    record_shape: tuple[int, ...]
+    tables: tuple[int, ...]
+    form: Form = "stored"
+    parameter_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    buffers: Mapping[str, Buffer] = field(default_factory=dict)
+    frozen: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+    outputs: Tensor | None = None
+    start_provenance: StartProvenance = "data-free"
+    source_sha256: str | None = None
+
+    @property
+    def parameters(self) -> int:
+        return sum(math.prod(shape) for shape in self.parameter_shapes.values())
+
+    def no_code(self, label: str) -> InputError:
+        """Return what is raised where its code is needed; ``label`` says whose network it is."""
+        return InputError(
+            f"{label}: the code of its network, {self.text!a:.100}, is not at hand; name it by `model` FILE.py:NAME"
+        )
+
+    @cached_property
+    def identity(self) -> str:
+        """Digest of its layout, and of its outputs, so of its weights and of what it computes."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what artifacts say of it, beside text, features and classes: no code, and no weights."""
+        assert self.outputs is not None
+        return {
+            "source_sha256": self.source_sha256,
+            "record": list(self.record_shape),
+            "tables": list(self.tables),
+            "form": self.form,
+            "parameters": [[name, list(shape)] for name, shape in self.parameter_shapes.items()],
+            "buffers": [[name, list(one.shape), one.dtype] for name, one in self.buffers.items()],
+            "frozen": list(self.frozen),
+            "prunable": list(self.weights),
+            "start_provenance": self.start_provenance,
+            "outputs": [list(self.outputs.shape), content_id({"outputs": self.outputs.numpy()})],
+        }
+
+    @classmethod
+    def from_json(cls, where: str, document: Mapping[str, Any], body: object) -> Self:
+        """Return the network, without code and outputs, that ``document`` states; ArtifactError if it is none.
+
+        Args:
+            where: what messages call the document, which holds ``model``, ``features`` and ``classes``.
+            body: the result of ``to_json``.
+        """
+        try:
+            return cls._read(document, body)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            said = str(error) if isinstance(error, InputError) else "not the layout of a network"
+            raise ArtifactError(f"{where}: own: {said}") from None
+
+    @property
+    def output_shape(self) -> tuple[int, int]:
+        """Shape of the outputs that go with it."""
+        assert self.outputs is not None
+        return RECORDS, self.outputs.shape[1]
+
+    def with_outputs(self, where: str, body: Mapping[str, Any], outputs: Tensor) -> Self:
+        """Return the same with the outputs that lie beside ``body``; ArtifactError if they are others."""
+        if body["outputs"][1] != content_id({"outputs": outputs.numpy()}):
+            raise ArtifactError(
+                f"{where}: the outputs on made-up records are not those of the network; damaged or changed"
+            )
+        return replace(self, outputs=outputs)
+
+    @classmethod
+    def _read(cls, document: Mapping[str, Any], body: Any) -> Self:
+        if not isinstance(body, dict) or body.keys() != _KEYS:
+            raise ValueError("keys")
+        parameters = {_name(name): _shape(shape) for name, shape in body["parameters"]}
+        buffers = {_name(name): Buffer(_shape(shape), dtype) for name, shape, dtype in body["buffers"]}
+        if len(parameters) != len(body["parameters"]) or len(buffers) != len(body["buffers"]):
+            raise InputError("a name is there twice")
+        if any(one.dtype not in DTYPES for one in buffers.values()):
+            raise InputError(f"a buffer is of none of {', '.join(DTYPES)}")
+        digest, (size, checked) = body["source_sha256"], body["outputs"]
+        if not (digest is None or _is_digest(digest)) or not _is_digest(checked):
+            raise InputError("what should be a SHA-256 is none")
+        if _shape(size)[:1] != (RECORDS,) or len(size) != 2 or not 1 <= size[1] <= MOST_OUTPUTS:
+            raise InputError(f"outputs are not of {RECORDS} records")
+        text = document["model"]
+        if not isinstance(text, str) or len(text) > MAX_NAME_LENGTH or not text.isprintable():
+            raise InputError("model is no printable name")
+        layout = cls(
+            text=text,
+            features=_count(document["features"]),
+            classes=_count(document["classes"]),
+            record_shape=_shape(body["record"]),
+            tables=_shape(body["tables"]),
+            form=body["form"],
+            parameter_shapes=parameters,
+            buffers=buffers,
+            frozen=tuple(body["frozen"]),
+            weights=tuple(body["prunable"]),
+            start_provenance=body["start_provenance"],
+            outputs=torch.zeros(*size),
+            source_sha256=digest,
+        )
+        if layout.form not in get_args(Form) or layout.start_provenance not in get_args(StartProvenance):
+            raise InputError("form or start_provenance is none that there is")
+        layout.check("the network")
+        return layout
+
+    def check(self, where: str) -> None:
+        """Raise InputError for a layout that no module has, or that is too large."""
+        shapes = self.parameter_shapes
+        if not shapes or len(shapes) + len(self.buffers) > MAX_TENSORS or shapes.keys() & self.buffers.keys():
+            raise InputError(f"{where} has no parameters, more than {MAX_TENSORS:,} tensors, or a name twice")
+        weights = self.parameters + sum(math.prod(one.shape) for one in self.buffers.values())
+        if weights > MAX_WEIGHTS:
+            raise InputError(f"{where} has {weights:,} weights, more than the {MAX_WEIGHTS:,} that are taken")
+        if math.prod(self.record_shape) != self.features:
+            raise InputError(
+                f"{where} takes records of shape {self.record_shape}, which are not {self.features} values"
+            )
+        if not {*self.frozen} < shapes.keys() or not {*self.weights} <= shapes.keys() - {*self.frozen}:
+            raise InputError(f"{where}: frozen or prunable names parameters that there are none of")
+        if any(len(shapes[name]) < 2 for name in self.weights):
+            raise InputError(f"{where}: only weights of two and more dimensions can be pruned")
+        try:
+            held = Holder.of(self, "meta")
+        except (KeyError, ValueError, TypeError, AttributeError):
+            raise InputError(f"{where}: names of parameters that no module has") from None
+        if list(dict(held.named_parameters())) != list(shapes):
+            raise InputError(f"{where}: names of parameters in an order that no module has")
+
+
+_KEYS = frozenset(
+    {"source_sha256", "record", "tables", "form", "parameters", "buffers", "frozen", "prunable", "start_provenance"}
+) | {"outputs"}
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable() or not 1 <= len(value) <= MAX_NAME_LENGTH:
+        raise InputError("the name of a parameter is not printable")
+    return value
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or len(value) > 16:
+        raise InputError("a shape is none")
+    return tuple(_count(part, 2**31) for part in value)
+
+
+def _count(value: Any, most: int = MAX_WIDTH) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InputError(f"a size is not from 1 to {most:,}")
+    return value
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef")
+
+
+class Holder(nn.Module):
+    """Parameters and buffers of a network whose code is not at hand, by their names."""
+
+    layout: Layout
+
+    @classmethod
+    def of(cls, layout: Layout, device: str = "cpu") -> Holder:
+        holder = cls()
+        for name, shape in layout.parameter_shapes.items():
+            place, _, last = name.rpartition(".")
+            value = nn.Parameter(torch.zeros(shape, device=device), requires_grad=name not in layout.frozen)
+            holder._at(place).register_parameter(last, value)
+        for name, one in layout.buffers.items():
+            place, _, last = name.rpartition(".")
+            holder._at(place).register_buffer(
+                last, torch.zeros(one.shape, dtype=getattr(torch, one.dtype), device=device)
+            )
+        object.__setattr__(holder, "layout", layout)
+        return holder
+
+    def _at(self, place: str) -> nn.Module:
+        module: nn.Module = self
+        for part in place.split(".") if place else ():
+            if part not in module._modules:
+                module.add_module(part, nn.Module())
+            module = cast(nn.Module, module._modules[part])
+        return module
+
+    def forward(self, x: Tensor) -> Tensor:
+        del x
+        raise self.layout.no_code("this network")

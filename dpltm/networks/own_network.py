@@ -1,0 +1,514 @@
+"""A module of the user's own for some records: how records reach it, what is tried out, and what it is known by.
+
+A built network is a copy of the module whose ``forward`` takes what all networks of dpltm take, ``(batch, features)``:
+records are put into their shape, images as ``(channels, height, width)``, words as whole numbers, and ``.logits`` is taken
+of what comes out. It is done in a subclass made for it, so all parameter names stay what they are.
+
+Artifacts hold its :class:`Layout`. Whoever loads one names the code again (``with_code``), and it is compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import CodeError, InputError, first_line
+from dpltm.networks import KINDS, Looked, ModelSpec, Network, kind_name, resolve
+from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Holder, Layout, StartProvenance, buffers_of
+from dpltm.networks.masks import Mask
+from dpltm.networks.own import Batch, OwnModel, check_module, copied, own_model
+from dpltm.networks.state import evaluating, put, weights_of
+from dpltm.privacy.entry import NO_LINEAGE, Lineage
+from dpltm.records.made_up import constant, padded
+from dpltm.records.scaling import MAX_CHANNELS
+
+AGREE = 1e-3
+"""Largest difference between outputs on two machines, over the largest output."""
+
+APART = 1e-4
+"""The same between a record alone and in a batch, in float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnNetwork(Layout):
+    """A network of the user's own for some records: a :class:`dpltm.networks.Network`.
+
+    Attributes:
+        start: weights in the place of the code's, by name.
+        own: the code; None where it is not at hand.
+        edited: whether its file is another one than that of ``source_sha256``.
+    """
+
+    start: Mapping[str, Tensor] | None = None
+    lineage: Lineage = NO_LINEAGE
+    own: OwnModel | None = None
+    edited: bool = False
+
+    def __post_init__(self) -> None:
+        if self.own is not None and self.source_sha256 is None:
+            object.__setattr__(self, "source_sha256", self.own.source_sha256)
+
+    @property
+    def prunable(self) -> tuple[str, ...]:
+        return self.weights
+
+    @property
+    def takes_copies(self) -> bool:
+        return False
+
+    @property
+    def user_parameters(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def loss(self) -> Batch | None:
+        return None if self.own is None else self.own.loss
+
+    @property
+    def score(self) -> Batch | None:
+        return None if self.own is None else self.own.score
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return dict(self.parameter_shapes)
+
+    def mask(self, tensors: Mapping[str, Tensor]) -> Mask:
+        return Mask(tensors, self.weights, self.frozen)
+
+    def with_roles_of(self, other: Network) -> OwnNetwork:
+        """Return the same where what ``other`` freezes, or may prune, is so by name."""
+        if not isinstance(other, OwnNetwork):
+            return self
+        frozen = tuple(name for name in self.parameter_shapes if name in (*self.frozen, *other.frozen))
+        weights = tuple(name for name in self.parameter_shapes if name in other.weights and name not in frozen)
+        return replace(self, frozen=frozen, weights=weights)
+
+    def check_code(self, label: str) -> None:
+        if self.own is None:
+            raise self.no_code(label)
+
+    def build(self, seed: int | None) -> nn.Module:
+        """Build the network; see :func:`dpltm.networks.build`. Without code, a module that only holds weights."""
+        if self.own is None:
+            return Holder.of(self)
+        module = self.made(seed)
+        if self.start is not None:
+            put(module, {**weights_of(module), **self.start})
+        for name, value in module.named_parameters():
+            value.requires_grad_(name not in self.frozen)
+        return _adapted(module, self)
+
+    def made(self, seed: int | None) -> nn.Module:
+        """Return what the code gives: a copy of the instance, or what the factory makes under the seed."""
+        assert self.own is not None
+        code = self.own.code
+        if isinstance(code, str):
+            return ModelSpec(code, self.features, self.classes).build(0 if seed is None else seed)
+        if isinstance(code, nn.Module):
+            return copied(code, self.text)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed or 0)
+            try:
+                module = code()
+            except Exception as error:  # the user's own code
+                raise CodeError(
+                    f"`model`: {self.text} cannot be made without arguments: {first_line(error)}"
+                ) from error
+        if not isinstance(module, nn.Module):
+            raise InputError(f"`model`: {self.text} gives a value of type {type(module).__name__}, no torch.nn.Module")
+        return copied(module, self.text)  # or a factory could hand out one and the same
+
+    def made_up(self) -> Tensor:
+        """Return the made-up records, ``(8, features)``: fractions of multiples of the golden ratio; of tables positions."""
+        places = torch.arange(RECORDS * self.features, dtype=torch.float64)
+        parts = (places * 0.6180339887498949).frac().view(RECORDS, self.features)
+        if self.tables:
+            sizes = torch.tensor(self.tables, dtype=torch.float64).repeat(self.features)[: self.features]
+            parts = (parts * sizes).floor()
+        return parts.float()
+
+    def tried(self) -> OwnNetwork:
+        """Return the network with its form and outputs; InputError where it is none for these records."""
+        failures: list[InputError] = []
+        for form in _forms(self):
+            draft = replace(self, form=form)
+            try:
+                return replace(draft, outputs=draft.outputs_of(draft.build(0)))
+            except InputError as error:
+                failures.append(error)
+        ran = [error for error in failures if not isinstance(error, CodeError)]
+        if ran or len(failures) == 1:
+            raise (ran or failures)[0]
+        raise CodeError(" ".join(map(str, failures))) from failures[0].__cause__
+
+    def outputs_of(self, model: nn.Module) -> Tensor:
+        """Return the outputs that are kept of a network that was built, ``(8, k)`` float32; InputError as :meth:`tried`."""
+        x, before = self.made_up(), weights_of(model)
+        outputs = _run(self, model, x)
+        self._check_outputs(outputs)
+        if not torch.equal(outputs, _run(self, model, x, seed=1)):
+            raise InputError(
+                f"`model`: {self.text} gives another answer to the same records in evaluation mode; does it draw at random,"
+                " or keep a state?"
+            )
+        after = weights_of(model)
+        changed = [name for name, value in before.items() if not torch.equal(value, after[name])]
+        if changed:
+            raise InputError(
+                f"`model`: {changed[0]} of {self.text} changes with the records it sees, outside the ledger; use a module"
+                " without state"
+            )
+        self._check_apart(model, x, outputs)
+        self._check_functions(model, x, outputs)
+        return _kept(outputs)
+
+    def _check_outputs(self, outputs: Tensor) -> None:
+        shape, classes = tuple(outputs.shape), (RECORDS, self.classes)
+        if shape[:1] != (RECORDS,):
+            raise InputError(
+                f"`model`: {self.text} gives outputs of shape {shape} for {RECORDS} records; dimension 0 must be the record"
+            )
+        if self.loss is None and shape != classes:
+            raise InputError(
+                f"`model`: {self.text} gives outputs of shape {shape} for {RECORDS} records of {self.classes} classes, where"
+                f" {classes} are expected; or say what they are for: `loss` and `score`, one value a record each"
+            )
+        if self.loss is not None and self.score is None and shape != classes:
+            raise InputError(
+                f"`score` is missing: outputs of shape {shape} are no classes, so say how good they are for a record, from 0"
+                " to 1"
+            )
+        if not bool(outputs.isfinite().all()):
+            raise InputError(f"`model`: {self.text} gives outputs that are not finite for made-up records")
+
+    def _check_apart(self, model: nn.Module, x: Tensor, outputs: Tensor) -> None:
+        """Refuse a network whose outputs for a record depend on the others: on how many there are, on what they hold (not
+        by a bit), or on whether a long one is among short ones."""
+        alone = torch.cat([_run(self, model, x[row : row + 1]) for row in range(RECORDS)])
+        apart = alone.shape == outputs.shape and float((alone - outputs).abs().max()) <= APART * _largest(outputs)
+        pairs = [(x, other) for other in self._with_another(x)]
+        rows = (x.long() if self.tables else x).unflatten(1, self.record_shape)
+        pairs += [(short.flatten(1).float(), long.flatten(1).float()) for short, long in padded(rows)]
+        for one, other in pairs:
+            try:
+                given, with_other = (_run(self, model, each)[1:].nan_to_num() for each in (one, other))
+            except CodeError:  # records that it will not take
+                continue
+            apart = apart and torch.equal(given, with_other)
+        if not apart:
+            raise InputError(
+                f"`model`: what {self.text} gives for a record depends on the others in the batch: no bound would hold;"
+                " leave out whatever averages or compares over records, or takes another dimension than 0 for the record"
+            )
+
+    def _with_another(self, x: Tensor) -> Iterator[Tensor]:
+        for first in (1 - x[0], *constant(x[0])):
+            yield torch.cat([first[None], x[1:]])
+
+    def _check_functions(self, model: nn.Module, x: Tensor, outputs: Tensor) -> None:
+        del model, x
+        labels = torch.arange(RECORDS) % self.classes
+        for name, function in (("loss", self.loss), ("score", self.score)):
+            if function is None:
+                continue
+            try:
+                values = function(outputs, labels)
+            except Exception as error:  # the user's own code
+                raise CodeError(f"`{name}`: fails on {RECORDS} made-up records: {first_line(error)}") from error
+            if not isinstance(values, Tensor) or tuple(values.shape) != (RECORDS,):
+                shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+                raise InputError(
+                    f"`{name}`: gives {shape} for {RECORDS} records; give one value a record"
+                    + (", with reduction='none'" if name == "loss" else "")
+                )
+            if name == "score" and not bool(((values >= 0) & (values <= 1)).all()):
+                raise InputError(
+                    "`score`: gives values outside [0, 1] for made-up records; scale them by public numbers"
+                )
+
+    def with_code(self, model: OwnModel, values: Mapping[str, Tensor]) -> OwnNetwork:
+        """Return the same network with its code at hand.
+
+        Args:
+            values: the weights that ``outputs`` are of.
+
+        Raises:
+            InputError: the code is another network: other names, shapes or buffers, or other outputs for the same
+                weights; or settings that the network has already.
+        """
+        for name in ("start", "freeze", "prunable", "start_provenance", "start_lineage"):
+            if getattr(model, name) not in (None, (), ""):
+                raise InputError(f"`{name}`: the network that was made says so itself; leave it out")
+        made = replace(self, own=model, start=None, edited=self.source_sha256 != model.source_sha256)
+        module = made.made(0)
+        check_module(module, model.text)
+        shapes = {name: tuple(value.shape) for name, value in module.named_parameters()}
+        _check_same(shapes, self.parameter_shapes, model.text, "parameter")
+        buffers, stored = (
+            {key: (one.shape, one.dtype) for key, one in each.items()} for each in (buffers_of(module), self.buffers)
+        )
+        _check_same(buffers, stored, model.text, "buffer")
+        built = made.build(0)
+        put(built, values)
+        outputs = made.outputs_of(built)
+        assert self.outputs is not None
+        if outputs.shape != self.outputs.shape or not float((outputs - self.outputs).abs().max()) <= AGREE * _largest(
+            self.outputs
+        ):
+            raise InputError(
+                f"`model`: {model.text} has the same parameters, but computes something else with them: it is another"
+                " network than the one that this was made with"
+            )
+        return made
+
+
+def for_records(model: OwnModel, dataset: Looked) -> OwnNetwork:
+    """Return a network of the user's own for these records, tried out on made-up ones.
+
+    Raises:
+        InputError: a module that cannot be trained record by record, or whose outputs, loss or score are not what
+            they must be; patterns or starting weights that do not fit; weights that nobody declared.
+    """
+    text, features = model.text, dataset.features
+    if isinstance(model.code, str):
+        text = resolve(model.code, dataset.input_shape, dataset.input_tables)
+        ModelSpec(text, features, dataset.classes)
+    draft = OwnNetwork(
+        text=text,
+        features=features,
+        classes=dataset.classes,
+        record_shape=dataset.input_shape,
+        tables=dataset.input_tables,
+        own=model if text == model.text else replace(model, code=text, text=text),
+    )
+    module = draft.made(0)
+    again = draft.made(0)
+    check_module(module, text)
+    first, second = weights_of(module), weights_of(again)
+    shapes = [{name: value.shape for name, value in each.items()} for each in (first, second)]
+    if shapes[0] != shapes[1] or list(first) != list(second):
+        raise InputError(f"`model`: {text} gives another network each time: its parameters have other names or shapes")
+    if not all(torch.equal(value, second[name]) for name, value in first.items()):
+        raise InputError(
+            f"`model`: {text} gives other weights under the same seed; draw them by torch's own generator"
+        )
+    del again, second
+    start = model.given_start(module)
+    provenance = model.provenance(module, lambda: draft.made(1), given=start is not None)
+    draft = replace(
+        draft,
+        parameter_shapes={name: tuple(value.shape) for name, value in module.named_parameters()},
+        buffers=buffers_of(module),
+        frozen=model.frozen(module),
+        start=start,
+        start_provenance=provenance,
+        lineage=model.start_lineage or NO_LINEAGE,
+    )
+    draft = replace(draft, weights=model.may_be_pruned(draft.parameter_shapes, draft.frozen))
+    draft.check("`model`: " + text)
+    return draft.tried()
+
+
+def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, what: str) -> None:
+    if list(mine.items()) != list(stored.items()):
+        wrong = next((name for name in (*stored, *mine) if mine.get(name) != stored.get(name)), "")
+        found, wanted = mine.get(wrong, "not there"), stored.get(wrong, "not there")
+        raise InputError(
+            f"`model`: {text} is another network than the one that this was made with: {what} {wrong} is {found}, and was"
+            f" {wanted}"
+            if wrong
+            else f"`model`: {text} has its {what}s in another order than the network that this was made with"
+        )
+
+
+def network_notes(network: Network) -> tuple[str, ...]:
+    """Return what is said of starting weights that were handed in, and of code that was edited."""
+    if not isinstance(network, OwnNetwork) or network.own is None:
+        return ()
+    notes = []
+    if network.own.start_provenance is not None:
+        notes.append(
+            f"the starting weights of {network.text} were declared {network.start_provenance}; that was not checked"
+        )
+    if network.edited:
+        notes.append(
+            f"the file of {network.own.text} is not the one that the network was made with, though it computes the same for"
+            " made-up records"
+        )
+    return tuple(notes)
+
+
+def as_trained(network: Network, model: nn.Module) -> OwnNetwork | None:
+    """Return a network of the user's own, known by its outputs after training; numbers that are not finite count as 0.
+
+    None for a kind by name.
+    """
+    if not isinstance(network, OwnNetwork):
+        return None
+    outputs = _run(network, model, network.made_up()).nan_to_num(0.0, 0.0, 0.0)
+    return replace(network, outputs=_kept(outputs), start=None)
+
+
+def network_trained(
+    model: OwnModel,
+    shape: tuple[int, ...],
+    tables: tuple[int, ...],
+    prunable: tuple[str, ...] | None = None,
+    *,
+    lineage: Lineage = NO_LINEAGE,
+) -> tuple[OwnNetwork, nn.Module]:
+    """Return the network of an instance that was trained elsewhere, for records as they are stored, and a copy of it.
+
+    Args:
+        shape: of a record.
+        tables: sizes of the tables that its values are positions in; empty where they are quantities.
+        prunable: names of the weights that might have been pruned; None for all of two and more dimensions.
+        lineage: of its starting weights.
+
+    Raises:
+        InputError: a module that artifacts cannot hold, or whose outputs are no classes.
+    """
+    draft = OwnNetwork(model.text, math.prod(shape), 1, shape, tables, own=model)
+    module = draft.made(None)
+    check_module(module, model.text)
+    draft = replace(
+        draft,
+        parameter_shapes={name: tuple(value.shape) for name, value in module.named_parameters()},
+        buffers=buffers_of(module),
+        frozen=tuple(name for name, value in module.named_parameters() if not value.requires_grad),
+        start_provenance=cast(StartProvenance, "lineage" if lineage else model.start_provenance or "data-free"),
+    )
+    weights = [name for name, size in draft.parameter_shapes.items() if len(size) >= 2 and name not in draft.frozen]
+    draft = replace(draft, weights=tuple(name for name in weights if prunable is None or name in prunable))
+    draft.check("`model`: " + model.text)
+    built = draft.build(None)
+    outputs = _run(draft, built, draft.made_up())
+    if outputs.ndim != 2 or outputs.shape[1] < 2:
+        raise InputError(
+            f"`model`: {model.text} gives outputs of shape {tuple(outputs.shape)} for {RECORDS} records; a run is of two"
+            " classes and more, (records, classes); keep the weights and the report of others yourself"
+        )
+    made = as_trained(replace(draft, classes=outputs.shape[1]), built)
+    assert made is not None
+    return made, built
+
+
+def _kept(outputs: Tensor) -> Tensor:
+    flat = outputs.detach().float().flatten(1)
+    return flat[:, :: -(-flat.shape[1] // MOST_OUTPUTS)].contiguous()
+
+
+def _largest(values: Tensor) -> float:
+    return max(float(values.abs().max()), 1e-30)
+
+
+@torch.no_grad()
+def _run(network: OwnNetwork, model: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
+    """Outputs in evaluation mode, whatever is drawn at random by a seed; CodeError where the module fails."""
+    x = x.to(next(model.parameters()).device)
+    with evaluating(model), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        try:
+            outputs = model(x)
+        except InputError:
+            raise
+        except Exception as error:  # the user's own code
+            shape = tuple(_shaped(network, x[:1]).shape[1:])
+            raise CodeError(
+                f"`model`: {network.text} fails on made-up records of shape {shape}: {first_line(error)}; `inputs` makes"
+                " other arguments of them"
+            ) from error
+    return outputs.cpu()
+
+
+def _forms(network: OwnNetwork) -> tuple[Form, ...]:
+    """Forms in which records may reach the module, in the order in which they are tried."""
+    shape, own = network.record_shape, network.own
+    if own is not None and isinstance(own.code, str):
+        return ("flat",)
+    if network.tables or len(shape) not in (2, 3):
+        return ("stored",)
+    if len(shape) == 3:
+        return ("image",) if shape[2] <= MAX_CHANNELS else ("stored",)
+    return ("image", "stored")
+
+
+def _shaped(network: OwnNetwork, x: Tensor) -> Tensor:
+    """Records ``(batch, features)`` in the form that the module takes."""
+    if network.tables and x.is_floating_point():
+        known = (x >= 0) & (x < max(network.tables))
+        x = torch.where(known, x, 0).long()
+    if network.form == "flat" or x.shape[1:] != (network.features,):
+        return x
+    x = x.unflatten(1, network.record_shape)
+    if network.form == "image":
+        x = x.unsqueeze(1) if len(network.record_shape) == 2 else x.movedim(-1, 1).contiguous()
+    return x
+
+
+def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
+    """Give a module a class of its own whose ``forward`` takes ``(batch, features)``; in place."""
+    assert network.own is not None
+    base, inputs = type(module), network.own.inputs
+
+    def forward(self: nn.Module, x: Tensor) -> Tensor:
+        given: Any = _shaped(network, x)
+        if inputs is not None:
+            given = inputs(given)
+        if isinstance(given, Mapping):
+            outputs = base.forward(self, **given)
+        else:
+            outputs = base.forward(self, *(given if isinstance(given, tuple) else (given,)))
+        return _logits(outputs, network.text)
+
+    made = types.new_class(base.__name__, (base,))
+    made.forward = forward  # type: ignore[attr-defined]
+    made._dpltm_plain = base  # type: ignore[attr-defined]
+    module.__class__ = made
+    return module
+
+
+def computed(module: nn.Module, given: Any, text: str) -> Tensor:
+    """Return what a module of the user's gives for its arguments; CodeError where it fails, InputError for no tensor."""
+    try:
+        outputs = module(given)
+    except Exception as error:  # the user's own code
+        raise CodeError(f"`model`: {text} fails on made-up records: {first_line(error)}") from error
+    return _logits(outputs, text)
+
+
+def _logits(outputs: Any, text: str) -> Tensor:
+    if not isinstance(outputs, Tensor):
+        found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
+        if not isinstance(found, Tensor):
+            raise InputError(
+                f"`model`: {text} gives a value of type {type(outputs).__name__}; give a tensor, or something with .logits"
+            )
+        return found
+    return outputs
+
+
+def with_kind(network: Network, values: Mapping[str, Tensor]) -> Network:
+    """Return a network that was read with its code at hand, where that is a kind that dpltm knows; else itself."""
+    if isinstance(network, OwnNetwork) and kind_name(network.text) in KINDS:
+        with contextlib.suppress(InputError):  # else it is another's, of the same name
+            return network.with_code(own_model(network.text), values)
+    return network
+
+
+def network_of(where: str, document: Mapping[str, Any]) -> Network:
+    """Return the network that a document of an artifact states, by ``model``, ``features``, ``classes`` and ``own``.
+
+    Raises:
+        InputError: there is no such kind.
+        ArtifactError: the layout of a network of the user's own is none.
+    """
+    if document.get("own") is None:
+        return ModelSpec(document["model"], document["features"], document["classes"])
+    return OwnNetwork.from_json(where, document, document["own"])
