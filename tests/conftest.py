@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ranked import Ranked
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples in every run, and no time limit: a red test says something about the code, not about the day or machine.
-SAME = settings(derandomize=True, database=None, deadline=None, max_examples=25)
+SAME = settings(derandomize=True, database=None, deadline=None, max_examples=16)
 settings.register_profile("dpltm", SAME, suppress_health_check=[HealthCheck.too_slow])
 # make proofs: new examples in each run; a failing one is printed with the line that pins it
 NEW = settings(settings.get_profile("dpltm"), derandomize=False, max_examples=200, print_blob=True)
@@ -27,7 +28,15 @@ SLOW = {"adversary", "examples", "golden", "workbench", "test_ranks.py", "test_r
 """Folders and files that take longest: whoever shares the work has the short ones left for the end."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are long are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    met = Counter[object]()
+    for item in items:
+        if (one_of := item.get_closest_marker("one_of")) is not None:
+            family = item.path, item.name.partition("[")[0]
+            if met[family] % one_of.args[0]:
+                item.add_marker(pytest.mark.long)
+            met[family] += 1
     items.sort(key=lambda item: SLOW.isdisjoint(item.path.relative_to(Path(__file__).parent).parts))
 
 

@@ -60,15 +60,17 @@ def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, sc
     return math.floor(total_score(model, x, y, chunk, score))
 
 
-def total_score(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> float:
+def total_score(
+    model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None, *, alike: bool = True
+) -> float:
     """Sum of the records' scores; by default 1 for each whose largest output is at its label.
 
     Guarantees:
-        As of :func:`outputs`. A record counts for 0 to 1. Its score is clamped, NaN is 0, and it is rounded to a multiple of
-        2^-20; these are summed as whole numbers, so the sum is exact whatever the order.
+        Where ``alike``, as of :func:`outputs`. A record counts for 0 to 1. Its score is clamped, NaN is 0, and it is rounded
+        to a multiple of 2^-20; these are summed as whole numbers, so the sum is exact whatever the order.
     """
     total = 0
-    for given, labels in zip(outputs(model, x, chunk), y.split(chunk), strict=True):
+    for given, labels in zip(outputs(model, x, chunk, alike=alike), y.split(chunk), strict=True):
         if score is None:
             total += STEP * int((given.argmax(1) == labels).sum())
             continue
@@ -78,23 +80,26 @@ def total_score(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, scor
     return total / STEP
 
 
-def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK) -> Iterator[Tensor]:
-    """Yield what a network gives, ``(rows, K)``, for so many records at a time.
+def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = True) -> Iterator[Tensor]:
+    """Yield what a network gives, ``(rows, K)``, for so many records at a time, in evaluation mode.
 
     Guarantees:
-        Rows go through the network so many at a time, in evaluation mode, the last ones beside rows of zeros: products of
-        another size may round in another way, and then a record more could change what others count for.
+        Where ``alike``, as sums that noise is added to need it, the last rows go through the network beside rows of zeros,
+        so many as the others: products of another size may round in another way, and then a record more could change what
+        others count for.
     """
     with torch.no_grad(), full_precision(), evaluating(model):
         for start in range(0, len(x), chunk):
             rows = x[start : start + chunk]
-            missing = rows.new_zeros(chunk - len(rows), *rows.shape[1:])
-            yield model(torch.cat([rows, missing]))[: len(rows)]
+            if alike and len(rows) < chunk:
+                yield model(torch.cat([rows, rows.new_zeros(chunk - len(rows), *rows.shape[1:])]))[: len(rows)]
+            else:
+                yield model(rows)
 
 
 def skill(model: nn.Module, x: Inputs, y: Tensor, names: Sequence[str] = (), metric: str = "accuracy") -> Skill | None:
     """Return how good a network is at telling classes, which have names; None if its outputs do not, or are not finite."""
-    given = torch.cat([each.cpu() for each in outputs(model, x)])
+    given = torch.cat([each.cpu() for each in outputs(model, x, alike=False)])
     return skill_of(given.numpy(), y.cpu().numpy(), names, metric)
 
 
@@ -121,7 +126,7 @@ def check_priced(metric: str) -> None:
 
 def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> float:
     """Fraction of records that the network gets right, or their mean score, from 0 to 1: see :func:`total_score`."""
-    return total_score(model, x, y, chunk, score) / len(x)
+    return total_score(model, x, y, chunk, score, alike=False) / len(x)
 
 
 def root_mean_squared_error(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:

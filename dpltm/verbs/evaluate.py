@@ -91,7 +91,8 @@ def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services:
     found = (
         None if dataset.rated or own is not None else skill(run.model, x, y, class_names(dataset.schema), _metric(run))
     )
-    return Evaluation(dataset.name, len(dataset.test), accuracy(run.model, x, y, score=own), rmse, notes, found)
+    right = accuracy(run.model, x, y, score=own) if found is None else found.accuracy.value
+    return Evaluation(dataset.name, len(dataset.test), right, rmse, notes, found)
 
 
 def _metric(run: Run) -> str:

@@ -259,6 +259,7 @@ RULES = {
 }
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("rule", RULES)
 def test_the_world_finds_what_is_wrong_without(rule, monkeypatch):
     RULES[rule](monkeypatch)

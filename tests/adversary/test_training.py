@@ -15,6 +15,7 @@ from adversary import Case, examine
 from adversary_cases import CHOICES, estimator_cases, loop_cases, pair_cases, pairwise, train_cases
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     "case", [*pair_cases(), *train_cases(), *loop_cases(), *estimator_cases()], ids=lambda case: case.name
 )

@@ -32,6 +32,7 @@ def weights() -> bytes:
     return data
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("options", OPTIONS)
 def test_the_run_is_the_same_whatever_the_number_of_ranks(ranked: Ranked, entries, options):

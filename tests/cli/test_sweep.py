@@ -134,6 +134,7 @@ def test_a_failed_member_leaves_a_hole(sweep: Callable[..., dict[str, Any]], cwd
     assert sweep(broken.replace('"wavelets"', '"unit"'))["finished"] == 4
 
 
+@pytest.mark.long
 def test_an_interrupted_sweep_goes_on(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
     """Ctrl-C ends every process; the same command finishes what is left.
 

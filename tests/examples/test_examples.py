@@ -91,6 +91,7 @@ def test_arrays_alone(tmp_path, monkeypatch, capsys):
     assert out.splitlines()[-1].startswith("refused: budget: ")
 
 
+@pytest.mark.long
 def test_a_network_of_ones_own(tmp_path, capsys):
     path = EXAMPLES / "own_network.py"
     assert code_lines(path) <= 40

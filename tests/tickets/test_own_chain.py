@@ -41,6 +41,7 @@ def through(case: Case, folder, **more):
     return tickets, winner, dpltm.train(winner, *private, ledger=ledger, **TRAINING, **facts)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("name", [*CASES, *TEXTS])
 def test_all_stages(name, tmp_path):
     case = {**CASES, **TEXTS}[name]

@@ -147,6 +147,7 @@ def test_a_grid_over_relations_is_stated_for_replace_one():
     assert both < stated.certified.epsilon <= apart
 
 
+@pytest.mark.long
 def test_workers_in_other_processes_are_refused():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -101,12 +101,14 @@ def test_a_damaged_file_is_refused(made, file, what, tmp_path, monkeypatch):
 # They come from a seed and nothing else
 
 
+@pytest.mark.long
 def test_the_seed_decides_every_bit_of_drawings_and_nothing_is_read(monkeypatch):
     first, notes = check_made(drawings, {"SAMPLE": 80, "KINDS": 4}, monkeypatch, "layers.0.weight")
     assert first["directions"].shape == (80, UNITS), "as many as drawings, where those are fewer than DIRECTIONS"
     assert all(note.endswith("% recognised") for note in notes)
 
 
+@pytest.mark.long
 def test_the_seed_decides_every_bit_of_photographs_and_nothing_is_read(monkeypatch):
     first, notes = check_made(photographs, {"SAMPLE": 80, "PATCHES": 2000}, monkeypatch, "filters")
     assert first["filters"].shape == (SIZE, 3, PATCH, PATCH)

@@ -33,6 +33,7 @@ once = pytest.mark.parametrize("_products", ["dense"], indirect=True)
 EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
 
 
+@pytest.mark.one_of(2)
 @every_kind
 @settings(max_examples=EXAMPLES // 4)
 @given(attack=attacks, filter=filters, dtype=st.sampled_from([torch.float32, torch.float64]), sparse=st.booleans())
@@ -109,6 +110,7 @@ def cancelling(name: str, seed: int, size: float) -> tuple[RecordGradients, Tens
     return gradients, x, y.flatten(1)
 
 
+@pytest.mark.one_of(2)
 @once
 @pytest.mark.parametrize("name", CANCELLING)
 @pytest.mark.parametrize("size", [1.0, 1e7])
@@ -140,6 +142,7 @@ def poisoned(victim: Network, poison: str) -> tuple[Tensor, Tensor, Tensor]:
     return x, y, good
 
 
+@pytest.mark.one_of(2)
 @every_kind
 def test_a_record_without_a_usable_gradient_changes_only_the_counter(name):
     """Counted once however many layers see it, whatever is wrong with it, to the bit; nor is one that is not present.
@@ -172,6 +175,7 @@ def test_a_record_without_a_usable_gradient_changes_only_the_counter(name):
 # Add/remove: what leaving one record out moves.
 
 
+@pytest.mark.one_of(2)
 @every_kind
 @settings(max_examples=EXAMPLES // 6)
 @given(st.integers(0, 2**32), st.sampled_from(EVERY_FILTER), st.sampled_from([1e-20, 1.0, 1e6, 1e12, 1e25, math.nan]))

@@ -34,9 +34,8 @@ def network(seed: int = 0) -> tuple[nn.Module, Mask]:
     return model, mask
 
 
-@pytest.mark.parametrize(
-    "filter", [Tanh(2.0, 0.5, Clip(1.0)), pytest.param(Sigmoid(1.0, 2.0), marks=pytest.mark.long)], ids=str
-)
+@pytest.mark.long
+@pytest.mark.parametrize("filter", [Tanh(2.0, 0.5, Clip(1.0)), Sigmoid(1.0, 2.0)], ids=str)
 def test_equals_what_is_not_compiled(monkeypatch, filter):
     monkeypatch.setattr(linear_layer, "WORTH_COMPILING", 1)
     model, mask = network()

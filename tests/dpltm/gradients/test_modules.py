@@ -302,6 +302,7 @@ class Recurrent(nn.Module):
         return torch.cat([part.flatten(1) for part in parts], 1)
 
 
+@pytest.mark.one_of(2)
 @once
 @pytest.mark.parametrize("kind", list(SEQUENCES))
 @settings(max_examples=EXAMPLES // 4)
@@ -340,6 +341,7 @@ class Loop(nn.Module):
         return torch.cat([*outputs, state[1]] if isinstance(state, tuple) else outputs, 1)
 
 
+@pytest.mark.one_of(2)
 @once
 @pytest.mark.parametrize("kind", list(CELLS))
 @settings(max_examples=EXAMPLES // 5)
@@ -511,6 +513,7 @@ NETWORKS = {
 """Each with the shape of a record, or its number of tokens, and its layers if not the modules."""
 
 
+@pytest.mark.one_of(2)
 @once
 @pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
 @pytest.mark.parametrize("batch", [1, 4])
@@ -618,6 +621,7 @@ VECTORS = ("vector", "assorted")
 """Those with a Linear layer that sees one row a record: sparse products make no difference to the others."""
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     ("_products", "case"),
     [(products, case) for case in PADDED for products in ("dense", "sparse")[: 1 + (case in VECTORS)]],

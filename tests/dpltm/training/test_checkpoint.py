@@ -42,6 +42,7 @@ class Stop(BaseException):
     pass
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     ("optimizer", "average", "share"),
     [*((*kind, 0.0) for kind in itertools.product(OPTIMIZERS, ("none", "ema", "poly"))), ("sgd", "none", 0.5)],

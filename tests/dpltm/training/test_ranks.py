@@ -27,6 +27,7 @@ CASES = (
 )
 
 
+@pytest.mark.long
 def test_one_and_four_ranks_train_the_same_bits(ranked: Ranked):
     """Of other ranks than the first, coins and noise are wrong on purpose: they may not be used."""
     found = {size: ranked.run(size, "rank_work:train_some", CASES) for size in (1, 4)}

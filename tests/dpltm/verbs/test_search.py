@@ -141,6 +141,7 @@ def replayed(made: verb.Search, seed: int) -> list[tuple[float, int, dict[str, t
     return found
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_the_best_of_all_tries_wins(keys, count):
     """As many tries as the formula says for this key, each at the setting that it draws, and the highest noisy score."""

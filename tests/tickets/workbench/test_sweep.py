@@ -120,6 +120,7 @@ def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
     assert calls(folder.root)[-1] == first.name
 
 
+@pytest.mark.long
 def test_a_process_that_dies_takes_one_trial_along_and_joblib_is_left_as_it_was(tmp_path: Path) -> None:
     """Other processes are ended then; what they were at is made again."""
     recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("one") + arm("dies", lr=DIES), seeds=1)
