@@ -170,7 +170,8 @@ KINDS: dict[str, Kind] = {
     "arrow": _table(".arrow"),
     "schema": Kind(
         ("s.toml", "v.csv", "v.parquet"),
-        (*_data("v.csv", "--schema s.toml"), *_data("v.parquet", "--schema s.toml"), "datasets schema {} --from-public",
+        (*_data("v.csv", "--schema s.toml"), *_data("v.parquet", "--schema s.toml"),
+         "datasets schema {} --label ill --from-public", "datasets schema v.csv --schema s.toml",
          *_data("v.csv", "--schema s.toml --unit-column who"), "evaluate visits --dataset v.csv --test v.csv"),
     ),
     "persons": Kind(("w.csv", "w.npz"), (f"{DENSE} --dataset w.csv --label y --bounds 0,16 --classes 3 --unit-column who",

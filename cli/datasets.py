@@ -12,15 +12,16 @@ from dpltm.cli.console import answering
 from dpltm.cli.show import show_noted, show_notes, show_pairs, show_privacy
 from dpltm.errors import DataError, InputError
 from dpltm.options.datasets import InfoRequest, LsRequest, OverlapRequest, SchemaRequest
-from dpltm.privacy.entry import RECORD
+from dpltm.privacy.entry import NO_LINEAGE, RECORD
 from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.progress import Progress
 from dpltm.records import Description, Rows, catalogue, data_home, load
+from dpltm.records.dataset import shown
 from dpltm.records.files import TABLES, reading
 from dpltm.records.notes import bounds_notes
 from dpltm.records.ratings import at_hand
-from dpltm.records.schema import read_schema
-from dpltm.records.tables import draft, public_records
+from dpltm.records.schema import Schema, read_schema, schema_text
+from dpltm.records.tables import DRAFTED, READ_OFF, draft, faults_of, public_records, read_off
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.workbench.records import open_dataset
@@ -70,53 +71,86 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
 
 
 def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
-    """Return a draft of the schema of a table; or, of a draft, the finished schema, with what finding it cost."""
-    path = Path(request.file or "")
-    out = None if request.out is None else Path(request.out)
+    """Return the schema of a table, drafted or finished; or, of one that is known, what of the table does not fit it."""
+    path, out = Path(request.file or ""), None if request.out is None else Path(request.out)
     if out is not None:
         check_free(out)
         check_writable(out)
-    if request.private is not None:
-        return _find(request, path, out, progress)
-    private = ("epsilon", "records", "subset", "test", "dry_run")
-    for name in (*private, *(() if request.from_public else ("ledger", "population", "unit_column"))):
-        if getattr(request, name) not in (None, False):
-            raise InputError(f"`{name}`: goes with `private`, the draft whose private parts are to be found; add it")
+    _check_asked(request)
+    known = None if request.schema is None else read_schema(Path(request.schema), part=True)
     with reading(path, "") as kind:
         if kind not in TABLES:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
-        header, lineage = not request.no_header, None
-        if request.from_public:
-            records = public_records(path, request.label, header)
-            ledger = ledger_of(request.file, request.ledger, request.population, request.unit_column or RECORD)
-            lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
-        text = draft(path, request.label, header, request.from_public, lineage)
-    if out is not None:
-        with new_file(out) as staging:
-            staging.write_text(text, encoding="utf-8")
+        unknown = request.private is not None or request.from_public or out is not None
+        drafted = draft(path, known, request.label, not request.no_header, request.unit_column)
+        if known is not None and not unknown:
+            return _compared(path, drafted, request)
+    labelled = any(column.kind == "label" for column in drafted.columns)
+    if not labelled and (request.private is not None or request.from_public):
+        raise InputError(
+            f"`label` is missing: the column to learn; {path} has {shown([one.name for one in drafted.columns])}"
+        )
+    if request.private is not None:
+        return _find(request, path, drafted, out, progress)
+    lineage, words = NO_LINEAGE, DRAFTED.format(name=path.name)
+    if request.from_public:
+        records = public_records(path, drafted)
+        ledger = ledger_of(request.file, request.ledger, request.population, request.unit_column or RECORD)
+        lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
+        drafted, words = read_off(path, drafted), READ_OFF.format(name=path.name)
+    text = schema_text(drafted, drafted.columns, lineage, words)
+    _write(out, text)
     return {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out)}
 
 
+def _check_asked(request: SchemaRequest) -> None:
+    """Refuse options that say nothing beside others."""
+    if request.private is not None and request.from_public:
+        raise InputError("`private`, `from_public`: records are private or public; leave one of them out")
+    if request.schema is not None and request.no_header:
+        raise InputError(f"`no_header`: {request.schema} says it, header = false; leave it out")
+    for name in ("records", "subset", "test", "dry_run", *(() if request.from_public else ("ledger", "population"))):
+        if request.private is None and getattr(request, name) not in (None, False):
+            raise InputError(f"`{name}`: goes with `private`, by which private records are looked at; add it")
+
+
+def _write(out: Path | None, text: str) -> None:
+    if out is not None:
+        with new_file(out) as staging:
+            staging.write_text(text, encoding="utf-8")
+
+
+def _compared(path: Path, drafted: Schema, request: SchemaRequest) -> dict[str, Any]:
+    """Return what of a table does not fit its schema, by column."""
+    rows = faults_of(path, drafted, request.unit_column)
+    faults = [{"column": column, "fault": fault, "fix": fix} for column, fault, fix in rows]
+    wanted = [column.name for column in drafted.wanted]
+    notes = [f"still to be found: {shown(wanted)}; write them, or add `private` 0.2"] if wanted else []
+    notes += [OWN_EYES] if faults else []
+    return {"file": str(path), "schema": request.schema, "faults": faults, "notes": notes}
+
+
 NO_FEATURES = (
-    "nothing stands out of the noise in any column, and the draft has no other features, so nothing can be trained by this"
-    " schema: raise `epsilon`, write public bounds and values, or ask for fewer columns"
+    "nothing stands out of the noise in any column, and nothing was known of others, so nothing can be trained by this"
+    " schema: raise `private`, or write public bounds and values into a `schema`"
 )
 """Said of a schema that was paid for in vain."""
 
+NO_CLASSES = (
+    "the classes of the label do not stand out of the noise, so nothing can be trained by this schema: write its classes"
+    " into it, which are public"
+)
 
-def _find(request: SchemaRequest, path: Path, out: Path | None, progress: Progress) -> dict[str, Any]:
-    """Return the schema with its private parts found, and what that cost; refused before anything is spent."""
-    drafted = Path(request.private or "")
-    for name in ("label", "no_header", "from_public"):
-        if getattr(request, name):
-            raise InputError(f"`{name}`: is for a first draft; leave it out, since {drafted} says it")
+
+def _find(request: SchemaRequest, path: Path, drafted: Schema, out: Path | None, progress: Progress) -> dict[str, Any]:
+    """Return the schema with its unknown parts found, and what that cost; refused before anything is spent."""
     if out is None and not request.dry_run:
         raise InputError(
             "`out` is missing: what is found is written once, and finding it again costs again; name a file"
         )
     table = load_unfinished(
         path,
-        read_schema(drafted, "`private`"),
+        drafted,
         units=request.unit_column,
         subset=request.subset,
         records=request.records,
@@ -133,11 +167,10 @@ def _find(request: SchemaRequest, path: Path, out: Path | None, progress: Progre
         mechanism, privacy = asked.priced()
         return {"dry_run": True, **_facts(path, asked, mechanism), "privacy": privacy.to_json()}
     found = asked.found()
-    with new_file(out) as staging:
-        staging.write_text(found.text, encoding="utf-8")
-    made: dict[str, Any] = {"ignored": list(found.ignored), "features": found.features}
-    if not found.features:
-        made["notes"] = [NO_FEATURES]
+    _write(out, found.text)
+    made: dict[str, Any] = {"ignored": list(found.ignored), "classes": list(found.classes), "features": found.features}
+    notes = [*([] if found.features else [NO_FEATURES]), *([] if found.classes else [NO_CLASSES])]
+    made |= {"notes": notes} if notes else {}
     made |= {"schema": found.text.rstrip("\n"), "out": str(out), "ledger": str(own)}
     return {**_facts(path, asked, found.mechanism), **made, "privacy": found.privacy.to_json()}
 
@@ -199,9 +232,15 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show a draft, or where it was written; of a finished schema, what finding it cost."""
+    """Show a draft, or where it was written; what finding it cost; or what of a table does not fit."""
     written = f"wrote {body['out']}" if body.get("out") else None
-    if "privacy" in body:
+    if "faults" in body:
+        table = Table("column", "fault", "what to write, or to do")
+        for row in body["faults"]:
+            table.add_row(row["column"] or "(whole lines)", row["fault"], row["fix"])
+        rich.print(table if body["faults"] else f"{body['file']} fits {body['schema']}", soft_wrap=not body["faults"])
+        show_notes(rich, body)
+    elif "privacy" in body:
         facts = {key: value or None for key, value in body.items() if key not in ("schema", "out", "dry_run", "notes")}
         show_pairs(rich, written or "would find", facts)
         show_privacy(rich, body["privacy"])
@@ -222,6 +261,10 @@ def show_overlap(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 overlap_command = answering(overlap, show_overlap)
-schema_command = answering(schema, show_schema, lambda body: body.get("features") == 0)
+schema_command = answering(
+    schema,
+    show_schema,
+    lambda body: bool(body.get("faults")) or body.get("features") == 0 or body.get("classes") == [],
+)
 ls_command = answering(list_datasets, show_list)
 info_command = answering(dataset_info, lambda rich, body: show_noted(body["name"], rich, body))

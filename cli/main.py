@@ -106,7 +106,7 @@ COMMANDS = [
         commands=laters({
             "datasets:ls": "The datasets known by name, and whether their file is at hand.",
             "datasets:info": "The public facts about a dataset, checked by loading it. Nothing is computed from its private values.",  # noqa: E501
-            "datasets:schema": "Draft the public schema of a table, or find under DP what is private in a draft.",
+            "datasets:schema": "The public schema of a table: what its columns hold, so that words, dates and holes become numbers.",  # noqa: E501
             "datasets:overlap": "Rows that two files share, whatever their labels: for the eyes of their owner.",
         }),
     ),

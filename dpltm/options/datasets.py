@@ -31,42 +31,45 @@ class InfoRequest(DataOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FindOptions:
-    """Private parts of a draft: what finding them may spend, and against which neighbours."""
+    """What finding unknown parts of a schema may spend, and against which neighbours."""
 
-    epsilon: float | None = option(
+    private: float | None = option(
         None,
-        "With `private`: the certified epsilon of the ledger afterwards, such as 0.2.",
+        "The records are private: find what is not known by noisy histograms, for this epsilon, such as 0.2.",
         "E",
-        section="Private parts of a draft",
+        section="Finding what is not known",
     )
+    from_public: bool = option(False, "The records are declared public: read what is not known off them.")
     delta: float = option(1e-5, "Delta of the guarantee; a hundredth of it is for names of categories.", "D")
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaRequest(FindOptions, LedgerOptions, PersonOptions):
-    """Draft the public schema of a table, or find under DP what is private in a draft.
+    """The public schema of a table: what its columns hold, so that words, dates and holes become numbers.
 
-    A draft comes from names and types of the columns alone: bounds and categories are public inputs, so they may not be read
-    off private records. What `from_public` reads off the values is for records that are declared public, whole.
+    It is a public input, so nothing in it may be read off private records for nothing: `private` finds kinds, bounds,
+    categories and classes by noisy histograms, and whatever uses the schema carries that release. `from_public` reads them
+    off records that are declared public, whole. Without either, names of columns are written down, to be filled in by hand.
 
-    Where nobody knows them, write bounds = "private" or values = "private" in the draft. `private` then finds them by noisy
-    histograms for `epsilon`, and writes a finished schema. Whatever uses that schema carries the release.
+    What you know already, `schema` says, of some columns or all. By itself `schema` is compared with the table, for your own
+    eyes: all that does not fit, by column, and what to do about it.
 
     Examples:
-        # names and types alone: fill in bounds and categories
-        dpltm datasets schema mine.csv --label y --out mine.toml
-        # of public records, filled in
+        # of private records, in one round
+        dpltm datasets schema visits.csv --label ill --unit-column patient --private 0.2 --out visits.toml
+        # of public records
         dpltm datasets schema public.csv --label y --from-public --out mine.toml
-        # what is "private" in the draft, found under DP
-        dpltm datasets schema mine.csv --private draft.toml --epsilon 0.2 --records 40000 --ledger mine.jsonl --out mine.toml
+        # with what is known
+        dpltm datasets schema mine.csv --schema known.toml --private 0.2 --records 40000 --out mine.toml
+        # does the table fit?
+        dpltm datasets schema mine.csv --schema mine.toml
     """
 
     file: str | None = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True, required=True)
-    label: str | None = option(None, "Column of labels.", "COLUMN")
+    label: str | None = option(None, "Column of labels.", "COLUMN", section="Table")
+    schema: str | None = option(None, "What is known already, of some columns or all.", "FILE.toml")
     no_header: bool = option(False, "The file has no names in its first line; columns are called c1, c2 and so on.")
-    from_public: bool = option(False, "The records are declared public: read kinds, bounds and categories off them.")
-    private: str | None = option(None, "Draft whose private bounds and values are to be found under DP.", "DRAFT.toml")
     records: int | None = option(None, "With `private`: public number of records.", "N")
     subset: str | None = option(None, "With `private`: part of the records, as in train.", "FRACTION|A:B")
     test: str | None = option(None, "With `private`: part that train holds out, such as 0.2.", "FRACTION")

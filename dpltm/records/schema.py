@@ -6,13 +6,16 @@ be read off private records. Every record is encoded by it alone, so that one re
 
 from __future__ import annotations
 
+import codecs
 import datetime
+import functools
 import json
 import math
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,13 @@ from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_from_text, to_json
 from dpltm.records.dataset import shown
 
 PRIVATE = "private"
-"""In place of bounds, or of values: they are to be found under DP."""
+"""In place of bounds, values or classes: they are to be found under DP."""
+
+UNKNOWN = "?"
+"""In place of a kind: it is to be found as well, by what most cells of the column are."""
+
+MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
+"""Cells that are taken for empty in drafts, where nobody says which are."""
 
 KINDS = ("number", "category", "hashed", "date", "label", "ignored")
 
@@ -32,14 +41,23 @@ MAX_CATEGORIES, MAX_FEATURES, MAX_BYTES = 10_000, 100_000, 2**20
 """Of a column; of a table; of a file. Guards against typing errors and hostile files."""
 
 _FIELDS = {
-    "number": {"bounds", "missing", "other", "log"},
+    "number": {"bounds", "missing", "other", "log", "suffix"},
     "category": {"values", "missing", "other"},
     "hashed": {"buckets", "missing"},
     "date": {"bounds", "missing", "other"},
     "label": {"classes"},
     "ignored": set[str](),
+    UNKNOWN: {"suffix"},
 }
 """Fields of a column by its kind, beside ``kind``."""
+
+_WANTED = {"number": "bounds", "date": "bounds", "category": "values", "label": "classes"}
+"""The field that may be private, by kind."""
+
+_ABOVE: dict[str, Any] = {
+    "header": True, "missing": [""], "skip": "", "separator": ",", "encoding": "utf-8", "decimal": ".", "thousands": "",
+}  # fmt: skip
+"""What stands above all columns, and what is meant where it does not."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +72,9 @@ class Column:
         other: whether other categories are allowed; they are none of the features. Of numbers and dates, whether other words
             are; they count as empty cells.
         log: whether logarithms of numbers are taken, from the lower bound on.
-        wanted: whether bounds or values are still to be found under DP (``dpltm.verbs.schema``); then one feature.
+        suffix: what numbers may end in, such as ``%``.
+        decimal, thousands: the point of numbers, and what stands between groups of three digits, as in the whole table.
+        wanted: whether kind, bounds or values are still to be found under DP (``dpltm.verbs.schema``); then one feature.
     """
 
     name: str
@@ -65,15 +85,20 @@ class Column:
     missing: bool = False
     other: bool = False
     log: bool = False
+    suffix: str = ""
+    decimal: str = "."
+    thousands: str = ""
     wanted: bool = False
 
     @property
     def features(self) -> int:
         """Number of features that it becomes."""
+        if self.wanted:
+            return 1
         if self.kind in ("label", "ignored"):
             return 0
         spread = {"category": len(self.values), "hashed": self.buckets}
-        return 1 if self.wanted else spread.get(self.kind, 1) + self.missing
+        return spread.get(self.kind, 1) + self.missing
 
 
 @dataclass(frozen=True)
@@ -82,6 +107,8 @@ class Schema:
 
     Attributes:
         skip: beginning of lines that are no records; nothing for none.
+        separator, encoding: of a ``.csv`` file; and
+        decimal, thousands: of all numbers in it.
         lineage: releases that bounds and values were found by, and public records that they were read off.
     """
 
@@ -89,13 +116,20 @@ class Schema:
     header: bool = True
     missing: tuple[str, ...] = ("",)
     skip: str = ""
+    separator: str = ","
+    encoding: str = "utf-8"
+    decimal: str = "."
+    thousands: str = ""
     lineage: Lineage = NO_LINEAGE
     text: str = ""
 
     @property
     def label(self) -> Column:
-        """The column of labels."""
-        return next(column for column in self.columns if column.kind == "label")
+        """The column of labels; DataError where there is none."""
+        for column in self.columns:
+            if column.kind == "label":
+                return column
+        raise DataError('`schema`: has no column of kind "label"; give one, with its classes')
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -116,9 +150,18 @@ class Schema:
         """Raise DataError if something is still to be found."""
         if self.wanted:
             raise DataError(
-                f"`schema`: bounds or values of {shown([column.name for column in self.wanted])} are still private; write"
-                " public ones, or find them with dpltm datasets schema FILE `private` SCHEMA"
+                f"`schema`: kind, bounds or values of {shown([column.name for column in self.wanted])} are still private;"
+                " write public ones, or find them with dpltm datasets schema FILE `schema` THIS `private` 0.2"
             )
+
+
+def as_schema(given: object) -> Schema | None:
+    """Return the schema that an argument of Python means: itself, that in the file of a path, or None for none."""
+    if given is None or isinstance(given, Schema):
+        return given
+    if not isinstance(given, (str, Path)):
+        raise DataError("schema", given, "a path of a schema", "dpltm datasets schema drafts one")
+    return read_schema(Path(given))
 
 
 def class_names(text: str) -> tuple[str, ...]:
@@ -126,8 +169,12 @@ def class_names(text: str) -> tuple[str, ...]:
     return parse_schema(text, "schema").class_names if text else ()
 
 
-def read_schema(path: Path, option: str = "`schema`") -> Schema:
-    """Return the schema in a file that an option names; DataError if there is none, or it is no schema."""
+def read_schema(path: Path, option: str = "`schema`", part: bool = False) -> Schema:
+    """Return the schema in a file that an option names; DataError if there is none, or it is no schema.
+
+    Args:
+        part: whether it may be one of some columns alone.
+    """
     where = f"{option} {path}"
     if not path.is_file():  # nor a pipe, which would be waited for
         raise DataError(f"{where}: no such file; correct the path, or draft one with dpltm datasets schema")
@@ -136,30 +183,36 @@ def read_schema(path: Path, option: str = "`schema`") -> Schema:
             body = stream.read(MAX_BYTES + 1)
         if len(body) > MAX_BYTES:
             raise DataError(f"{where}: is larger than {MAX_BYTES >> 20} MB, as no schema is")
-        return parse_schema(body.decode(), where)
+        return parse_schema(body.decode(), where, part)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{where}: cannot be read ({first_line(error)}); correct the path") from None
 
 
-def parse_schema(text: str, where: str) -> Schema:
-    """Return a schema as it is written, TOML; messages say ``where`` it stands. DataError if it is none."""
+def parse_schema(text: str, where: str, part: bool = False) -> Schema:
+    """Return a schema as it is written, TOML; messages say ``where`` it stands. DataError if it is none.
+
+    Args:
+        part: whether it may be one of some columns alone.
+    """
     try:
         body = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise DataError(f"{where}: is no TOML ({first_line(error)}); correct it") from None
     if "found" in body:
         raise DataError(f"{where}: written by dpltm before 0.3; find its bounds and values again")
-    strange = sorted(set(body) - {"header", "missing", "skip", "lineage", "column"})
-    if strange or not isinstance(body.get("column"), dict) or not body["column"]:
+    strange = sorted(set(body) - {*_ABOVE, "lineage", "column"})
+    body.setdefault("column", {})
+    if strange or not isinstance(body["column"], dict) or not (body["column"] or part):
         what = f"has unknown keys {shown(strange)}" if strange else "has no [column.NAME]"
         raise DataError(f"{where}: {what}; dpltm datasets schema drafts one")
-    columns = tuple(_column(name, given, f"{where}: column {name!r:.60}") for name, given in body["column"].items())
-    header, missing, skip = body.get("header", True), body.get("missing", [""]), body.get("skip", "")
-    texts = isinstance(missing, list) and all(isinstance(value, str) for value in missing)
-    if not (isinstance(header, bool) and texts and isinstance(skip, str)):
-        raise DataError(f"{where}: header is true or false, missing a list of texts, and skip a text")
+    above = _above({"missing": list(MISSING), **body} if part else body, where)
+    marks = {name: above[name] for name in ("decimal", "thousands")}
+    columns = tuple(
+        replace(_column(name, given, f"{where}: column {name!r:.60}"), **marks)
+        for name, given in body["column"].items()
+    )
     labels = sum(column.kind == "label" for column in columns)
-    if labels != 1:
+    if labels > 1:
         raise DataError(f'{where}: has {labels} columns of kind "label"; give one, with its classes')
     try:
         lineage = lineage_from_text(str(body["lineage"])) if "lineage" in body else NO_LINEAGE
@@ -167,15 +220,38 @@ def parse_schema(text: str, where: str) -> Schema:
         raise DataError(
             f"{where}: its lineage is damaged ({first_line(error)}); put it back, or find it again"
         ) from None
-    schema = Schema(columns, header, tuple(missing), skip, lineage, text)
-    if not 0 < schema.features <= MAX_FEATURES:
+    schema = Schema(columns, **above, lineage=lineage, text=text)
+    if not part and not 0 < schema.features <= MAX_FEATURES:
         raise DataError(f"{where}: makes {schema.features:,} features; give from 1 to {MAX_FEATURES:,}")
     return schema
 
 
+def _above(body: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return what a schema says of the whole table."""
+    above: dict[str, Any] = {name: body.get(name, usual) for name, usual in _ABOVE.items()}
+    missing = above["missing"]
+    texts = isinstance(missing, list) and all(isinstance(value, str) for value in missing)
+    if not (isinstance(above["header"], bool) and texts and isinstance(above["skip"], str)):
+        raise DataError(f"{where}: header is true or false, missing a list of texts, and skip a text")
+    above["missing"] = tuple(missing)
+    marks = [above[name] for name in ("separator", "decimal", "thousands")]
+    single = all(isinstance(mark, str) and len(mark) < 2 and not mark.isalnum() for mark in marks)
+    if not single or not marks[0] or marks[0] in '"\r\n' or not marks[1] or marks[1] == marks[2]:
+        raise DataError(
+            f'{where}: separator, decimal and thousands are one character each, such as ";", "," and ".", and the last two'
+            " differ"
+        )
+    try:
+        codecs.lookup(above["encoding"])
+        "".encode(above["encoding"])  # of text, and no other codec
+    except (LookupError, TypeError, ValueError):
+        raise DataError(f'{where}: encoding is no encoding of text; write "utf-8" or "latin-1"') from None
+    return above
+
+
 def _column(name: str, given: object, where: str) -> Column:
     kind = given.get("kind") if isinstance(given, dict) else None
-    if not isinstance(given, dict) or kind not in KINDS:
+    if not isinstance(given, dict) or kind not in (*KINDS, UNKNOWN):
         raise DataError(f"{where}: kind is not one of {', '.join(KINDS)}; say what it holds")
     strange = sorted(set(given) - {"kind"} - _FIELDS[kind])
     if kind == "label" and "values" in strange:
@@ -187,9 +263,11 @@ def _column(name: str, given: object, where: str) -> Column:
         raise DataError(f"{where}: missing, other and log are true or false")
     if kind != "category" and flags["other"] and not flags["missing"]:
         raise DataError(f"{where}: with other = true what is no {kind} counts as empty; say missing = true as well")
-    found: dict[str, Any] = {"name": name, "kind": kind, **flags}
-    wanted = {"number": "bounds", "date": "bounds", "category": "values"}.get(kind)
-    if wanted is not None and given.get(wanted) == PRIVATE:
+    suffix = given.get("suffix", "")
+    if not isinstance(suffix, str) or suffix != suffix.strip() or suffix[:1].isdigit():
+        raise DataError(f'{where}: suffix is a text that no number ends in, such as "%"')
+    found: dict[str, Any] = {"name": name, "kind": kind, "suffix": suffix, **flags}
+    if kind == UNKNOWN or given.get(_WANTED.get(kind, "")) == PRIVATE:
         return Column(**found, wanted=True)
     match kind:
         case "number" | "date":
@@ -237,19 +315,26 @@ def _values(given: object, kind: str, where: str) -> tuple[tuple[str, ...], ...]
 # as text
 
 
-def schema_text(schema: Schema, columns: Sequence[Column], lineage: Lineage) -> str:
-    """Return a schema with other columns as TOML, with the lineage of the releases that they were found by."""
-    lines = ["# Bounds and values that were private in the draft were found under DP, by the releases below."]
-    lines += ["" if schema.header else "header = false", f"missing = {_list(schema.missing)}"]
-    lines += [f"skip = {_text(schema.skip)}"] if schema.skip else []
-    lines.append(lineage_text(schema.lineage | lineage))
-    head = "\n".join(line for line in lines if line)
-    return "\n\n".join([head, *map(_column_text, columns)]) + "\n"
+def schema_text(schema: Schema, columns: Sequence[Column], lineage: Lineage, words: str) -> str:
+    """Return a schema with other columns as TOML, with the lineage of what they come from; ``words`` say so."""
+    lines = [f"# {line}" for line in words.splitlines()]
+    for name, usual in _ABOVE.items():
+        value = getattr(schema, name)
+        if name == "missing":
+            lines.append(f"missing = {_list(value)}")
+        elif value != usual:
+            lines.append(f"{name} = {json.dumps(value) if isinstance(value, bool) else _text(value)}")
+    lineage = schema.lineage | lineage
+    lines += [f"lineage = {_text(json.dumps(to_json(lineage)))}"] if lineage.entries else []
+    return "\n\n".join(["\n".join(lines), *map(_column_text, columns)]) + "\n"
 
 
 def _column_text(column: Column) -> str:
     said = [f"[column.{_text(column.name)}]", f"kind = {_text(column.kind)}"]
     said += [f"{flag} = true" for flag in ("missing", "other", "log") if getattr(column, flag)]
+    said += [f"suffix = {_text(column.suffix)}"] if column.suffix else []
+    if column.wanted:
+        return "\n".join([*said, *([f'{_WANTED[column.kind]} = "{PRIVATE}"'] if column.kind in _WANTED else [])])
     match column.kind:
         case "number":
             ends = (str(int(end)) if end.is_integer() and abs(end) < 2**53 else repr(end) for end in column.bounds)
@@ -264,11 +349,6 @@ def _column_text(column: Column) -> str:
         case "hashed":
             said.append(f"buckets = {column.buckets}")
     return "\n".join(said)
-
-
-def lineage_text(lineage: Lineage) -> str:
-    """Return the line of a schema that holds a lineage: JSON in a text."""
-    return f"lineage = {_text(json.dumps(to_json(lineage)))}"
 
 
 def _list(values: Sequence[str]) -> str:
@@ -289,24 +369,67 @@ def number_of(cell: str) -> float:
     return float(int.from_bytes(blake2b(cell.encode(), digest_size=6).digest())) if value is None else value
 
 
-def as_number(cell: str) -> float | None:
-    """Return the number that a cell holds; None where it holds none."""
+def as_number(cell: str, column: Column | None = None) -> float | None:
+    """Return the number that a cell holds, written as a column says; None where it holds none."""
+    if column is not None and (column.suffix or (column.decimal, column.thousands) != (".", "")):
+        cell = cell.removesuffix(column.suffix).rstrip()
+        if not _written(column.decimal, column.thousands).fullmatch(cell):
+            return None
+        cell = cell.replace(column.thousands, "").replace(column.decimal, ".")
     try:
-        return float(cell)
+        return None if "_" in cell else float(cell)  # 1_05 is no number, but of Python
     except ValueError:
         return None
+
+
+@functools.cache
+def _written(decimal: str, thousands: str) -> re.Pattern[str]:
+    """Numbers with such a point; groups are of three digits, so that a point is not taken for what stands between them."""
+    grouped = rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|" if thousands else ""
+    return re.compile(
+        rf"[+-]?(?:(?:{grouped}\d+)(?:{re.escape(decimal)}\d*)?|{re.escape(decimal)}\d+)(?:[eE][+-]?\d+)?"
+    )
+
+
+_DAY = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s?(?:Z|[+-]\d\d(?::?\d\d)?)?)?")
+"""A date, and perhaps a time."""
 
 
 def as_days(cell: str) -> float | None:
     """Return the days from the year 1 to a date, YYYY-MM-DD and perhaps a time; None where a cell holds none."""
+    found = _DAY.fullmatch(cell)
     try:
-        return float(datetime.date.fromisoformat(cell[:10]).toordinal())
+        return None if found is None else float(datetime.date.fromisoformat(found[1]).toordinal())
     except ValueError:
         return None
 
 
+@dataclass
+class Faults:
+    """What of a table does not fit its schema, by column: once each, with the first place and what to do about it.
+
+    How often is not counted: of private records that would be one more thing to know.
+    """
+
+    place: str = "line"
+    found: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+
+    def add(self, column: str, what: str, line: int, fix: str, cell: str | None = None) -> None:
+        """Note a fault, if it is the first of its kind in that column."""
+        if (column, what) not in self.found:
+            shown = what if cell is None else f"{cell!r:.40} {what}"
+            self.found[column, what] = (f"{shown} ({self.place} {line})", fix)
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return column, fault and fix of each; of whole lines the column is empty."""
+        order = list(dict.fromkeys(column for column, _ in self.found))
+        return [
+            (column, *told) for (column, _), told in sorted(self.found.items(), key=lambda one: order.index(one[0][0]))
+        ]
+
+
 def encoded(
-    column: Column, cells: Sequence[str], empty: frozenset[str], faults: list[str], lines: Sequence[int]
+    column: Column, cells: Sequence[str], empty: frozenset[str], faults: Faults, lines: Sequence[int]
 ) -> np.ndarray:
     """Return the features of one column, ``(n, column.features)`` float32 in [0, 1].
 
@@ -317,20 +440,20 @@ def encoded(
     places = {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
     hole, (low, high) = found.shape[1] - 1, column.bounds
     for row, cell in enumerate(cells):
-        fault = ""
         if cell in empty:
             found[row, hole] = column.missing
-            fault = "" if column.missing else " is empty (missing = true allows that)"
+            if not column.missing:
+                faults.add(column.name, "empty cells", lines[row], "missing = true")
         elif column.kind == "category":
             place = places.get(cell)
             if place is not None:
                 found[row, place] = 1.0
             elif not column.other:
-                fault = f": {cell!r:.40} is none of its values"
+                faults.add(column.name, "is none of its values", lines[row], "other = true, or add it to values", cell)
         elif column.kind == "hashed":
             found[row, int.from_bytes(blake2b(cell.encode(), digest_size=8).digest()) % column.buckets] = 1.0
         else:
-            value = as_days(cell) if column.kind == "date" else as_number(cell)
+            value = as_days(cell) if column.kind == "date" else as_number(cell, column)
             if value is not None and not math.isnan(value):
                 inside = min(max(value, low), high) - low
                 part = math.log1p(inside) / math.log1p(high - low) if column.log else inside / (high - low)
@@ -338,19 +461,32 @@ def encoded(
             elif column.other:
                 found[row, hole] = 1.0
             else:
-                what = "date (YYYY-MM-DD)" if column.kind == "date" else "number"
-                fault = f": {cell!r:.40} is no {what}"
-        if fault:
-            faults.append(f"line {lines[row]}, column {column.name!r}{fault}")
+                what = "is no date (YYYY-MM-DD)" if column.kind == "date" else "is no number"
+                faults.add(column.name, what, lines[row], _fix_of(column, cell), cell)
     return found
 
 
-def classes_of(column: Column, cells: Sequence[str], faults: list[str], lines: Sequence[int]) -> np.ndarray:
-    """Return the class of each record, ``(n,)`` int64. Arguments as :func:`encoded`."""
+_NUMBER = re.compile(r"[+-]?\d[\d.,' ]*?\s?([^\d\s.,']*)")
+"""A number, whatever its marks, and what stands behind it."""
+
+
+def _fix_of(column: Column, cell: str) -> str:
+    """Return what to write where a cell is no number or no date, by what it looks like."""
+    likely = _NUMBER.fullmatch(cell)
+    if column.kind == "number" and likely is not None:
+        if likely[1] and likely[1] != column.suffix:
+            return f"suffix = {_text(likely[1])}"
+        if column.decimal == "." and cell.count(",") == 1 and not re.search(r",\d{3}\b", cell):
+            return 'decimal = "," above all columns'
+        return 'thousands = "," (or ".", "\'", " ") and decimal above all columns'
+    return "missing = true and other = true, which make it a hole"
+
+
+def classes_of(column: Column, cells: Sequence[str], faults: Faults, lines: Sequence[int]) -> np.ndarray:
+    """Return the class of each record, ``(n,)`` int64; 0 where classes are to be found yet. Arguments as :func:`encoded`."""
     places = {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
-    faults += (
-        f"line {line}, column {column.name!r}: {cell!r:.40} is none of its classes"
-        for line, cell in zip(lines, cells, strict=True)
-        if cell not in places
-    )
+    for line, cell in zip(lines, cells, strict=True):
+        if cell not in places and not column.wanted:
+            fix = "add it to classes, or leave those records out"
+            faults.add(column.name, "is none of its classes", line, fix, cell)
     return np.array([places.get(cell, 0) for cell in cells], dtype=np.int64)

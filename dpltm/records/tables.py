@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
-import datetime
 import itertools
 import json
 import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpltm.errors import DataError, first_line
-from dpltm.privacy.entry import Lineage
 from dpltm.records.dataset import Dataset, RawSplit, Rows, shown
+from dpltm.records.frames import Frame, text_of
 from dpltm.records.mapped import AT_ONCE, let_go, pieces, room_for
-from dpltm.records.schema import Column, Schema, as_days, as_number, classes_of, encoded, lineage_text, number_of
+from dpltm.records.schema import (
+    MISSING,
+    UNKNOWN,
+    Column,
+    Faults,
+    Schema,
+    as_days,
+    as_number,
+    classes_of,
+    encoded,
+    number_of,
+)
 from dpltm.records.settle import settle
 
 BLOCK = 10_000
 """Records that are encoded at once."""
 
 MOST_FAULTS = 6
-"""Cells that do not fit a schema which one message names."""
+"""Faults of columns which one message names."""
 
 Row = tuple[int, list[str]]
 """The line that a record stands on, and its cells without blanks around them; first of all the header."""
@@ -36,47 +48,52 @@ Row = tuple[int, list[str]]
 Coder = Callable[[Column, list[str], frozenset[str]], np.ndarray]
 """Coder of a column of which something is still to be found: one number a record, float64."""
 
+_PLAIN = Schema(())
+"""What is meant of a file where no schema says how it is written."""
+
 
 @contextmanager
-def comma_separated(path: Path) -> Iterator[None]:
-    """Refuse a file that proves, in this block, not to be comma-separated text in UTF-8."""
+def comma_separated(path: Path, schema: Schema = _PLAIN) -> Iterator[None]:
+    """Refuse a file that proves, in this block, not to be the text that a schema says it is."""
     try:
         yield
     except (UnicodeDecodeError, csv.Error) as error:
+        separated = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
         raise DataError(
-            f"{path}: is not comma-separated text in UTF-8 ({first_line(error)}); save it as that"
+            f"{path}: is not {separated} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
+            ' schema say encoding = "latin-1" or separator = ";"'
         ) from error
 
 
-def table_rows(path: Path, schema: Schema | None = None) -> Iterator[Row]:
+def table_rows(source: Path | Frame, schema: Schema = _PLAIN) -> Iterator[Row]:
     """Yield all rows of a table as texts, names of columns first; a schema may name columns, and lines that are no rows."""
-    if path.suffix.lower() != ".csv":
-        yield from _batch_rows(path)
+    hole = schema.missing[0] if schema.missing else ""
+    if isinstance(source, Frame):
+        yield 0, list(source.names)
+        yield from _numbered(source.columns(), hole)
         return
-    skip = "" if schema is None else schema.skip
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        lines = ("" if skip and line.startswith(skip) else line for line in stream)
-        rows = csv.reader(lines, strict=True, skipinitialspace=True)
-        named = None if schema is None or schema.header else [each.name for each in schema.columns]
+    if source.suffix.lower() != ".csv":
+        with record_batches(source) as (columns, _, batches):
+            yield 0, list(columns.names)
+            chunks = ([column.to_pylist() for column in batch.columns] for batch in batches())
+            yield from _numbered(chunks, hole)
+        return
+    encoding = "utf-8-sig" if codecs.lookup(schema.encoding).name == "utf-8" else schema.encoding
+    with source.open(newline="", encoding=encoding) as stream:
+        lines = ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
+        rows = csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
+        named = None if schema.header else [each.name for each in schema.columns]
         yield 0, [cell.strip() for cell in next(rows, [])] if named is None else named
         for row in rows:
             if len(row) > 1 or (row and row[0].strip()):
                 yield rows.line_num, [cell.strip() for cell in row]
 
 
-def _batch_rows(path: Path) -> Iterator[Row]:
-    """Rows of a file of columns, as a .csv file would have them."""
-    with record_batches(path) as (schema, _, batches):
-        yield 0, list(schema.names)
-        columns = ([map(_text, column.to_pylist()) for column in batch.columns] for batch in batches())
-        rows = itertools.chain.from_iterable(zip(*some, strict=True) for some in columns)
-        yield from ((line, list(row)) for line, row in enumerate(rows, start=1))
-
-
-def _text(cell: Any) -> str:
-    if cell is None:
-        return ""
-    return str(cell.isoformat() if isinstance(cell, (datetime.date, datetime.datetime)) else cell).strip()
+def _numbered(chunks: Iterable[list[list[Any]]], hole: str) -> Iterator[Row]:
+    """Rows of columns, some at a time, as a .csv file would have them; what counts as empty stands for nothing."""
+    columns = ([(text_of(cell, hole) for cell in column) for column in some] for some in chunks)
+    rows = itertools.chain.from_iterable(zip(*some, strict=True) for some in columns)
+    yield from ((line, list(row)) for line, row in enumerate(rows, start=1))
 
 
 # files of columns
@@ -153,7 +170,7 @@ def read_table(
             rows = table_rows(path)
             header = next(rows)[1]
             position, whose, read = _positions(path, header, label, labelled, units, spare)
-            _check_names(path, header)
+            _check_names(path, header, "add a line of names, or rename those columns")
             table, names = _csv_cells(path, rows, header, read, whose)
         place = None if position is None or not labelled else read.index(position)
         y = None if place is None else table[:, place].copy()
@@ -192,7 +209,7 @@ def _positions(
         raise DataError(f"{path}: needs `label` COLUMN to name the label column; it has {shown(header)}")
     if label is not None and header.count(label) != 1:
         what = "has no such column" if label not in header else "has that column more than once"
-        raise DataError(f"`label` {label}: {path} {what}; it has {shown(header)}")
+        raise DataError(f"`label` {label}: {path} {what}; it has {shown(header)}{separated(header)}")
     if units is not None and (header.count(units) != 1 or units == label):
         what = "has its labels in that column" if units == label else "has that column more than once"
         raise DataError(
@@ -210,6 +227,14 @@ def _positions(
     return None if label is None else header.index(label), None if units is None else header.index(units), read
 
 
+def separated(header: Sequence[str]) -> str:
+    """Return the end of a message about names that seem to be all in one, by another separator than a comma."""
+    if len(header) != 1:
+        return ""
+    mark = next((each for each in ";\t|" if each in header[0]), None)
+    return f"; where a schema says separator = {json.dumps(mark)}, that is more than one column" if mark else ""
+
+
 def index_columns(header: Sequence[str]) -> list[int]:
     """Return the places of columns that are row numbers by their names, as pandas writes them; no cell is looked at."""
     return [
@@ -218,12 +243,14 @@ def index_columns(header: Sequence[str]) -> list[int]:
     ]  # fmt: skip
 
 
-def _check_names(path: Path, header: list[str]) -> None:
-    """Raise DataError for a first line that is a record: it would be lost. Distinct whole numbers may be names."""
-    if all(as_number(cell) is not None for cell in header) and not (
-        all(cell.isdecimal() for cell in header) and len(set(header)) == len(header)
-    ):
-        raise DataError(f"{path}: its first line holds numbers where names of columns belong; add a header line")
+def _check_names(path: Path, header: Sequence[str], fix: str) -> None:
+    """Raise DataError for a first line that may be a record, which would be lost. Names may be numbers that count."""
+    numbers = [cell for cell in header if as_number(cell) is not None or as_days(cell) is not None]
+    whole = [int(cell) for cell in numbers if cell.isdecimal() and len(cell) < 10]
+    least = 3 if len(numbers) == len(header) else 2
+    counts = len(whole) >= least and whole == list(range(whole[0], whole[0] + len(whole)))
+    if numbers and not (counts and len(whole) == len(numbers)):
+        raise DataError(f"{path}: its first line holds {shown(numbers, 2)} where names of columns belong; {fix}")
 
 
 def _csv_cells(
@@ -240,12 +267,14 @@ def _csv_cells(
         if units is not None:
             whose.append(row[units])
         try:
+            if any("_" in row[at] for at in read if at != units):  # 1_05 is a number of Python's alone
+                raise ValueError
             cells.extend([float(row[at]) if at != units else number_of(row[at]) for at in read])
         except ValueError as error:
             column = next(at for at in read if at != units and as_number(row[at]) is None)
             raise DataError(
-                f"{path}: line {line}, column {header[column]!r} holds {row[column]!r}; every cell must be a number; encode"
-                " or drop it"
+                f"{path}: line {line}, column {header[column]!r} holds {row[column]!r}; every cell must be a number, or"
+                " say by `schema` what the columns hold (dpltm datasets schema drafts one)"
             ) from error
     return np.frombuffer(cells, dtype=np.float64).reshape(-1, len(read)), whose
 
@@ -313,80 +342,118 @@ def _picked(table: np.ndarray, columns: list[int]) -> np.ndarray:
 
 
 def read_by_schema(
-    path: Path, schema: Schema, units: str | None = None, labelled: bool = True, coder: Coder | None = None
+    source: Path | Frame,
+    schema: Schema,
+    units: str | None = None,
+    labelled: bool = True,
+    coder: Coder | None = None,
+    labels: Sequence[Any] | None = None,
 ) -> RawSplit:
     """Return the records of a table, encoded: features ``(n, schema.features)`` float32 in [0, 1], and classes.
 
     Args:
+        source: a file, or a data frame.
         units: the column of persons, whatever the schema says of it; it is no feature.
-        coder: of columns whose bounds or values are still to be found; None where that is refused.
+        coder: of columns of which something is still to be found; None where that is refused.
+        labels: of each record, in the place of the column of labels.
     """
     if coder is None:
         schema.check_finished()
-    label = schema.label.name
-    with comma_separated(path):
-        rows = table_rows(path, schema)
-        header = next(rows)[1]
-        _check_header(path, schema, header, units, labelled)
-        whose = None if units is None or not labelled else header.index(units)
-        blocks: list[tuple[np.ndarray, ...]] = []
-        names: list[str] = []
-        while block := list(itertools.islice(rows, BLOCK)):
-            faults = [
-                f"line {line} has {len(row)} cells in place of {len(header)}"
-                for line, row in block
-                if len(row) != len(header)
-            ]
-            whole = [(line, row) for line, row in block if len(row) == len(header)]
-            table = [[row[at] for _, row in whole] for at in range(len(header))]
-            lines = [line for line, _ in whole]
-            blocks.append(_encode(schema, dict(zip(header, table, strict=True)), labelled, coder, faults, lines))
-            if faults:
-                more = f"; and {len(faults) - MOST_FAULTS:,} more" if len(faults) > MOST_FAULTS else ""
-                raise DataError(
-                    f"{path}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more}; correct one of them"
-                )
-            names += [] if whose is None else table[whose]
+    label = schema.label.name if labelled else None
+    faults = Faults("record" if isinstance(source, Frame) else "line")
+    blocks, whose, told = list[tuple[np.ndarray, ...]](), list[str](), None
+    if labels is not None:
+        told = iter([text_of(cell) for cell in labels])
+    columns, left_out = tuple[str, ...](), tuple[str, ...]()
+    for spare, lines, cells in _blocks(source, schema, faults, units, labelled and labels is None):
+        if told is not None and label is not None:
+            cells[label] = list(itertools.islice(told, len(lines)))
+        blocks.append(_encode(schema, cells, label, coder, faults, lines))
+        whose += [] if units is None or not labelled else cells[units]
+        columns, left_out = tuple(name for name in cells if name != label), tuple(spare)
+    if faults.found:
+        some = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in faults.rows()]
+        more = f"; and {len(some) - MOST_FAULTS:,} more" if len(some) > MOST_FAULTS else ""
+        raise DataError(
+            f"{source}: does not fit its schema: {'; '.join(some[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
+            " `schema` THIS shows all)"
+        )
     if not blocks:
-        raise DataError(f"{path}: holds no records")
-    x, y, full, labels = (np.concatenate(each) for each in zip(*blocks, strict=True))
+        raise DataError(f"{source}: holds no records")
+    x, y, full, targets = (np.concatenate(each) for each in zip(*blocks, strict=True))
     return RawSplit(
         x,
         y if labelled else None,
-        str(path),
+        str(source),
         "the feature table",
         f"column {label!r}",
         None,
-        Rows(full, labels, tuple(name for name in header if name != label), label),  # known under any schema
-        None if whose is None else np.array(names),
+        Rows(full, targets, columns, label),  # known under any schema
+        np.array(whose) if units is not None and labelled else None,
         units or "",
+        left_out=left_out,
     )
+
+
+def faults_of(source: Path, schema: Schema, units: str | None = None) -> list[tuple[str, str, str]]:
+    """Return what of a table does not fit a schema, as rows of column, fault and fix; columns still to be found are free."""
+    faults = Faults()
+    label = next((column.name for column in schema.columns if column.kind == "label"), None)
+
+    def free(column: Column, cells: list[str], empty: frozenset[str]) -> np.ndarray:
+        del column, empty
+        return np.zeros(len(cells))
+
+    for _, lines, cells in _blocks(source, schema, faults, units, True):
+        _encode(schema, cells, label, free, faults, lines)
+    return faults.rows()
+
+
+def _blocks(
+    source: Path | Frame, schema: Schema, faults: Faults, units: str | None, labelled: bool
+) -> Iterator[tuple[list[str], list[int], dict[str, list[str]]]]:
+    """Yield names of columns that are left out, lines, and cells by column, of some rows that have a cell a column."""
+    with comma_separated(source, schema) if isinstance(source, Path) else nullcontext():
+        rows = table_rows(source, schema)
+        header = next(rows)[1]
+        known = {units, *(column.name for column in schema.columns)}
+        spare = [at for at in index_columns(header) if header[at] not in known]
+        kept = [at for at in range(len(header)) if at not in spare]
+        named, left_out = [header[at] for at in kept], [header[at] for at in spare]
+        _check_header(source, schema, named, units, labelled)
+        while block := list(itertools.islice(rows, BLOCK)):
+            for line, row in block:
+                if len(row) != len(header):
+                    what = f"{len(row)} cells in place of {len(header)}"
+                    faults.add("", what, line, "give every line one cell a column")
+            whole = [(line, row) for line, row in block if len(row) == len(header)]
+            yield left_out, [line for line, _ in whole], {header[at]: [row[at] for _, row in whole] for at in kept}
 
 
 def _encode(
     schema: Schema,
     cells: dict[str, list[str]],
-    labelled: bool,
+    label: str | None,
     coder: Coder | None,
-    faults: list[str],
+    faults: Faults,
     lines: list[int],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Features, classes, and all other cells and those of labels as numbers, of some rows."""
-    empty, label, features = frozenset(schema.missing), schema.label, []
+    empty, features = frozenset(schema.missing), []
     for column in (column for column in schema.columns if column.features):
         if column.wanted and coder is not None:
             features.append(coder(column, cells[column.name], empty)[:, None])
         else:
             features.append(encoded(column, cells[column.name], empty, faults, lines))
-    full = [list(map(number_of, some)) for name, some in cells.items() if name != label.name]
-    told = cells[label.name] if labelled else []
-    y = classes_of(label, told, faults, lines) if labelled else np.zeros(len(lines), dtype=np.int64)
+    full = [list(map(number_of, some)) for name, some in cells.items() if name != label]
+    told = [] if label is None else cells[label]
+    y = np.zeros(len(lines), dtype=np.int64) if label is None else classes_of(schema.label, told, faults, lines)
     numbers = np.array(full, dtype=np.float64).reshape(len(full), len(lines)).T
     return np.concatenate(features, axis=1), y, numbers, np.array(list(map(number_of, told)))
 
 
-def _check_header(path: Path, schema: Schema, header: list[str], units: str | None, labelled: bool) -> None:
-    """Raise DataError unless a file has the columns of its schema, and the one that says whose each record is."""
+def _check_header(source: Path | Frame, schema: Schema, header: list[str], units: str | None, labelled: bool) -> None:
+    """Raise DataError unless a table has the columns of its schema, and the one that says whose each record is."""
     known = {column.name for column in schema.columns}
     spare = set() if labelled else {column.name for column in schema.columns if not column.features}
     lacking = sorted(known - set(header) - spare)
@@ -394,11 +461,17 @@ def _check_header(path: Path, schema: Schema, header: list[str], units: str | No
     twice = sorted({name for name in header if header.count(name) > 1})
     for what, names in (("lacks", lacking), ("has, beside its schema,", strange), ("has twice", twice)):
         if names:
-            raise DataError(f"{path}: {what} the columns {shown(names)}; correct the schema, or the file")
-    if units is not None and (units not in header or units == schema.label.name) and labelled:
-        what = "has its labels in that column" if units == schema.label.name else "has no such column"
-        raise DataError(f"`unit_column` {units}: {path} {what}; it has {shown(header)}")
-    if any(column.name == units and column.features for column in schema.columns):
+            record = any(as_number(name) is not None for name in header) and names is lacking
+            hint = "; or let the schema say header = false, where the first line is a record" if record else ""
+            raise DataError(
+                f"{source}: {what} the columns {shown(names)}; correct the schema, or the file{hint}{separated(header)}"
+            )
+    own = next((column for column in schema.columns if column.name == units), None)
+    labels = own is not None and own.kind == "label"
+    if units is not None and (units not in header or labels) and labelled:
+        what = "has its labels in that column" if labels else "has no such column"
+        raise DataError(f"`unit_column` {units}: {source} {what}; it has {shown(header)}")
+    if own is not None and own.features and not labels:
         raise DataError(f'`unit_column` {units}: is a feature by the schema; give that column kind "ignored"')
 
 
@@ -407,119 +480,145 @@ def _check_header(path: Path, schema: Schema, header: list[str], units: str | No
 FEW = 64
 """Most different words of a public column that are drafted as categories; others are hashed."""
 
-MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
+DRAFTED = """The public schema of {name}: what its columns can hold, and nothing that was read off private records.
+kind is number or date, with bounds = [LO, HI]; category, with values = ["A", "B"]; hashed, with buckets = 16 (words are
+hashed to so many numbers); label, with classes = ["A", "B"]; or ignored. missing = true where cells may be empty, other =
+true where something else may stand in them. What nobody knows stays "?" and "private", for
+    dpltm datasets schema {name} --schema THIS --private 0.2 --out FINISHED"""
 
-_UNKNOWN = """kind = "?"                     # number, category, hashed, date, label or ignored
-# bounds = [0, 100]            # of a number or a date, or "private"; log = true where few are large
-# values = ["A", "B"]          # of a category, or "private"; other = true allows more
-# classes = ["A", "B"]         # of a label
-# missing = true               # where cells may be empty"""
-
-_FIRST = """# The public schema of {name}. It says what its columns can hold, and nothing that was read off private records.
-"""
-
-_READ_OFF = """# The schema of {name}, read off its records. They were declared public, and cannot be private any more.
-"""
+READ_OFF = "The schema of {name}, read off its records. They were declared public, and cannot be private any more."
 
 
-def draft(path: Path, label: str | None, header: bool, from_public: bool, lineage: Lineage | None = None) -> str:
-    """Return a schema to be filled in, TOML.
+def draft(path: Path, known: Schema | None, label: str | None, header: bool, units: str | None = None) -> Schema:
+    """Return a schema of all columns of a table, by names and types alone; what nobody says is still to be found.
 
     Args:
-        from_public: whether all records are declared public, so that kinds, bounds and categories may be read off them.
+        known: what is known already: of some columns, and of how the table is written.
+        header: whether the first line has names.
+        units: the column of persons, which is no feature.
     """
-    with comma_separated(path):
-        names = _names(path, header)
-        if label is not None and label not in names:
-            raise _no_column(path, label, names)
-        if from_public:
-            said = {name: _column_of(cells, name == label) for name, cells in _cells(path, names, header).items()}
-        else:
-            said = _of_types(path, names, label)
-    first = (_READ_OFF if from_public else _FIRST).format(name=path.name) + ("" if header else "header = false\n")
-    parts = [first + f"missing = {json.dumps(list(MISSING))}" + (f"\n{lineage_text(lineage)}" if lineage else "")]
-    parts += [f"[column.{json.dumps(name, ensure_ascii=False)}]\n{said[name]}" for name in names]
-    return "\n\n".join(parts) + "\n"
+    above = _first_known(path, header) if known is None else known
+    with comma_separated(path, above):
+        names, kinds = _names(path, above), _kinds(path)
+    if label is not None and label not in names:
+        raise DataError(f"`label` {label}: {path} has no such column; it has {shown(names)}")
+    if units is not None and units not in names:
+        raise DataError(f"`unit_column` {units}: {path} has no such column; it has {shown(names)}")
+    said = {column.name: column for column in above.columns}
+    if strange := sorted(set(said) - set(names)):
+        raise DataError(f"{path}: lacks the columns {shown(strange)} of the schema; it has {shown(names)}")
+    own = next((column.name for column in above.columns if column.kind == "label"), None)
+    if label is not None and own not in (None, label):
+        raise DataError(f"`label` {label}: the schema says that {own!r} is the label; leave one of them out")
+
+    def column_of(name: str) -> Column:
+        if name == label and said.get(name, Column(name, UNKNOWN)).kind != "label":
+            return Column(name, "label", wanted=True)
+        if name not in said and (name == units or names.index(name) in index_columns(names)):
+            return Column(name, "ignored")
+        return said.get(name) or Column(name, kinds.get(name, UNKNOWN), wanted=True)
+
+    columns = (replace(column_of(name), decimal=above.decimal, thousands=above.thousands) for name in names)
+    return replace(above, columns=tuple(columns), text="")
 
 
-def public_records(path: Path, label: str | None, header: bool) -> Dataset:
-    """Return the records that a schema is read off, so that they are known again. Arguments as :func:`draft`."""
-    with comma_separated(path):
-        names = _names(path, header)
-        last = names[-1] if label is None else label  # which column is the label is not needed to know rows again
-        if last not in names:
-            raise _no_column(path, last, names)
-        classes = tuple((cell,) for cell in _cells(path, names, header)[last])
-    columns = (
-        Column(name, "label", values=classes) if name == last else Column(name, "hashed", buckets=2, missing=True)
-        for name in names
-    )
-    raw = read_by_schema(path, Schema(tuple(columns), header, ("",)))
-    return settle(path.stem, raw, None, None, ((0.0, 1.0), len(classes)), ())
+def _first_known(path: Path, header: bool) -> Schema:
+    """Return what a file without a schema is taken for: names, which are public, tell what separates them."""
+    above = Schema((), header, MISSING)
+    if path.suffix.lower() == ".csv" and header:
+        with comma_separated(path):
+            first = next(table_rows(path))[1]
+        mark = next((each for each in ";\t|" if len(first) == 1 and each in first[0]), ",")
+        above = replace(above, separator=mark)
+    return above
 
 
-def _no_column(path: Path, label: str, names: list[str]) -> DataError:
-    return DataError(f"`label` {label}: {path} has no such column; it has {shown(names)}")
+def read_off(path: Path, schema: Schema) -> Schema:
+    """Return a draft with what is still to be found read off records, which were declared public."""
+    cells, count = _cells(path, schema)
+    columns = (_read_off(one, cells[one.name], count) if one.wanted else one for one in schema.columns)
+    return replace(schema, columns=tuple(columns))
 
 
-def _names(path: Path, header: bool) -> list[str]:
+def public_records(path: Path, schema: Schema) -> Dataset:
+    """Return the records that a schema is read off, so that they are known again."""
+    last = next((column.name for column in schema.columns if column.kind == "label"), schema.columns[-1].name)
+    classes = tuple((cell,) for cell in _cells(path, schema)[0][last])
+    hashed = (Column(one.name, "hashed", buckets=2, missing=True) for one in schema.columns)
+    columns = tuple(Column(last, "label", values=classes) if one.name == last else one for one in hashed)
+    raw = read_by_schema(path, replace(schema, columns=columns, missing=("",)))
+    return settle(path.stem, raw, None, None, ((0.0, 1.0), max(2, len(classes))), ())
+
+
+def _names(path: Path, schema: Schema) -> list[str]:
+    """Return names of columns; of a file without them c1, c2 and so on, where no schema has others."""
     if path.suffix.lower() != ".csv":
-        with record_batches(path) as (schema, _, _batches):
-            names = list(schema.names)
+        with record_batches(path) as (columns, _, _batches):
+            names = list(columns.names)
         lacking = "name of its own for each column"
     else:
-        names = next(table_rows(path))[1]
-        names = names if header else [f"c{place}" for place in range(1, len(names) + 1)]
-        lacking = "header with a name for each column; say header = false, or name them"
-    if not names or len(set(names)) < len(names) or not all(names):
+        rows = table_rows(path, schema if schema.header else replace(schema, header=True))
+        names = next(rows)[1]
+        if not schema.header:
+            names = [column.name for column in schema.columns] or [f"c{place}" for place in range(1, len(names) + 1)]
+        else:
+            _check_names(path, names, "say `no_header` where that is a record, or rename those columns")
+        lacking = "header with a name for each column; say `no_header`, or name them"
+    spare = index_columns(names)
+    if not names or len(set(names)) < len(names) or not all(names[at] for at in range(len(names)) if at not in spare):
         raise DataError(f"{path}: has no {lacking}")
     if len(names) == 1:
         raise DataError(f"{path}: has one column alone; records have a label, and something that it is learned from")
     return names
 
 
-def _of_types(path: Path, names: list[str], label: str | None) -> dict[str, str]:
-    """By the types of columns, where a file has them: no value is looked at."""
-    said = dict.fromkeys(names, _UNKNOWN)
-    if path.suffix.lower() != ".csv":
-        with record_batches(path) as (schema, _, _batches):
-            for name, kind in zip(names, map(str, schema.types), strict=True):
-                if kind.startswith(("int", "uint", "float", "double", "half")):
-                    said[name] = 'kind = "number"\nbounds = ["?", "?"]            # public: what it can be'
-                elif kind.startswith(("date", "timestamp")):
-                    said[name] = 'kind = "date"\nbounds = ["?", "?"]            # public: the first and the last day'
-                elif kind.startswith(("string", "large_string", "dictionary", "bool")):
-                    said[name] = 'kind = "category"\nvalues = ["?"]                 # or kind = "hashed", buckets = 16'
-    if label is not None:
-        said[label] = 'kind = "label"\nclasses = ["?", "?"]'
-    return said
+def _kinds(path: Path) -> dict[str, str]:
+    """Return kinds by the types of columns, where a file has them: no value is looked at."""
+    found: dict[str, str] = {}
+    if path.suffix.lower() == ".csv":
+        return found
+    with record_batches(path) as (schema, _, _batches):
+        for name, kind in zip(schema.names, map(str, schema.types), strict=True):
+            if kind.startswith(("int", "uint", "float", "double", "half")):
+                found[name] = "number"
+            elif kind.startswith(("date", "timestamp")):
+                found[name] = "date"
+            elif kind.startswith(("string", "large_string", "dictionary", "bool")):
+                found[name] = "category"
+    return found
 
 
-def _cells(path: Path, names: list[str], header: bool) -> dict[str, list[str]]:
-    rows = table_rows(path, Schema(tuple(Column(name, "ignored") for name in names), header))
-    next(rows)
-    cells: dict[str, dict[str, None]] = {name: {} for name in names}
-    for line, row in rows:
-        if len(row) != len(names):
-            raise DataError(f"{path}: line {line} has {len(row)} cells in place of {len(names)}; correct it")
-        for name, cell in zip(names, row, strict=True):
-            cells[name][cell] = None
-    return {name: list(cells[name]) for name in names}
+def _cells(path: Path, schema: Schema) -> tuple[dict[str, list[str]], int]:
+    """Return the different cells of each column, and the number of rows."""
+    cells: dict[str, dict[str, None]] = {column.name: {} for column in schema.columns}
+    count = 0
+    with comma_separated(path, schema):
+        rows = table_rows(path, schema)
+        names = next(rows)[1]
+        for line, row in rows:
+            if len(row) != len(names):
+                raise DataError(f"{path}: line {line} has {len(row)} cells in place of {len(names)}; correct it")
+            for name, cell in zip(names, row, strict=True):
+                cells[name][cell] = None
+            count += 1
+    return {name: list(some) for name, some in cells.items()}, count
 
 
-def _column_of(cells: list[str], is_label: bool) -> str:
+def _read_off(column: Column, cells: list[str], count: int) -> Column:
+    """Return a column with what is still to be found, by its different cells and the number of rows."""
     there = [cell for cell in cells if cell not in MISSING]
-    hole = "missing = true\n" if len(there) < len(cells) else ""
-    numbers: list[Any] = [as_number(cell) for cell in there]
-    if is_label:
-        return f'kind = "label"\nclasses = {json.dumps(sorted(there), ensure_ascii=False)}'
-    if there and all(number is not None and math.isfinite(number) for number in numbers):
-        low, high = min(numbers), max(numbers)
-        high = high if high > low else low + 1
-        return f'kind = "number"\n{hole}bounds = [{low!r}, {high!r}]'
-    days = [as_days(cell) for cell in there]
-    if there and all(day is not None for day in days):
-        return f'kind = "date"\n{hole}bounds = [{min(there)[:10]}, {max(there)[:10]}]'
-    if len(there) <= FEW:
-        return f'kind = "category"\n{hole}other = true\nvalues = {json.dumps(sorted(there), ensure_ascii=False)}'
-    return f'kind = "hashed"\n{hole}buckets = {FEW}'
+    known = replace(column, wanted=False, missing=len(there) < len(cells))
+    words = tuple((cell,) for cell in sorted(there))
+    if column.kind == "label":
+        return replace(column, wanted=False, values=words)
+    for kind, each in (("number", [as_number(cell, column) for cell in there]), ("date", list(map(as_days, there)))):
+        some = [one for one in each if one is not None and math.isfinite(one)]
+        others = len(some) < len(there)
+        if some and (column.kind == kind or (column.kind == UNKNOWN and not others)):
+            bounds = min(some), max(some) if max(some) > min(some) else min(some) + 1
+            return replace(known, kind=kind, bounds=bounds, missing=known.missing or others, other=others)
+    if len(there) <= FEW or column.kind == "category":
+        return replace(known, kind="category", other=True, values=words)
+    if len(there) == count:
+        return Column(column.name, "ignored")  # each has its own, as an id
+    return replace(known, kind="hashed", buckets=FEW)

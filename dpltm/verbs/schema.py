@@ -1,10 +1,11 @@
-"""Bounds and categories of the columns of a table, found under DP: one Gaussian query over all of its columns.
+"""Kinds, bounds and categories of the columns of a table, found under DP: one Gaussian query over all of its columns.
 
 Every record is counted once in a histogram of each column: of numbers over a public grid of magnitudes, of dates over
-months, of categories over whatever values there are. Gaussian noise is added to all counts at once. What stands out of the
-noise is public from then on: an interval of numbers, the names of categories.
+months, of categories over whatever values there are; of a column whose kind nobody knows over all three side by side, of
+which its cell is in one. Gaussian noise is added to all counts at once. What stands out of the noise is public from then on:
+an interval of numbers, the names of categories, and which of the three most of it is in.
 
-**Guarantee** (docs/privacy-model.md section 1.8). Let there be m columns, k of them of categories, and noise of standard
+**Guarantee** (docs/privacy-model.md section 1.8). Let there be m columns, k of them with names, and noise of standard
 deviation s. For one record more or less the release is the composition of a Gaussian mechanism of L2 sensitivity sqrt(m)
 and a mechanism that is (0, k Q((t - 1) / s))-DP, where t is the threshold of names and Q the Gaussian tail. With one record
 replaced by another, read sqrt(2m) and 2k.
@@ -26,13 +27,14 @@ t is one step higher for that.
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from scipy.special import ndtri
@@ -55,7 +57,7 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.files import TABLES, reading
 from dpltm.records.mapped import filled
 from dpltm.records.notes import public_input_notes, unit_notes
-from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, Column, Schema, as_days, as_number, schema_text
+from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, UNKNOWN, Column, Schema, as_days, as_number, schema_text
 from dpltm.records.settle import check_delta, declared_facts, parse_fraction, settle, take_part
 from dpltm.records.split import Split
 from dpltm.records.tables import read_by_schema
@@ -106,6 +108,19 @@ def _date_edges() -> np.ndarray:
 _EDGES = {"number": _number_edges(), "date": _date_edges()}
 """Between intervals: interval i goes from edge i - 1 up to edge i, and the first and the last have no end."""
 
+_PARTS = {
+    "number": ("number",), "date": ("date",), "category": ("category",), "label": ("category",),
+    UNKNOWN: ("number", "date", "category"),
+}  # fmt: skip
+"""Histograms of a column by its kind; where there are several, a cell is in the first that takes it."""
+
+
+def _starts(column: Column) -> dict[str, int]:
+    """Return where the cells of each histogram of a column begin; of names, which have no number, last."""
+    parts = _PARTS[column.kind]
+    sizes = [len(_EDGES[part]) + 1 if part in _EDGES else 0 for part in parts]
+    return dict(zip(parts, itertools.accumulate(sizes, initial=0), strict=False))
+
 
 @dataclass(frozen=True)
 class Coder:
@@ -119,20 +134,23 @@ class Coder:
         Guarantees:
             No cell is refused. Which name a cell counts for depends on that cell alone.
         """
-        if column.kind == "category":
+        starts, codes = _starts(column), np.full(len(cells), HOLE)
+        for part in ("number", "date"):
+            if part in starts:
+                numbers = [None if cell in empty else self._parsed(part, cell, column) for cell in cells]
+                values = np.array([math.nan if one is None else one for one in numbers], dtype=np.float64)
+                there = ~np.isnan(values) & (codes == HOLE)
+                codes[there] = starts[part] + np.searchsorted(_EDGES[part], values[there], side="right")
+        if "category" in starts:
             known = self.names.setdefault(column.name, {})
-            counted = (cell not in empty and may_be_named(cell) for cell in cells)
-            codes = [
-                known.setdefault(cell, len(known)) if there else HOLE
-                for cell, there in zip(cells, counted, strict=True)
-            ]
-            return np.array(codes, dtype=np.float64)
-        parse = as_days if column.kind == "date" else as_number
-        numbers = [None if cell in empty else parse(cell) for cell in cells]
-        values = np.array([math.nan if number is None else number for number in numbers], dtype=np.float64)
-        places = np.searchsorted(_EDGES[column.kind], values, side="right").astype(np.float64)
-        places[np.isnan(values)] = HOLE
-        return places
+            for row, cell in enumerate(cells):
+                if codes[row] == HOLE and cell not in empty and may_be_named(cell):
+                    codes[row] = starts["category"] + known.setdefault(cell, len(known))
+        return codes
+
+    @staticmethod
+    def _parsed(part: str, cell: str, column: Column) -> float | None:
+        return as_days(cell) if part == "date" else as_number(cell, column)
 
 
 def may_be_named(cell: str) -> bool:
@@ -155,7 +173,7 @@ class ColumnQuery:
     @property
     def lone_names(self) -> int:
         """Most categories that only one of two neighbours has: k, or 2k where a record is replaced."""
-        return sum(column.kind == "category" for column in self.columns) * self._ends
+        return sum("category" in _PARTS[column.kind] for column in self.columns) * self._ends
 
     @property
     def _ends(self) -> int:
@@ -170,8 +188,8 @@ class ColumnQuery:
         """Return histograms of all columns by codes ``(n, columns)``, private; of categories up to the largest code."""
         found = []
         for column, given in zip(self.columns, codes.T, strict=True):
-            there = given[given != HOLE].astype(np.int64)
-            size = 0 if column.kind == "category" else len(_EDGES[column.kind]) + 1
+            there, parts = given[given != HOLE].astype(np.int64), _PARTS[column.kind]
+            size = sum(len(_EDGES[part]) + 1 for part in parts if part in _EDGES)
             found.append(np.bincount(there, minlength=size).astype(np.float64))
         return found
 
@@ -195,36 +213,56 @@ def find_columns(
         A column that is found takes empty cells, and whatever else stands in them: no later refusal depends on its cells.
     """
     counts = query.counts(codes)
+    starts = [_starts(column).get("category", len(count)) for column, count in zip(query.columns, counts, strict=True)]
     # a category without a record has no count: nothing tells that it was ever met
-    there = [np.flatnonzero(count) if column.kind == "category" else np.arange(len(count))
-             for column, count in zip(query.columns, counts, strict=True)]  # fmt: skip
+    there = [np.append(np.arange(start), start + np.flatnonzero(count[start:]))
+             for count, start in zip(counts, starts, strict=True)]  # fmt: skip
     plain = np.concatenate([count[some] for count, some in zip(counts, there, strict=True)])
     noisy = np.split(gaussian_mechanism(plain, noise_std, noise), np.cumsum([len(some) for some in there])[:-1])
     threshold = query.threshold(noise_std, delta) if query.lone_names else math.inf
-    kept = _largest(query.columns, noisy, threshold)
+    kept = _largest([values[start:] for values, start in zip(noisy, starts, strict=True)], threshold)
     found = []
-    for column, values, some in zip(query.columns, noisy, there, strict=True):
-        if column.kind == "category":
-            spelled = list(names.get(column.name, {}))
-            chosen = sorted(spelled[code] for code in some[values >= kept])
-            told: dict[str, Any] = {"values": tuple((name,) for name in chosen)} if chosen else {}
-        else:
-            bounds = _bounds(values, noise_std, _EDGES[column.kind])
-            told = {} if bounds is None else {"bounds": bounds}
-        finished = replace(column, **told, missing=True, other=True, wanted=False)
-        found.append(finished if told else Column(column.name, "ignored"))  # of which nothing is known is no feature
+    for column, values, some, start in zip(query.columns, noisy, there, starts, strict=True):
+        spelled, counted = list(names.get(column.name, {})), zip(some[start:], values[start:], strict=True)
+        words = {spelled[code - start]: count for code, count in counted if count >= kept}
+        found.append(_found(column, values, words, noise_std))
     return tuple(found)
 
 
-def _largest(columns: tuple[Column, ...], noisy: list[np.ndarray], threshold: float) -> float:
+def _found(column: Column, values: np.ndarray, words: Mapping[str, float], noise_std: float) -> Column:
+    """Return a column by what stands out of the noise: the kind of which that is most, with its bounds or values.
+
+    Args:
+        values: noisy counts of all its histograms.
+        words: those of the names that are kept.
+    """
+    told, most = Column(column.name, "ignored"), 0.0  # of which nothing is known is no feature
+    spelled = tuple((word,) for word in sorted(words))
+    if column.kind == "label":
+        return replace(column, values=spelled, wanted=False) if len(spelled) > 1 else column
+    finished = replace(column, missing=True, other=True, wanted=False)
+    for part, at in _starts(column).items():
+        if part == "category":
+            mass, made = sum(words.values()), replace(finished, kind=part, values=spelled, suffix="")
+        else:
+            edges = _EDGES[part]
+            counts = values[at : at + len(edges) + 1]
+            stands = _standing(counts, noise_std)
+            mass, suffix = float(counts[stands].sum()), column.suffix if part == "number" else ""
+            made = replace(finished, kind=part, suffix=suffix, bounds=_bounds(stands, edges) or (0.0, 1.0))
+        if mass > most:
+            told, most = made, mass
+    return told
+
+
+def _largest(counts: Sequence[np.ndarray], threshold: float) -> float:
     """Return the threshold, or a higher one if more than ``MOST_NAMES`` reach it: of noisy counts, so it costs nothing."""
-    counts = [values for column, values in zip(columns, noisy, strict=True) if column.kind == "category"]
     every = np.sort(np.concatenate([np.empty(0), *counts]))[::-1]
     return max(threshold, every[MOST_NAMES - 1]) if len(every) > MOST_NAMES else threshold
 
 
-def _bounds(noisy: np.ndarray, noise_std: float, edges: np.ndarray) -> tuple[float, float] | None:
-    """From the first to the last interval that stands out, alone or with neighbours; None where none does.
+def _standing(noisy: np.ndarray, noise_std: float) -> np.ndarray:
+    """Return which intervals stand out, alone or with neighbours, ``(cells,)`` of truth values.
 
     Windows of 1, 2, 4 up to ``WIDEST`` intervals are looked at in turn, each without what stands out already. So bounds are
     fine where many records are, and thin tails are found by wider windows, or are beyond the bounds.
@@ -239,7 +277,12 @@ def _bounds(noisy: np.ndarray, noise_std: float, edges: np.ndarray) -> tuple[flo
         stands = (count > 0) & (total >= STANDS_OUT * noise_std * np.sqrt(count))
         still &= ~np.repeat(stands, width)
         width *= 2
-    out = np.flatnonzero(~still[: len(noisy)])
+    return ~still[: len(noisy)]
+
+
+def _bounds(stands: np.ndarray, edges: np.ndarray) -> tuple[float, float] | None:
+    """From the first to the last interval that stands out; None where none does."""
+    out = np.flatnonzero(stands)
     if not len(out):
         return None
     low, high = max(int(out[0]) - 1, 0), min(int(out[-1]), len(edges) - 1)
@@ -286,9 +329,7 @@ def load_unfinished(
         if kind not in TABLES:
             raise DataError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
         if not schema.wanted:
-            raise DataError(
-                '`private`: nothing in this schema is private; write bounds = "private" or values = "private"'
-            )
+            raise DataError("`private`: nothing in this schema is private; leave `private` out")
         hold_out = parse_fraction(test)
         if test is not None and hold_out is None:
             raise DataError(
@@ -297,7 +338,7 @@ def load_unfinished(
         records = declared_facts(None, None, records)[2]
         coder = Coder()
         raw = read_by_schema(path, schema, units, coder=coder)
-    facts = (0.0, 1.0), len(schema.label.values)
+    facts = (0.0, 1.0), max(2, len(schema.label.values))  # or it is to be found as well
     whole = settle(path.stem, raw, None, None, facts, (), hold_out=hold_out)
     dataset = at_unit(take_part(whole, subset, records, False), "record", None if units is None else 1, 1)
     wanted = [column.wanted for column in schema.columns for _ in range(column.features)]
@@ -306,12 +347,17 @@ def load_unfinished(
     return Unfinished(dataset, codes, coder.names, schema)
 
 
+FOUND = """What was not known of this table was found under DP, by the release below; whatever uses this schema carries it.
+In columns that are ignored nothing stood out of the noise: words of which each is rare can be hashed."""
+
+
 @dataclass(frozen=True)
 class FoundSchema:
-    """A finished schema; in ``ignored`` columns nothing stood out of the noise."""
+    """A finished schema; in ``ignored`` columns nothing stood out of the noise, and without ``classes`` in the label's."""
 
     text: str
     ignored: tuple[str, ...]
+    classes: tuple[str, ...]
     features: int
     privacy: PrivacyReport
     mechanism: GaussianRelease
@@ -328,9 +374,9 @@ class Search:
 
     def __post_init__(self) -> None:
         check_choices(self.options)
-        if self.options.epsilon is None:
-            raise InputError("`epsilon` is missing: what finding bounds and values may spend, such as 0.2")
-        check_epsilon("epsilon", self.options.epsilon)
+        if self.options.private is None:
+            raise InputError("`private` is missing: what finding bounds and values may spend, such as 0.2")
+        check_epsilon("private", self.options.private)
         check_delta(self.options.delta, self.table.dataset)
 
     def plan(self, book: Book, known: Entry | None = None) -> Once[tuple[Column, ...]]:
@@ -340,10 +386,10 @@ class Search:
         part, account = self.ledger.part(self.table.dataset), book.account(self.table.schema.lineage)
         query, delta = ColumnQuery(self.table.schema.wanted, adjacency), NAMES_DELTA * options.delta
         lone = (Guarantee(LEAST, delta, adjacency=adjacency),) if query.lone_names else ()
-        assert options.epsilon is not None
-        self.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
+        assert options.private is not None
+        self.progress.say(f"calibrating noise to epsilon {options.private:g} at delta {options.delta:g}")
         alone = NoisySgd(1.0, 1, 1.0, query.sensitivity, adjacency=adjacency)
-        noise = calibrate_noise(options.epsilon, options.delta, alone, Planned(account, part, lone)).noise_multiplier
+        noise = calibrate_noise(options.private, options.delta, alone, Planned(account, part, lone)).noise_multiplier
         histograms = GaussianRelease(noise, query.sensitivity, adjacency=adjacency)
         columns = len(query.columns)
         words = f"histograms of {columns} column{'s' * (columns > 1)} for a schema"
@@ -362,8 +408,8 @@ class Search:
         """Refuse where what is found might make a schema too large to be read: it would be paid for, and lost."""
         schema = self.table.schema
         columns = [Column(column.name, "ignored") if column.wanted else column for column in schema.columns]
-        names = MOST_NAMES if any(column.kind == "category" for column in schema.wanted) else 0
-        size = len(schema_text(schema, columns, NO_LINEAGE).encode()) + names * NAME_BYTES + ENTRY_BYTES
+        names = MOST_NAMES if any("category" in _PARTS[column.kind] for column in schema.wanted) else 0
+        size = len(schema_text(schema, columns, NO_LINEAGE, FOUND).encode()) + names * NAME_BYTES + ENTRY_BYTES
         size += len(schema.wanted) * COLUMN_BYTES + 2 * len(json.dumps(to_json(entry)))
         features = sum(column.features for column in columns) + names + 2 * len(schema.wanted)
         if size > MAX_BYTES or features > MAX_FEATURES:
@@ -385,9 +431,10 @@ class Search:
         by_name, schema = {column.name: column for column in found}, self.table.schema
         columns = [by_name.get(column.name, column) for column in schema.columns]
         return FoundSchema(
-            schema_text(schema, columns, paid.lineage),
-            tuple(column.name for column in found if not column.features),
-            sum(column.features for column in columns),
+            schema_text(schema, columns, paid.lineage, FOUND),
+            tuple(column.name for column in found if column.kind == "ignored"),
+            next(tuple(some[0] for some in column.values) for column in columns if column.kind == "label"),
+            sum(column.features for column in columns if column.kind != "label"),
             self._report(paid.account),
             paid.entry.of(GaussianRelease)[0],
         )

@@ -100,7 +100,10 @@ def test_tickets_meet_a_table_by_name(cli: Any, refused: Any, run: str) -> None:
 def test_a_first_line_that_is_a_record(refused: Any) -> None:
     rows = [[0.1 * (i % 9 + 1), 0.01 * (i * 7 % 10), (i + 1) % 2] for i in range(60)]
     table("t.csv", ",".join(map(str, rows[0])), rows[1:])
-    said = "t.csv: its first line holds numbers where names of columns belong; add a header line"
+    said = (
+        "t.csv: its first line holds '0.1', '0.0' and 1 more where names of columns belong; add a line of names, or rename"
+        " those columns"
+    )
     assert refused("train --dense --dataset t.csv --label 1 --bounds 0,1 --classes 2 --epsilon 1 --out r") == said
 
 

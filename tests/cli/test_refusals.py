@@ -36,7 +36,7 @@ WORDS = "--words 30 --length 12 --classes 2"
 OF_TEXTS = f"generate --dataset texts.npz {WORDS} --rounds 1"
 TEXTS = f"train --dense --dataset texts.npz {WORDS} --noise-multiplier 1 --delta 1e-3 --steps 2 --out new"
 MIXED = "train --dense --dataset d.csv --schema s.toml --epsilon 1 --model mlp:4 --steps 3 --out new"
-FIND = "datasets schema d.csv --private draft.toml --records 80 --epsilon 1 --out new.toml"
+FIND = "datasets schema d.csv --schema draft.toml --records 80 --private 1 --out new.toml"
 SCHEME = "latent scheme --public p.npz --features unit --protocol rappor --epsilon 9 --label-epsilon 1 --out new"
 ENCODE, LEARN = "latent encode s --dataset o.npz --out new", "latent train s --messages s.msg --model mlp:8 --out new"
 TUNE = f"tune {PUB} --for-records 700 --epsilon 2 --epochs 1 --batch-size 100 --lr 1"
@@ -143,20 +143,23 @@ r.dat: line 2 is                      | {RATINGS} --dataset r.dat
 embed: its network takes              | train embed@1 {PRI} --epsilon 1 --out new
 words.npz: holds texts                | predict r --input words.npz -o p.csv
 --schema empty.toml: column 'age'     | {MIXED} --schema empty.toml
---schema: bounds or values            | {MIXED} --schema draft.toml
+--schema: kind, bounds or values      | {MIXED} --schema draft.toml
 --label:                              | {MIXED} --label ill
 --schema:                             | {MIXED} --dataset digits
 d.csv: lacks the columns 'where'      | {MIXED} --schema other.toml
 d.csv: does not fit its schema        | {MIXED} --schema narrow.toml
---private none.toml: no such file     | {FIND} --private none.toml
---private: nothing in this schema     | {FIND} --private s.toml
-d.csv: does not fit its schema        | {FIND} --private narrow-draft.toml
---out is missing:                     | datasets schema d.csv --private draft.toml --epsilon 1
---epsilon is missing:                 | datasets schema d.csv --private draft.toml --out new.toml
---epsilon:                            | datasets schema d.csv --epsilon 1
---epsilon:                            | {FIND} --epsilon 0
+--schema none.toml: no such file      | {FIND} --schema none.toml
+--private: nothing in this schema     | {FIND} --schema s.toml
+d.csv: does not fit its schema        | {FIND} --schema narrow-draft.toml
+--out is missing:                     | datasets schema d.csv --schema draft.toml --private 1
+--label is missing:                   | datasets schema d.csv --private 1 --out new.toml
+--label is missing:                   | datasets schema d.csv --from-public
+--private, --from-public:             | datasets schema d.csv --from-public --private 1
+--no-header: draft.toml says it       | {FIND} --no-header
+--records:                            | datasets schema d.csv --records 80
+--private:                            | {FIND} --private 0
 --delta:                              | {FIND} --delta 0.5
---label:                              | {FIND} --label ill
+--label b: the schema says that       | {FIND} --label b
 --test p.npz:                         | {FIND} --test p.npz
 --unit-column ward:                   | {FIND} --unit-column ward
 --unit-column none:                   | {FIND} --unit-column none

@@ -378,7 +378,7 @@ def schema_cases() -> Iterator[Case]:
     train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *data, "--model", "mlp:4", *SHORT)
     for relation in RELATIONS:
         to = ("--adjacency", relation)
-        find = ("datasets", "schema", "d.csv", "--private", "draft.toml", *data, *to, "--epsilon", "300", "--json")
+        find = ("datasets", "schema", "d.csv", "--schema", "draft.toml", *data, *to, "--private", "300", "--json")
         find = (*find, "--out", "s.toml")
         before = (("write", "draft.toml", DRAFT),)
         odd = (LOUD, WILD, FLAT)
@@ -386,7 +386,7 @@ def schema_cases() -> Iterator[Case]:
         then = (*train, *SMALL, *NOISE, *to, "--json", "--out", "r")
         yield Case(f"datasets schema, train {relation}", (find, then), "csv", relation, before=before, odd=odd)
     whose = DRAFT + '\n[column.who]\nkind = "ignored"\n'
-    find = ("datasets", "schema", "d.csv", "--private", "draft.toml", "--records", "6", "--epsilon", "300", "--json")
+    find = ("datasets", "schema", "d.csv", "--schema", "draft.toml", "--records", "6", "--private", "300", "--json")
     find = (*find, "--unit-column", "who", "--out", "s.toml")
     before = (("write", "draft.toml", whose),)
     yield Case(

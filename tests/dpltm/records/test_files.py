@@ -13,6 +13,9 @@ from dpltm.records.files import read_file
 from dpltm.records.settle import checked_features
 from refusals import refused
 
+NO_NUMBER = " by `schema` what the columns hold (dpltm datasets schema drafts one)"
+SAVE_IT = ' as that, or let its schema say encoding = "latin-1" or separator = ";"'
+
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 Y = np.array([0, 1, 0, 1])
 
@@ -144,7 +147,7 @@ def test_csv(tmp_path):
             (
                 "a,y\n" + body,
                 "y",
-                f"{{path}}: line {line}, column {column!r} holds {cell}; every cell must be a number; encode or drop it",
+                f"{{path}}: line {line}, column {column!r} holds {cell}; every cell must be a number, or say{NO_NUMBER}",
             )
             for body, line, column, cell in (
                 ("1,0\n2,cat\n", 3, "y", "'cat'"),
@@ -158,12 +161,17 @@ def test_csv(tmp_path):
             "{path}: line 3 has 3 cells but the header has 2; give every line one cell a column",
         ),
         ("", "y", "{path}: is empty; expected a header line and records"),
-        ('a,y\n"1,0\n', "y", "{path}: is not comma-separated text in UTF-8 (unexpected end of data); save it as that"),
+        (
+            'a,y\n"1,0\n',
+            "y",
+            "{path}: is not comma-separated text in UTF-8 (unexpected end of data); save it{SAVE_IT}",
+        ),
     ],
 )
 def test_bad_csv(tmp_path, content, label, message):
     path = text(tmp_path, content)
-    assert refused(read_file, path, label) == message.format(path=path)
+    named = {"NO_NUMBER": NO_NUMBER, "SAVE_IT": SAVE_IT}
+    assert refused(read_file, path, label) == message.format(path=path, **named)
 
 
 # --- parquet ---

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpltm.privacy.entry import NO_LINEAGE
 from dpltm.records import load, load_records
-from dpltm.records.schema import parse_schema
-from dpltm.records.tables import draft, public_records
+from dpltm.records.schema import as_days, as_number, parse_schema, schema_text
+from dpltm.records.tables import draft, read_off
 from opened import arrays_of, units_of
 from refusals import refused
 
@@ -175,14 +176,17 @@ def test_all_faults_are_said_at_once(table):
     rows = [*ROWS[:2], "forty,1,north,2020-13-01,,x,maybe", "20,1,north"]
     said = refused(table, rows)
     assert said.partition("d.csv: ")[2] == (
-        "does not fit its schema: line 4 has 3 cells in place of 7; line 3, column 'age': 'forty' is no number; line 3,"
-        " column 'seen': '2020-13-01' is no date (YYYY-MM-DD); line 3, column 'street' is empty (missing = true allows"
-        " that); line 3, column 'ill': 'maybe' is none of its classes; correct one of them"
+        "does not fit its schema: whole lines: 3 cells in place of 7 (line 4), give every line one cell a column; age:"
+        " 'forty' is no number (line 3), missing = true and other = true, which make it a hole; seen: '2020-13-01' is no"
+        " date (YYYY-MM-DD) (line 3), missing = true and other = true, which make it a hole; street: empty cells (line 3),"
+        " missing = true; ill: 'maybe' is none of its classes (line 3), add it to classes, or leave those records out"
+        " (dpltm datasets schema FILE `schema` THIS shows all)"
     )
     short = refused(table, [ROWS[0], "20,1,north"])  # not one whole row
-    assert short.partition("d.csv: ")[2].startswith("does not fit its schema: line 2 has 3 cells in place of 7")
-    many = refused(table, [ROWS[0], *[line.replace("2020", "then") for line in ROWS[1:] * 5]])
-    assert many.endswith("; and 9 more; correct one of them")
+    assert short.partition("d.csv: ")[2].startswith("does not fit its schema: whole lines: 3 cells in place of 7")
+    often = refused(table, [ROWS[0], *[line.replace("2020", "then") for line in ROWS[1:] * 5]])
+    assert often == refused(table, [ROWS[0], *[line.replace("2020", "then") for line in ROWS[1:] * 9]]), "no counts"
+    assert often.count("then-01-01") == 1
 
 
 @pytest.mark.parametrize(
@@ -230,9 +234,16 @@ def test_files_that_do_not_fit(table, rows, message):
             'has 2 columns of kind "label"; give one, with its classes',
         ),
         (
-            ('kind = "ignored"', 'kind = "?"'),
+            ('kind = "ignored"', 'kind = "words"'),
             "column 'note': kind is not one of number, category, hashed, date, label, ignored",
         ),
+        (('missing = ["", "?"]', 'separator = "and"'), "separator, decimal and thousands are one character each"),
+        (
+            ('missing = ["", "?"]', 'decimal = ","\nthousands = ","'),
+            "separator, decimal and thousands are one character",
+        ),
+        (('missing = ["", "?"]', 'encoding = "rot13"'), 'encoding is no encoding of text; write "utf-8" or "latin-1"'),
+        (("log = true", 'suffix = "0"'), "column 'paid': suffix is a text that no number ends in"),
         (("log = true", 'log = "yes"'), "column 'paid': missing, other and log are true or false"),
         (("missing = [", "absent = ["), "has unknown keys 'absent'; dpltm datasets schema drafts one"),
         (("[column.age]", "[column"), "is no TOML"),
@@ -258,29 +269,32 @@ def test_drafts(tmp_path, table):
     """Without values but from records declared public; what is drafted from those fits them."""
     table()
     path = tmp_path / "d.csv"
-    blind = draft(path, "ill", header=True, from_public=False)
-    assert not any(word in blind for word in ("north", "Elm", "40", "2020"))
-    assert "column 'age': kind is not one of" in refused(parse_schema, blind, "it")
-    schema = parse_schema(draft(path, "ill", header=True, from_public=True), "it")
+    blind = draft(path, None, "ill", header=True)
+    text = schema_text(blind, blind.columns, NO_LINEAGE, "a draft")
+    assert not any(word in text for word in ("north", "Elm", "40", "2020"))
+    assert parse_schema(text, "it").columns == blind.columns
+    assert "kind, bounds or values of 'age'" in refused(load, str(path), schema=parse_schema(text, "it"))
+    known = parse_schema('[column.paid]\nkind = "number"\nbounds = [0, 9]', "it", part=True)
+    schema = read_off(path, draft(path, known, "ill", header=True))
     kinds = {column.name: column.kind for column in schema.columns}
     assert kinds == {"age": "number", "paid": "number", "ward": "category", "seen": "date", "street": "category",
                      "note": "category", "ill": "label"}  # fmt: skip
     assert schema.columns[0].bounds == (20, 70)
+    assert schema.columns[1].bounds == (0, 9), "what is known stays"
     assert len(load(str(path), schema=schema, for_training=False).train) == 4
-    assert "has no such column" in refused(draft, path, "sick", header=True, from_public=False)
+    assert "has no such column" in refused(draft, path, None, "sick", header=True)
+    fee = parse_schema('[column.fee]\nkind = "ignored"', "it", part=True)
+    assert "lacks the columns 'fee' of the schema" in refused(draft, path, fee, "ill", header=True)
     days = pa.array([1], pa.date32())
     pq.write_table(pa.table({"n": [1.5], "d": days, "t": ["x"]}), tmp_path / "d.parquet")
-    typed = draft(tmp_path / "d.parquet", None, header=True, from_public=False)
-    assert [typed.count(f'kind = "{kind}"') for kind in ("number", "date", "category")] == [1, 1, 1]
+    typed = draft(tmp_path / "d.parquet", None, None, header=True)
+    assert [column.kind for column in typed.columns] == ["number", "date", "category"]
 
 
 def test_files_that_are_no_text(tmp_path, table):
     table()
     (tmp_path / "d.csv").write_bytes(b"a\xff,b\n1,2\n")
-    for from_public in (True, False):
-        said = refused(draft, tmp_path / "d.csv", None, header=True, from_public=from_public)
-        assert "d.csv: is not comma-separated text in UTF-8" in said
-    assert "d.csv: is not comma-separated text in UTF-8" in refused(public_records, tmp_path / "d.csv", None, True)
+    assert "d.csv: is not comma-separated text in UTF-8" in refused(draft, tmp_path / "d.csv", None, None, True)
     assert "is not comma-separated text in UTF-8" in refused(
         load, str(tmp_path / "d.csv"), schema=str(tmp_path / "s.toml")
     )
@@ -288,14 +302,11 @@ def test_files_that_are_no_text(tmp_path, table):
         pq.write_table(
             pa.table([pa.array([1])] * (2 * len(columns)), **(columns or {"names": []})), tmp_path / "d.parquet"
         )
-        for reader in (lambda path: public_records(path, None, True), lambda path: draft(path, None, True, False)):
-            assert refused(reader, tmp_path / "d.parquet").endswith(
-                "d.parquet: has no name of its own for each column"
-            )
+        said = refused(draft, tmp_path / "d.parquet", None, None, True)
+        assert said.endswith("d.parquet: has no name of its own for each column")
     (tmp_path / "one.csv").write_text("a\n1\n2\n")
-    for reader in (lambda path: public_records(path, None, True), lambda path: draft(path, None, True, False)):
-        said = "one.csv: has one column alone; records have a label, and something that it is learned from"
-        assert refused(reader, tmp_path / "one.csv").endswith(said)
+    said = "one.csv: has one column alone; records have a label, and something that it is learned from"
+    assert refused(draft, tmp_path / "one.csv", None, None, True).endswith(said)
     os.mkfifo(tmp_path / "pipe.toml")
     assert "pipe.toml: no such file" in refused(load, str(tmp_path / "d.csv"), schema=str(tmp_path / "pipe.toml"))
     (tmp_path / "deep.toml").write_text("a = " + "[" * 5000)
@@ -319,3 +330,61 @@ def test_names_of_columns_that_are_no_text(tmp_path, name):
     assert f"{name}: is not a {path.suffix[1:]} file that can be read" in refused(
         load, str(path), schema=str(tmp_path / "s.toml")
     )
+
+
+@pytest.mark.parametrize("cell", ["1_05", "1,5", "1.000,5", "5 %", "0x10", "one", ""])
+def test_what_is_no_number(cell):
+    assert as_number(cell) is None
+
+
+@pytest.mark.parametrize(
+    "cell", ["2020-01-01abc", "20200101", "2020-W01-1", "2020-1-1", "2020-02-30", "2020-01-01 noon"]
+)
+def test_what_is_no_date(cell):
+    assert as_days(cell) is None
+
+
+def test_dates_with_times():
+    day = datetime.date(2020, 1, 1).toordinal()
+    for time in ("", "T10:30", " 10:30:00.5", "T10:30:00Z", "T10:30+02:00"):
+        assert as_days(f"2020-01-01{time}") == day
+
+
+ABROAD = """
+separator = ";"
+encoding = "latin-1"
+decimal = ","
+thousands = "."
+
+[column."Größe"]
+kind = "number"
+bounds = [0, 2000]
+
+[column.Anteil]
+kind = "number"
+bounds = [0, 100]
+suffix = "%"
+
+[column.krank]
+kind = "label"
+classes = ["nein", "ja"]
+"""
+
+
+def test_numbers_and_files_as_they_are_written_elsewhere(tmp_path):
+    """Decimal commas, thousands, percent signs, semicolons and Latin-1, where the schema says so; and only there."""
+    path = tmp_path / "d.csv"
+    path.write_bytes("Größe;Anteil;krank\n1.234,5;12,5 %;ja\n200;50%;nein\n1e3;7;ja\n".encode("latin-1"))
+    schema = parse_schema(ABROAD, "it")
+    assert parse_schema(schema_text(schema, schema.columns, NO_LINEAGE, ""), "it").columns == schema.columns
+    x = arrays_of(load(str(path), schema=schema).train).x
+    assert x.tolist() == pytest.approx(np.array([[0.61725, 0.125], [0.1, 0.5], [0.5, 0.07]]))
+    path.write_bytes("Größe;Anteil;krank\n1.5;12 EUR;ja\n200;50%;nein\n".encode("latin-1"))
+    said = refused(load, str(path), schema=schema)
+    assert "Größe: '1.5' is no number (line 2)" in said, "a point stands between groups of three digits alone"
+    assert "Anteil: '12 EUR' is no number (line 2), suffix = \"EUR\"" in said
+    assert 'encoding = "latin-1" or separator = ";"' in refused(draft, path, None, None, True)
+    path.write_text("a;b;y\n1,5;2;0\n")
+    assert [column.name for column in draft(path, None, "y", True).columns] == ["a", "b", "y"], "by the names alone"
+    said = refused(load, str(path), label="y", bounds=(0, 9))
+    assert 'where a schema says separator = ";", that is more than one column' in said

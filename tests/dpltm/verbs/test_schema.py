@@ -31,6 +31,8 @@ from opened import arrays_of
 NUMBER, DATE = Column("n", "number", wanted=True), Column("d", "date", wanted=True)
 WORD, OTHER = Column("w", "category", wanted=True), Column("v", "category", wanted=True)
 COLUMNS = (NUMBER, DATE, WORD, OTHER)
+ANY, LABEL = Column("a", "?", wanted=True), Column("l", "label", wanted=True)
+ALL = (*COLUMNS, ANY, LABEL)
 
 HOSTILE = [
     *("", "?", "0", "-0.0", "1e-300", "-1e300", "inf", "-inf", "nan", "1_0", "0x10", "9" * 400, "1,5", "2020-02-30"),
@@ -49,10 +51,10 @@ HOSTILE = [
     *("\x7f", "[column.x]", '"', "'", "\\", "é", "e\u0301", "=1+1", "private", "\U0001f600"),
 ]
 cells = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=6))
-rows = st.lists(st.tuples(*[cells] * len(COLUMNS)), max_size=6)
+rows = st.lists(st.tuples(*[cells] * len(ALL)), max_size=6)
 
 
-def counted(table, columns=COLUMNS):
+def counted(table, columns=ALL):
     """Histograms by column and cell of the histogram; of categories by name."""
     coder, query = Coder(), ColumnQuery(columns)
     cells = list(zip(*table, strict=True)) or [()] * len(columns)
@@ -61,7 +63,10 @@ def counted(table, columns=COLUMNS):
     )
     found = {}
     for column, count in zip(columns, query.counts(codes), strict=True):
-        keys = list(coder.names.get(column.name, {})) or range(len(count))
+        names = list(coder.names.get(column.name, {}))
+        public = {"number": 5124, "date": 2402, "?": 7526}.get(column.kind, 0)
+        assert len(count) <= public + len(names)
+        keys = [*range(public), *names]
         found |= {(column.name, key): value for key, value in zip(keys, count, strict=False)}
     return found
 
@@ -70,25 +75,28 @@ def moved(one, other):
     return math.sqrt(sum((one.get(key, 0) - other.get(key, 0)) ** 2 for key in {*one, *other}))
 
 
-@given(rows, st.tuples(*[cells] * len(COLUMNS)), st.tuples(*[cells] * len(COLUMNS)), st.integers(0, 6))
+@given(rows, st.tuples(*[cells] * len(ALL)), st.tuples(*[cells] * len(ALL)), st.integers(0, 6))
 def test_one_record_moves_the_histograms_by_no_more_than_their_sensitivity(table, row, instead, place):
     place = min(place, len(table))
     with_it, with_other = ([*table[:place], each, *table[place:]] for each in (row, instead))
-    assert moved(counted(table), counted(with_it)) <= ColumnQuery(COLUMNS).sensitivity
-    assert moved(counted(with_it), counted(with_other)) <= ColumnQuery(COLUMNS, "replace-one").sensitivity
+    assert moved(counted(table), counted(with_it)) <= ColumnQuery(ALL).sensitivity
+    assert moved(counted(with_it), counted(with_other)) <= ColumnQuery(ALL, "replace-one").sensitivity
     # nor are there more names that one of the two alone has
     one, other = counted(table), counted(with_it)
-    lone = [key for key in {*one, *other} if key[0] in "wv" and (one.get(key, 0) == 0) != (other.get(key, 0) == 0)]
-    assert len(lone) <= ColumnQuery(COLUMNS).lone_names
-    one, other = counted(with_it), counted(with_other)
-    lone = [key for key in {*one, *other} if key[0] in "wv" and (one.get(key, 0) == 0) != (other.get(key, 0) == 0)]
-    assert len(lone) <= ColumnQuery(COLUMNS, "replace-one").lone_names
+    assert lone(one, other) <= ColumnQuery(ALL).lone_names == 4
+    assert lone(counted(with_it), counted(with_other)) <= ColumnQuery(ALL, "replace-one").lone_names
+
+
+def lone(one, other):
+    """How many names one of the two alone has."""
+    names = (key for key in {*one, *other} if isinstance(key[1], str))
+    return sum((one.get(key, 0) == 0) != (other.get(key, 0) == 0) for key in names)
 
 
 def test_the_sensitivity_is_reached():
-    row, instead = ("1", "2020-01-01", "a", "a"), ("9", "2021-01-01", "b", "b")
-    assert moved(counted([]), counted([row])) == 2
-    assert moved(counted([row]), counted([instead])) == pytest.approx(ColumnQuery(COLUMNS, "replace-one").sensitivity)
+    row, instead = ("1", "2020-01-01", "a", "a", "7", "no"), ("9", "2021-01-01", "b", "b", "x", "yes")
+    assert moved(counted([]), counted([row])) == pytest.approx(math.sqrt(6))
+    assert moved(counted([row]), counted([instead])) == pytest.approx(ColumnQuery(ALL, "replace-one").sensitivity)
     assert (ColumnQuery(COLUMNS).lone_names, ColumnQuery(COLUMNS, "replace-one").lone_names) == (2, 4)
     assert ColumnQuery((NUMBER, DATE)).lone_names == 0
 
@@ -112,7 +120,7 @@ def test_lone_names_come_out_with_chance_delta_at_most(std, delta, adjacency):
 @pytest.mark.parametrize("std", [3.0, 8.0])
 def test_what_is_certified_holds_for_every_pair_of_neighbours(std):
     """Brute force: j of k categories are new, all other columns move. One Gaussian beside j coins, in either direction."""
-    delta, columns = 1e-4, COLUMNS
+    delta, columns = 1e-4, ALL
     query = ColumnQuery(columns)
     names = 0.01 * delta
     lone = chance_of_a_lone_name(query.threshold(std, names), std)
@@ -187,6 +195,33 @@ def test_a_thin_tail_is_found_by_wider_windows():
     (column,) = found_in((NUMBER,), [*body, *tail], std=8.0)
     assert column.bounds[0] <= 20
     assert column.bounds[1] >= 100
+
+
+def test_the_kind_is_what_most_cells_are_and_nothing_where_each_is_rare():
+    columns = tuple(Column(name, "?", wanted=True) for name in ("age", "day", "ward", "id", "mixed", "empty"))
+    draw = np.random.default_rng(0)
+    table = [
+        (
+            str(draw.integers(18, 91)), f"2024-0{draw.integers(1, 10)}-11", str(draw.choice(["north", "south"])),
+            f"p{number}", str(draw.choice(["unknown", "7", "9"])), "",
+        )
+        for number in range(4000)
+    ]  # fmt: skip
+    found = dict(zip([column.name for column in columns], found_in(columns, table, std=20.0), strict=True))
+    kinds = {name: column.kind for name, column in found.items()}
+    assert kinds == {
+        "age": "number", "day": "date", "ward": "category", "id": "ignored", "mixed": "number", "empty": "ignored",
+    }  # fmt: skip
+    assert found["ward"].values == (("north",), ("south",))
+    assert 16 <= found["age"].bounds[0] < 24 < 80 < found["age"].bounds[1] <= 96
+    assert found["mixed"].other, "other words are holes"
+
+
+def test_classes_of_a_label_are_found_and_stay_unknown_where_there_is_but_one():
+    table = [("yes",)] * 300 + [("no",)] * 2000 + [("perhaps",)]
+    (label,) = found_in((LABEL,), table, std=5.0)
+    assert (label.kind, label.values, label.wanted) == ("label", (("no",), ("yes",)), False)
+    assert found_in((LABEL,), [("yes",)] * 300, std=5.0) == (LABEL,)
 
 
 def test_nothing_is_known_where_nothing_stands_out():

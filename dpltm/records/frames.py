@@ -1,0 +1,59 @@
+"""Data frames of pandas and polars: columns by name, and cells as a ``.csv`` file would have them."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpltm.errors import DataError
+from dpltm.records.dataset import shown
+
+AT_ONCE = 10_000
+"""Rows that become texts at a time."""
+
+
+def is_frame(values: object) -> bool:
+    """Tell whether an argument is a data frame: a table whose columns have names."""
+    return hasattr(values, "columns") and hasattr(values, "shape") and not isinstance(values, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A data frame, as a table that is read by a schema."""
+
+    values: Any
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns, as texts."""
+        return tuple(map(str, self.values.columns))
+
+    def columns(self) -> Iterator[list[list[Any]]]:
+        """Yield the cells of all columns, some rows at a time."""
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+            raise DataError(f"{self.name}: has twice the columns {shown(twice)}; rename one of them")
+        columns = [self.values[key] for key in self.values.columns]
+        for start in range(0, len(self), AT_ONCE):
+            yield [column[start : start + AT_ONCE].to_list() for column in columns]
+
+
+def text_of(cell: Any, hole: str = "") -> str:
+    """Return a cell as a text: days as YYYY-MM-DD, whole numbers without a point; ``hole`` for one that holds nothing."""
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell:  # NaN is not NaN
+        return hole
+    if isinstance(cell, (datetime.date, datetime.datetime)):
+        return cell.isoformat()
+    if isinstance(cell, (float, np.floating)) and float(cell).is_integer():
+        return str(int(cell))  # of a column of whole numbers with holes
+    return str(cell).strip()
