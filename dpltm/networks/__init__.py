@@ -49,6 +49,9 @@ _own_network = Deferred("dpltm.networks.own_network:for_records")
 without_batch_norm = Deferred("dpltm.networks.norms:without_batch_norm")
 """A copy of a module with GroupNorm in the place of BatchNorm (``dpltm.networks.norms``)."""
 
+changes_of = Deferred("dpltm.networks.changes:changes_of")
+"""A copy of a module in which what is trained is added to its weights (``dpltm.networks.changes``)."""
+
 
 class Network(Protocol):
     """A network for some records: what is built from it has fixed parameter names and shapes.

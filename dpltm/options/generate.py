@@ -59,18 +59,22 @@ class GenerateOptions(FeatureOptions):
         choices=SCOPES,
         shown=_default(lambda criterion: criterion.scope, "{value} for {name}"),
     )
+    pool: int = option(
+        0, "Rows of a weight, such as those of an attention head, that energy and dp-energy judge together.", "ROWS",
+        shown="0, each weight by itself",
+    )  # fmt: skip
     rewind: int = option(0, "Tickets start from the weights after this training step.", "STEP")
     iterations: int | None = option(
         None,
-        "Minibatch steps per round; of dp-train, in all.",
+        "Minibatch steps per round; of dp-train and dp-energy, in all.",
         "N",
         shown=_default(_iterations),
         section="Training of a round",
     )
-    batch_size: int | None = option(None, "Records per step; of dp-train, expected.", "N", shown=_default(_batch_size))
+    batch_size: int | None = option(None, "Records per step; under DP, expected.", "N", shown=_default(_batch_size))
     lr: float | None = option(None, "Step size.", "X", shown=_default(lambda criterion: f"{criterion.training.lr:g}"))
     epsilon: float | None = option(
-        None, "Budget of dp-train and dp-synthetic: the ledger's certified epsilon afterwards.", "E", section="Budget"
+        None, "Budget of criteria under DP: the ledger's certified epsilon afterwards.", "E", section="Budget"
     )
     delta: float = option(1e-5, "Delta of the printed guarantee.", "D")
     no_predictors: bool = option(
@@ -90,9 +94,9 @@ class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOption
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
     Ordinary training on the records of `dataset`, round after round (train, prune, rewind), unless `criterion` says
-    otherwise: random, init-magnitude and synflow look at no data; dp-train and dp-synthetic look at private records through
-    a mechanism that spends `epsilon`. Say what else the tickets depend on with `provenance`: public if these records are
-    public; private if they are not, in which case nothing can be certified for them afterwards.
+    otherwise: random, init-magnitude and synflow look at no data; dp-train, dp-energy and dp-synthetic look at private
+    records through a mechanism that spends `epsilon`. Say what else the tickets depend on with `provenance`: public if
+    these records are public; private if they are not, in which case nothing can be certified for them afterwards.
 
     Examples:
         # tickets of the first half of the digits, declared public

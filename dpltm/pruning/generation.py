@@ -26,6 +26,7 @@ from dpltm.networks.state import put, weights_of
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
 from dpltm.progress import Step
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope
+from dpltm.pruning.energy import Energy, adding, no_energy
 from dpltm.pruning.unstructured import layer_rates, live_schedule
 
 MAX_ROUNDS = 9_999
@@ -45,6 +46,7 @@ class GenerationConfig:
         rewind: theta0 is the dense network after so many steps of its training rather than before the first (Frankle et
             al. 2020); later rounds train that much less.
         groups: inputs that each column of a table became, which ``inputs`` keeps or drops together.
+        pool: neighbouring rows of a weight that ``energy`` judges together; 0 for each coordinate by itself.
     """
 
     rounds: int = 15
@@ -58,6 +60,7 @@ class GenerationConfig:
     scope: Scope = "layer"
     rewind: int = 0
     groups: Groups = ()
+    pool: int = 0
 
     def __post_init__(self) -> None:
         for name in ("rounds", "iterations", "batch_size"):
@@ -73,6 +76,8 @@ class GenerationConfig:
         CRITERIA.find(self.criterion, among=PLAIN_CRITERIA)
         if self.scope not in SCOPES:
             raise InputError(f"`scope`: unknown scope {self.scope!r}; known: {', '.join(SCOPES)}")
+        if not 0 <= self.pool < 2**31:
+            raise InputError("pool", self.pool, "a number of rows, or 0")
         if not 0 <= self.rewind < self.iterations:
             raise InputError(
                 f"`rewind`: {self.rewind} is not a step from 0 to {self.iterations - 1}, before the last of the first round"
@@ -128,6 +133,7 @@ class Rounds:
         self._batches = Batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
         self._left_out = torch.Generator().manual_seed(config.seed + 2**33)
         self._mask, self.tickets = dense_mask(spec), list[Ticket]()
+        self._energy = no_energy(spec) if CRITERIA[config.criterion].looks_at == "gradients" else {}
         self._passed = 0  # steps of the training that goes on: of a round, or of the one to rewind to
         self._rewound = not config.rewind
 
@@ -165,6 +171,7 @@ class Rounds:
             {
                 "epoch": epoch.numpy(),
                 "left_out": self._left_out.get_state().numpy(),
+                **{f"energy/{name}": value.numpy() for name, value in self._energy.items()},
                 **{f"{part}/{name}": pack(value) for part, mask in masks.items() for name, value in mask.items()},
                 **{
                     f"{part}/{name}": value.detach().numpy()
@@ -180,6 +187,7 @@ class Rounds:
             self.theta0 = self._weights(tensors, "theta0")
             put(self._model, self._weights(tensors, "model"))
             self._mask = self._unpacked(tensors, "mask")
+            self._energy = {name: torch.from_numpy(tensors[f"energy/{name}"].copy()) for name in self._energy}
             self.tickets = [
                 Ticket(number, self._unpacked(tensors, f"masks/{number}"), score, self._weights(tensors, part))
                 for number, score in enumerate(state["scores"])
@@ -217,7 +225,10 @@ class Rounds:
             if between is not None:
                 between()
 
-        with dropping(self._model, self._dropout, self._left_out):
+        if not already:
+            for total in self._energy.values():
+                total.zero_()
+        with dropping(self._model, self._dropout, self._left_out), adding(self._energy, self._model):
             left, loss, batches = (
                 steps - already,
                 self._spec.loss,
@@ -235,8 +246,9 @@ class Rounds:
         number, config = len(self.tickets), self._config
         live, prune = self._schedule[number], CRITERIA[config.criterion].next_mask
         given = PruningRound(
-            self._model, self._initial, self._mask, live, config.scope, self._x[:1], config.seed, config.groups
-        )
+            self._model, self._initial, self._mask, live, config.scope, self._x[:1], config.seed, config.groups,
+            self._energy, config.pool,
+        )  # fmt: skip
         self._mask = prune(given)
         put(self._model, self.theta0)
         self._mask.apply(self._model)
@@ -334,34 +346,47 @@ def check_without_data(config: GenerationConfig) -> None:
     """Raise InputError for settings that need a training."""
     if config.criterion not in DATA_FREE:
         raise InputError(
-            f"`criterion`: {config.criterion} looks at trained weights; without data take {', '.join(DATA_FREE)}"
+            f"`criterion`: {config.criterion} looks at {CRITERIA[config.criterion].looks_at}; without data take"
+            f" {', '.join(DATA_FREE)}"
         )
     if config.rewind:
         raise InputError("`rewind`: needs a training to rewind into, and data-free tickets have none; leave it out")
 
 
 def prune_once(
-    spec: Network, theta0: Mapping[str, Tensor], trained: Mapping[str, Tensor], config: GenerationConfig
+    spec: Network,
+    theta0: Mapping[str, Tensor],
+    trained: Mapping[str, Tensor],
+    config: GenerationConfig,
+    energy: Energy | None = None,
 ) -> Tickets:
-    """Tickets from one trained network: every round drops the smallest of the same weights.
+    """Tickets from one trained network: every round drops the smallest of the same weights, or of the same energies.
 
-    They are post-processing of ``trained``; predictors are those weights under each mask. Of the criteria, ``magnitude`` and
-    ``structured`` apply.
+    They are post-processing of ``trained`` and ``energy``; predictors are those weights under each mask. Of the criteria,
+    ``magnitude``, ``structured`` and, with ``energy``, that apply.
     """
     check_trained(trained)
     model = build(spec)
     put(model, trained)
-    return _pruned_in_turn(spec, theta0, model, config, predictors=True)
+    return _pruned_in_turn(spec, theta0, model, config, predictors=True, energy=energy)
 
 
 def _pruned_in_turn(
-    spec: Network, theta0: Mapping[str, Tensor], model: nn.Module, config: GenerationConfig, predictors: bool
+    spec: Network,
+    theta0: Mapping[str, Tensor],
+    model: nn.Module,
+    config: GenerationConfig,
+    predictors: bool,
+    energy: Energy | None = None,
 ) -> Tickets:
     prune, mask, tickets = CRITERIA[config.criterion].next_mask, dense_mask(spec), []
     example = torch.zeros(1, spec.features)
     for number, live in enumerate(make_schedule(spec, config)):
         if number:
-            mask = prune(PruningRound(model, theta0, mask, live, config.scope, example, config.seed, config.groups))
+            given = PruningRound(
+                model, theta0, mask, live, config.scope, example, config.seed, config.groups, energy or {}, config.pool
+            )
+            mask = prune(given)
             mask.apply(model)
         tickets.append(Ticket(number, mask, None, weights_of(model) if predictors else None))
     return Tickets(spec, dict(theta0), tuple(tickets))

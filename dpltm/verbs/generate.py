@@ -36,6 +36,7 @@ from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, Unpro
 from dpltm.privacy.release import Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, generation
+from dpltm.pruning.energy import add_step, no_energy
 from dpltm.pruning.generation import (
     GenerationConfig,
     Tickets,
@@ -212,24 +213,31 @@ class Generation:
         return model, Descent(gradients)
 
     def _trained(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
-        """Tickets by magnitude of a network trained under DP; predictors are that network under each mask."""
+        """Tickets of a network trained under DP, or of its gradients; predictors are that network under each mask."""
         config, spec, dataset, services = self.config, self.spec, self.dataset, self.services
         (mechanism,) = self.entry.of(NoisySgd)
         model, descent = self._training(sources, self._inputs.open(secret))
         theta0 = weights_of(model)
         if at is not None:
             theta0 = _resumed(descent, at, theta0)
+        energy = no_energy(spec) if CRITERIA[config.criterion].looks_at == "gradients" else {}
+        if at is not None:
+            with reading():
+                energy = {name: torch.from_numpy(at.tensors[f"energy/{name}"].copy()) for name in energy}
+        noise = mechanism.noise_std / config.batch_size
         odometer = Odometer(Planned(self._others(), self.entry.part), mechanism, self.options.delta)
         with services.progress.progress("training under DP", mechanism.steps) as step:
 
             def checkpoint() -> Checkpoint:
                 kept = {f"training/{name}": value.numpy() for name, value in descent.state().items()}
                 kept |= {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
+                kept |= {f"energy/{name}": value.numpy() for name, value in energy.items()}
                 state = self._state(sources, descent.step)
                 return Checkpoint(f"step {descent.step} of {mechanism.steps}", state, kept)
 
             def between() -> None:
                 nonlocal theta0
+                add_step(energy, model, noise**2)
                 if descent.step == config.rewind:
                     theta0 = weights_of(model)
                 self.checkpoints.offer(checkpoint)
@@ -237,7 +245,7 @@ class Generation:
 
             with threads(config.threads):
                 descent.run(between=between)
-        tickets = prune_once(spec, theta0, weights_of(model), config)
+        tickets = prune_once(spec, theta0, weights_of(model), config, energy)
         opened = self._test()
         if opened is None:
             return tickets
@@ -431,6 +439,8 @@ def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset:
 def _settings(plan: Generation) -> dict[str, Any]:
     settings, options = asdict(plan.config), plan.options
     del settings["groups"]  # the schema says it
+    if not plan.config.pool:
+        del settings["pool"]
     if plan.provenance == "data-free":
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
     if plan.under_dp:
@@ -481,6 +491,9 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
     if options.epsilon is None and options.criterion in DP_CRITERIA:
         raise InputError(f"`epsilon` is missing: what {options.criterion} may spend on these records, such as 0.1")
     check_epsilon("epsilon", options.epsilon)
+    if options.pool and CRITERIA[options.criterion].looks_at != "gradients":
+        takers = listed(CRITERIA.names(lambda entry: entry.looks_at == "gradients"), "and")
+        raise InputError(f"`pool`: only for `criterion` {takers}; {options.criterion} takes no gradients")
     if options.reveal and provenance != "private":
         raise InputError(f"`reveal`: only for private tickets; those of provenance {provenance} withhold nothing")
     unused = [name for name in ("iterations", "batch_size", "lr") if getattr(options, name) is not None]
@@ -522,7 +535,7 @@ def _provenance(options: GenerateOptions) -> ProvenanceKind:
         )
     if said == "data-free" and options.criterion not in DATA_FREE:
         raise InputError(
-            f"`provenance`: {options.criterion} looks at weights trained on the records, so it is not data-free; take"
+            f"`provenance`: {options.criterion} trains on the records, so it is not data-free; take"
             f" `criterion` {', '.join(DATA_FREE)}"
         )
     return said  # type: ignore[return-value]
@@ -566,9 +579,10 @@ def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
         lr=options.lr if options.lr is not None else training.lr,
         seed=options.seed,
         threads=options.threads,
-        criterion=criterion.name if criterion.mechanism is None else "magnitude",
+        criterion=criterion.by or criterion.name,
         scope=options.scope or criterion.scope,  # type: ignore[arg-type]
         rewind=options.rewind,
+        pool=options.pool,
     )
 
 

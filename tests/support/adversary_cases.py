@@ -230,6 +230,22 @@ def ticket_cases() -> Iterator[Case]:
         budget = ("train", "t", *TABLE, *SHORT, *SMALL, "--epsilon", "4", "--json", "--out", "r")
         yield Case(f"generate {criterion}, select, train", (make, draw, budget))
         yield Case(f"generate {criterion}, train elsewhere", (make, (*train, "--ledger", "other.jsonl")))
+    for more in ((), ("--pool", "1", "--rewind", "1")):
+        make = (
+            "generate",
+            *TABLE,
+            *TINY,
+            "--criterion",
+            "dp-energy",
+            "--epsilon",
+            "2",
+            "--out",
+            "t",
+            "--quiet",
+            *more,
+        )
+        train = ("train", "t@2", *TABLE, *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
+        yield Case(f"generate dp-energy {' '.join(more)}, train", (make, train), odd=(LOUD, FLAT))
     draws: dict[str, tuple[str, ...]] = {
         "mechanism": ("exponential", "permute-and-flip"),
         "score": ("product", "additive"),

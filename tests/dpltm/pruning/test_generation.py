@@ -18,7 +18,7 @@ from dpltm.networks.evaluation import accuracy, count_correct
 from dpltm.networks.masks import Mask
 from dpltm.networks.plain import Batches, dropping
 from dpltm.privacy.checkpoint import Checkpoint
-from dpltm.pruning import DATA_FREE, PLAIN_CRITERIA
+from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA
 from dpltm.pruning.generation import (
     GenerationConfig,
     Tickets,
@@ -297,7 +297,8 @@ def test_without_data_gives_what_any_data_would(criterion, scope):
 def test_without_data_refuses_what_needs_some():
     for criterion in set(PLAIN_CRITERIA) - set(DATA_FREE):
         assert refused(without_data, SPEC, replace(CONFIG, criterion=criterion)) == (
-            f"`criterion`: {criterion} looks at trained weights; without data take random, init-magnitude, synflow"
+            f"`criterion`: {criterion} looks at {CRITERIA[criterion].looks_at}; without data take random, init-magnitude,"
+            " synflow"
         )
     assert refused(without_data, SPEC, replace(CONFIG, criterion="random", rewind=1)) == (
         "`rewind`: needs a training to rewind into, and data-free tickets have none; leave it out"

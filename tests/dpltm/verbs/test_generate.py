@@ -144,7 +144,7 @@ def test_under_dp(criterion):
     assert 0.99 < certified(tickets) <= 1
     assert (tickets.config["criterion"], tickets.config["epsilon"]) == (criterion, 1.0)
     assert all(ticket.accuracy is None for ticket in tickets.body.tickets)
-    if criterion == "dp-train":
+    if criterion != "dp-synthetic":
         (mechanism,) = entry.of(NoisySgd)
         assert (mechanism.steps, mechanism.sampling_rate) == (5, 32 / 200)
         assert certified(tickets) == pytest.approx(epsilon_of(mechanism), rel=1e-3)
@@ -253,17 +253,18 @@ def test_a_budget_holds():
 
 UNTRAINED = "`{}`: nothing is trained for data-free tickets; leave it out, or say `provenance` public"
 SAY_DP = "`provenance`: {} makes tickets under DP; say dp, or leave it out"
-SPENDS_NONE = "`epsilon`: only for `criterion` dp-train and dp-synthetic; {} spends none"
+SPENDS_NONE = "`epsilon`: only for `criterion` dp-train, dp-energy and dp-synthetic; {} spends none"
 NOTHING_WITHHELD = "`reveal`: only for private tickets; those of provenance {} withhold nothing"
 REFUSED = [
     (
         {"provenance": "data-free"},
-        "`provenance`: magnitude looks at weights trained on the records, so it is not data-free; take `criterion` random,"
+        "`provenance`: magnitude trains on the records, so it is not data-free; take `criterion` random,"
         " init-magnitude, synflow",
     ),
     (
         {"criterion": "synflow", "provenance": "dp", "epsilon": 1.0},
-        "`provenance`: synflow spends nothing and is not DP; dp is for `criterion` dp-train and dp-synthetic",
+        "`provenance`: synflow spends nothing and is not DP; dp is for `criterion` dp-train, dp-energy and"
+        " dp-synthetic",
     ),
     *(
         ({"criterion": criterion, "provenance": said, "epsilon": 1.0}, SAY_DP.format(criterion))
