@@ -62,6 +62,7 @@ class NoisyGradients:
         noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
         ranks: all with the same network and records; None for one process. Coins and noise are those of
             rank 0 alone, and so are ``canaries``.
+        gradients: of the same network, mask, loss and settings, planned before; None to plan now.
     """
 
     def __init__(
@@ -75,9 +76,11 @@ class NoisyGradients:
         sampling: RandomSource,
         noise: RandomSource,
         ranks: Ranks | None = None,
+        gradients: RecordGradients | None = None,
     ) -> None:
-        self.gradients = RecordGradients(
-            model, mask, loss, config.compile, config.kernels, grouped=config.groups is not None
+        grouped = config.groups is not None
+        self.gradients = gradients or RecordGradients(
+            model, mask, loss, config.compile, config.kernels, grouped=grouped
         )
         self._example = example = _first(records) if len(records) else None
         if example is not None:

@@ -17,6 +17,7 @@ import torch
 
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.features.normalisation import release_mean
+from dpltm.gradients import RecordGradients
 from dpltm.networks.evaluation import Inputs, accuracy, count_correct, root_mean_squared_error, skill
 from dpltm.networks.own_network import OwnNetwork
 from dpltm.networks.skill import Skill
@@ -104,6 +105,7 @@ class Training:
         entry: what pays for all of it: a draft until it is drawn, then as it is on record.
         ledger: that pays, and holds what is declared of the test split.
         ranks: that share the work, of which this is rank 0; None for one process.
+        planned: how gradients are computed, by network and settings: the rehearsal decides it, and the training uses it.
     """
 
     options: TrainOptions
@@ -120,6 +122,7 @@ class Training:
     services: Services
     ranks: Ranks | None = None
     checkpoints: Checkpoints = NOT_KEPT
+    planned: dict[object, RecordGradients] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def mechanism(self) -> NoisySgd:
@@ -150,11 +153,11 @@ class Training:
 
     def in_a_copy(self) -> Training:
         """Return the same with a network of its own, to be trained in place."""
-        return replace(self, start=replace(self.start, model=copy.deepcopy(self.start.model)))
+        return replace(self, start=replace(self.start, model=copy.deepcopy(self.start.model)), planned={})
 
     def rehearse(self) -> None:
         """Try network, loss, compiler and features on the first private record; draw nothing, and refuse what fails."""
-        tried = replace(self.in_a_copy(), ranks=None)
+        tried = replace(self, ranks=None)
         tried.inputs.check(lambda records: prepare(tried, Sources.unused(self.options.noise), records))
 
     def check(self) -> None:
@@ -251,16 +254,21 @@ def noisy_gradients(training: Training, sources: Sources, opened: Arrays) -> Noi
     records = batched_records(opened, dataset, options.device, augment, whole=own)
     loss = (start.spec.loss or cross_entropy) if augment == "none" else mean_cross_entropy
     loss = user_cross_entropy if dataset.of_persons else loss
-    return NoisyGradients(
+    config, planned = training.config, training.planned
+    key = model, loss, config.compile, config.kernels, config.groups is None
+    found = NoisyGradients(
         model,
         start.mask,
         loss,
         records,
-        training.config,
+        config,
+        gradients=planned.get(key),
         sampling=sources.sampling,
         noise=sources.noise,
         ranks=training.ranks,
     )
+    planned[key] = found.gradients
+    return found
 
 
 @dataclass

@@ -17,6 +17,7 @@ import torch
 from dpltm.errors import ArtifactError, BudgetError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import Services, tensors
+from dpltm.gradients import engine
 from dpltm.networks import ModelSpec
 from dpltm.networks.evaluation import accuracy
 from dpltm.options.train import TrainOptions
@@ -681,3 +682,18 @@ def test_a_training_goes_on_with_its_own_facts_alone(ledger):
 def plan_again(entry, options, ledger):
     start, services = from_round(ticket_set(), 2), Services()
     return plan(settle(start, records(0), options, ledger, services), ledger.book, known=entry)
+
+
+def test_a_network_is_tried_out_once(monkeypatch):
+    """In the rehearsal, before anything is on record; of a large network that takes longer than many steps."""
+    ledger, on_record = Ledger(), []
+    make = engine.make_plan
+
+    def watched(*given, **named):
+        on_record.append(len(ledger.book.entries))
+        return make(*given, **named)
+
+    monkeypatch.setattr(engine, "make_plan", watched)
+    trained(ledger=ledger, steps=3)
+    assert on_record == [0]
+    assert len(ledger.book.entries) == 1
