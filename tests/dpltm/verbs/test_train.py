@@ -694,6 +694,6 @@ def test_a_network_is_tried_out_once(monkeypatch):
         return make(*given, **named)
 
     monkeypatch.setattr(engine, "make_plan", watched)
-    trained(ledger=ledger, steps=3)
+    trained(ledger=ledger, noise_multiplier=1.0, steps=3)
     assert on_record == [0]
     assert len(ledger.book.entries) == 1
