@@ -4,6 +4,7 @@ Sampling, noise and optimizer are in. Medians over interleaved steps; a set-up i
 largest resident set of two steps above that before the step was made (Linux). Nothing else should run meanwhile.
 
     python benchmarks/networks.py [--networks resnet20 vit] [--threads 2 1] [--repeat 5] [--without ghost hooks]
+        [--device cuda]
 """
 
 from __future__ import annotations
@@ -194,11 +195,11 @@ CASES = {
 
 
 def plain(case: Case, x: Tensor, y: Tensor) -> Step:
-    model, loss = case.make(), nn.CrossEntropyLoss()
+    model, loss = case.make().to(x.device), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
     def step() -> None:
-        rows = torch.randint(RECORDS, (case.batch,))
+        rows = torch.randint(RECORDS, (case.batch,), device=x.device)
         optimizer.zero_grad()
         loss(model(x[rows]), y[rows]).backward()
         optimizer.step()
@@ -207,7 +208,7 @@ def plain(case: Case, x: Tensor, y: Tensor) -> Step:
 
 
 def ours(case: Case, x: Tensor, y: Tensor, density: float | None) -> Step:
-    model, loss = case.make(), nn.CrossEntropyLoss(reduction="none")
+    model, loss = case.make().to(x.device), nn.CrossEntropyLoss(reduction="none")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     mask = None if density is None else random_mask(model, density)
     plan = {"batch_size": case.batch, "steps": 1000, "delta": 1e-4, "noise_multiplier": 1.0}
@@ -223,7 +224,7 @@ def ours(case: Case, x: Tensor, y: Tensor, density: float | None) -> Step:
 def opacus(case: Case, x: Tensor, y: Tensor, mode: str) -> Step:
     from opacus import PrivacyEngine
 
-    model, loss = case.make(), nn.CrossEntropyLoss()
+    model, loss = case.make().to(x.device), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(TensorDataset(x, y), batch_size=case.batch)
     parts = PrivacyEngine().make_private(
@@ -257,10 +258,18 @@ WAYS: dict[str, Callable[[Case, Tensor, Tensor], Step]] = {
 
 
 class Memory:
-    """Largest resident set since it was made, above what it was then, in MiB; 0 where the system does not tell."""
+    """Largest resident set since it was made, above what it was then, in MiB; 0 where the system does not tell.
 
-    def __init__(self) -> None:
+    Of a GPU the largest sum of its tensors.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
         gc.collect()
+        if device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            self._before = torch.cuda.memory_allocated() / 2**20
+            return
         try:
             ctypes.CDLL("libc.so.6").malloc_trim(0)
             Path("/proc/self/clear_refs").write_text("5")
@@ -269,6 +278,8 @@ class Memory:
         self._before = self._now("VmRSS")
 
     def peak(self) -> float:
+        if self._device == "cuda":
+            return torch.cuda.max_memory_allocated() / 2**20 - self._before
         return self._now("VmHWM") - self._before
 
     @staticmethod
@@ -278,19 +289,21 @@ class Memory:
         return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(which)), 0.0)
 
 
-def measured(case: Case, ways: list[str], threads: list[int], repeat: int) -> tuple[dict[str, list[float]], ...]:
+def measured(
+    case: Case, ways: list[str], threads: list[int], repeat: int, device: str
+) -> tuple[dict[str, list[float]], ...]:
     """Set-up in seconds and memory in MiB, one of each; and times of a step in milliseconds, by threads; all by way."""
     torch.set_num_threads(max(threads))
-    x, y = case.draw(), torch.randint(case.classes, (RECORDS,))
+    x, y = case.draw().to(device), torch.randint(case.classes, (RECORDS,)).to(device)
     steps: dict[str, Step] = {}
     set_up: dict[str, list[float]] = {}
     held: dict[str, list[float]] = {}
     for way in ways:
-        memory, began = Memory(), time.perf_counter()
+        memory, began = Memory(device), time.perf_counter()
         try:
             step = WAYS[way](case, x, y)
             set_up[way] = [time.perf_counter() - began]
-            memory = Memory()
+            memory = Memory(device)
             step()
             step()
         except Exception as error:  # what Opacus does not take
@@ -305,6 +318,8 @@ def measured(case: Case, ways: list[str], threads: list[int], repeat: int) -> tu
             for way, step in steps.items():
                 began = time.perf_counter()
                 step()
+                if device == "cuda":
+                    torch.cuda.synchronize()
                 if turn:
                     found[way].append(1e3 * (time.perf_counter() - began))
         times.append(found)
@@ -334,6 +349,7 @@ def main() -> None:
     parser.add_argument("--threads", nargs="*", type=int, default=[2, 1])
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--without", nargs="*", default=[], choices=list(WAYS)[1:], metavar="WAY")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # Opacus's
     from table import processor
@@ -342,7 +358,8 @@ def main() -> None:
         name: value for name, value in os.environ.items() if name.startswith(("MALLOC", "LD_PRELOAD", "OMP", "KMP"))
     }
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
-    print(f"{datetime.date.today()}, {processor()}, torch {torch.__version__}, load {load}")
+    where = torch.cuda.get_device_name() if given.device == "cuda" else processor()
+    print(f"{datetime.date.today()}, {where}, torch {torch.__version__}, load {load}")
     print(f"allocator and threads: {settings or 'as they come'}\n")
     began, costs = time.perf_counter(), []
     print("| | P | dense | Opacus over it | 10 % live | Opacus over it | ghost | hooks | slowest over median |")
@@ -350,7 +367,7 @@ def main() -> None:
     for name in given.networks:
         torch.manual_seed(0)
         ways = [way for way in WAYS if way not in given.without]
-        set_up, held, *times = measured(CASES[name], ways, given.threads, given.repeat)
+        set_up, held, *times = measured(CASES[name], ways, given.threads, given.repeat, given.device)
         for threads, found in zip(given.threads, times, strict=True):
             show(name, threads, found)
         goal = 1 + 10 * statistics.median(times[0]["plain"]) / 1e3
