@@ -24,7 +24,7 @@ from dpltm.networks.state import weights_of
 from dpltm.options import arguments, check_required
 from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
-from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
@@ -53,6 +53,8 @@ class LoopSettings(LoopOptions):
     Attributes:
         mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
         prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
+        on_step: called after each step, once the caller's code for it has run, with its number and the certified epsilon
+            so far: an upper bound, of rank 0 alone. A step that is broken out of is not told. It knows no record.
         sampling, noise: random bits; anything but the default is for tests, and is said to be ``fast``.
     """
 
@@ -64,6 +66,7 @@ class LoopSettings(LoopOptions):
     filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
     mask: Mask | None = None
     prepare: Callable[[Tensor], Tensor] | None = None
+    on_step: Callable[[int, float], object] | None = None
     sampling: RandomSource = field(default_factory=SecureSource)
     noise: RandomSource = field(default_factory=SecureSource)
 
@@ -109,7 +112,7 @@ class LoopSettings(LoopOptions):
         )
 
 
-_OBJECTS = ("filter", "mask", "prepare", "sampling", "noise")
+_OBJECTS = ("filter", "mask", "prepare", "on_step", "sampling", "noise")
 """Settings that are no options of a command."""
 
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -119,6 +122,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "filter": (lambda value: hasattr(type(value), "certified_bound"), "a filter of dpltm.filters.make_filter"),
     "mask": (lambda value: isinstance(value, Mask), "a dpltm.networks.masks.Mask"),
     "prepare": (callable, "a function of rows"),
+    "on_step": (callable, "a function of step and epsilon"),
     "sampling": (lambda value: hasattr(value, "random_bytes"), "a source of random bytes"),
     "noise": (lambda value: hasattr(value, "random_bytes"), "a source of random bytes"),
 }
@@ -387,6 +391,7 @@ class PrivateLoop:
         self._process, self._lock = os.getpid(), threading.RLock()
         self._watched = model, whole
         self._movement: Movement | None = None
+        self._odometer: Odometer | None = None
         self._given, self._provenance = given, provenance
         self._rows = tuple(x.shape[1:]), x.dtype if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy()).dtype
         self._taken, self._ended, self._paid = 0, "", NO_LINEAGE
@@ -448,6 +453,10 @@ class PrivateLoop:
     def _enter(self) -> None:
         paid = pay(lambda book, _: _LoopRelease(self.entry, self.lineage, self._check_still_fits(book)), self.ledger)
         self.entry, self._paid = paid.entry, paid.lineage
+        if self._given.on_step is not None:
+            others = tuple(each for each in paid.entry.mechanisms if each is not self.mechanism)
+            before = Planned(paid.account.without(paid.entry), paid.entry.part, others)
+            self._odometer = Odometer(before, self.mechanism, self.delta)
 
     def _check_still_fits(self, book: Book) -> Account:
         """Raise BudgetError where the ledger has come to hold more than when the noise was calibrated, and too much."""
@@ -464,6 +473,8 @@ class PrivateLoop:
             self._due = number
             yield Step(self, number)
             self._due = 0
+            if self._odometer is not None and self._given.on_step is not None:
+                self._given.on_step(number, self._odometer.after(number))
         self._ended = self._weights_id()
 
     def _take(self, number: int) -> None:

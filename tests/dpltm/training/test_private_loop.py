@@ -139,6 +139,37 @@ def test_steps_are_numbered_from_one_and_each_gives_one_gradient():
             model.zero_grad(set_to_none=True)
 
 
+def test_a_step_is_told_with_epsilon_so_far_once_its_code_has_run() -> None:
+    """Together with what the ledger held; the last figure is the certified one."""
+    ledger, told, taken = Ledger(), list[tuple[int, float, int]](), list[int]()
+    for held in (0, 1):
+        loop = make(ledger=ledger, on_step=lambda number, epsilon: told.append((number, epsilon, taken[-1])))
+        before = ledger.account().epsilon(1e-3)
+        for step in loop:
+            step.backward()
+            taken.append(step.number)
+        figures = [epsilon for _, epsilon, _ in told[3 * held :]]
+        assert before < figures[0] < figures[1] < figures[2] == loop.report().certified.epsilon
+    assert [(number, done) for number, _, done in told] == [(number, number) for number in (1, 2, 3)] * 2
+    assert told[0][1] == pytest.approx(make(ledger=Ledger(), steps=1).report().certified.epsilon, rel=0.02)
+
+
+def test_a_step_that_is_broken_out_of_is_not_told_and_an_error_goes_through() -> None:
+    told: list[int] = []
+    for step in make(on_step=lambda number, _: told.append(number)):
+        step.backward()
+        if step.number == 2:
+            break
+    assert told == [1]
+    loop = make(ledger=Ledger(), on_step=lambda *_: 1 / 0)
+    steps = iter(loop)
+    next(steps).backward()
+    with pytest.raises(ZeroDivisionError):
+        next(steps)
+    assert [entry.kind for entry in loop.ledger.entries] == ["release"]
+    assert refused(make, on_step=3) == "`on_step`: of type int, not a function of step and epsilon"
+
+
 def test_physical_batches_and_precision_are_those_of_the_engine():
     model, seen = toy_model(), []
     model.register_forward_hook(lambda *call: seen.append((len(call[2]), call[2].dtype)))
