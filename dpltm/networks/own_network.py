@@ -10,10 +10,12 @@ Artifacts hold its :class:`Layout`. Whoever loads one names the code again (``wi
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -26,6 +28,7 @@ from dpltm.networks.masks import Mask
 from dpltm.networks.own import Batch, OwnModel, check_module, copied, own_model
 from dpltm.networks.state import evaluating, put, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
+from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.made_up import constant, padded
 from dpltm.records.scaling import MAX_CHANNELS
 
@@ -54,6 +57,14 @@ class OwnNetwork(Layout):
     def __post_init__(self) -> None:
         if self.own is not None and self.source_sha256 is None:
             object.__setattr__(self, "source_sha256", self.own.source_sha256)
+
+    @cached_property
+    def identity(self) -> str:
+        """Digest of its layout and outputs; and of its code as it is now, where that was edited: training may differ."""
+        made = super().identity
+        if self.own is None or not self.edited:
+            return made
+        return hashlib.sha256(f"{made} {self.own.source_sha256}".encode()).hexdigest()
 
     @property
     def prunable(self) -> tuple[str, ...]:
@@ -231,6 +242,27 @@ class OwnNetwork(Layout):
                 raise InputError(
                     "`score`: gives values outside [0, 1] for made-up records; scale them by public numbers"
                 )
+            if name == "score" and self._varies(function, outputs, labels):
+                raise InputError(
+                    "`score`: gives another value for the same record, or draws at random, so that a record more moves those"
+                    " of others; let it follow from the outputs and the label of one record alone"
+                )
+
+    def _varies(self, score: Batch, outputs: Tensor, labels: Tensor) -> bool:
+        """Tell whether a score of one record, also of outputs that are all equal, depends on what was scored before, or
+        draws from a common generator, at each of several tries: another thread may."""
+        rows = [*zip(outputs.split(1), labels.split(1), strict=True)]
+        rows += [(torch.zeros_like(given), label) for given, label in rows]
+        found, moved = list[list[bytes]](), list[bool]()
+        for order in (rows, rows[::-1], rows):
+            before = drawn_so_far()
+            try:
+                values = [score(*row).detach().cpu().double().numpy().tobytes() for row in order]
+            except Exception as error:  # the user's own code
+                raise CodeError(f"`score`: fails on a made-up record: {first_line(error)}") from error
+            found.append(values if order is rows else values[::-1])
+            moved.append(drawn_so_far() != before)
+        return found[0] != found[1] or found[0] != found[2] or all(moved)
 
     def with_code(self, model: OwnModel, values: Mapping[str, Tensor]) -> OwnNetwork:
         """Return the same network with its code at hand.

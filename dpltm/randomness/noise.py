@@ -93,12 +93,15 @@ class FastSource(OneProcess):
         return self._generator.random_raw((count + 7) // 8).tobytes()[:count]
 
 
-def drawn_so_far(like: Tensor) -> list[object]:
-    """Return states that tell whether a public generator was drawn from: those of torch that values ``like`` may come from,
-    and the common ones of NumPy and of Python. What a network or a function of rows draws there goes by place."""
+def drawn_so_far(like: Tensor | None = None) -> list[object]:
+    """Return states that tell whether a public generator was drawn from: those of torch that values ``like`` may come from
+    (None: of the processor), and the common ones of NumPy and of Python. What is drawn there goes by place."""
     import torch  # as in ``box_muller``
 
-    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(like.device)] if like.is_cuda else [])]
+    states = [
+        torch.get_rng_state(),
+        *([torch.cuda.get_rng_state(like.device)] if like is not None and like.is_cuda else []),
+    ]
     common: Any = np.random.get_state(legacy=False)
     words = [value.tobytes() if isinstance(value, np.ndarray) else value for value in common["state"].values()]
     return [*(state.numpy().tobytes() for state in states), words, random.getstate()]

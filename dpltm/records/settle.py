@@ -17,6 +17,7 @@ import numpy as np
 from dpltm.errors import DataError, DpltmError, first_line, shown_value, whole_number
 from dpltm.privacy.checks import check_delta_of
 from dpltm.privacy.entry import HASHES, Cut, Part
+from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.catalogue import Description
 from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, RawSplit, Rows
 from dpltm.records.mapped import AT_ONCE, copied, gathered, let_go, pieces, room_for
@@ -117,11 +118,15 @@ def as_array(values: object, name: str) -> np.ndarray:
 def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
     """Return features and labels as they are; of a dataset of PyTorch its records, ``(n, ...)`` each, not to be written to.
 
-    They are read once, in order, and kept: what is trained on is then what was identified, whatever it gives later.
+    They are read in order, and kept: what is trained on is then what was identified, whatever it gives later.
 
     Args:
         x: features; or a map-style dataset: ``x[i]`` is the pair of features and label of record i, of one shape and type
-            for all.
+            for all, and follows from that record alone.
+
+    Raises:
+        DataError: no such records; or items that are drawn at random, as random transforms do: from one generator for all,
+            so that one record more gives everybody else's another value.
     """
     from torch.utils import data
 
@@ -140,7 +145,7 @@ def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
     count = len(x)
     if not count:
         raise DataError(f"`x`: {type(x).__name__} holds no records")
-    first = _item(x, 0)
+    began, first = drawn_so_far(), _item(x, 0)
     parts = [room_for((count, *value.shape), value.dtype) for value in first]
     every = max(1, AT_ONCE // max(1, sum(value.nbytes for value in first)))
     for place in range(count):
@@ -153,9 +158,31 @@ def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
             part[place] = value
             if place % every == 0:
                 let_go(part)
+    _check_not_drawn(x, parts, began)
     for part in parts:
         part.flags.writeable = False
     return parts[0], parts[1]
+
+
+ASKED_AGAIN, TRIES = 8, 3
+"""Items that are read once more; and readings that all have to move a common generator, since another thread may have."""
+
+
+def _check_not_drawn(x: Any, parts: list[np.ndarray], began: list[object]) -> None:
+    """Refuse items that are others when they are read again, or that move a generator which was at ``began`` before."""
+    for place in range(len(x) if drawn_so_far() != began else min(ASKED_AGAIN, len(x))):
+        again = [part[place].tobytes() for part in parts] if place < ASKED_AGAIN else None
+        for left in reversed(range(TRIES)):
+            before = drawn_so_far()
+            found = [value.tobytes() for value in _item(x, place)]
+            drawn = drawn_so_far() != before
+            if (again is not None and found != again) or (drawn and not left):
+                raise DataError(
+                    f"`x`: item {place} of {type(x).__name__} is drawn at random, and a record more would move what is drawn"
+                    " for all others: no bound would hold; take random transforms out, and draw in the model, or `augment`"
+                )
+            if not drawn:
+                break
 
 
 def _item(x: Any, place: int) -> tuple[np.ndarray, np.ndarray]:

@@ -211,6 +211,35 @@ def test_other_records_under_the_same_name_are_refused(cli, keys, stopped_at, re
     assert cli(command, "--quiet").code == 0
 
 
+TRAINED_OTHERWISE = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(12, 8), nn.Linear(8, 2)
+
+    def forward(self, x):
+        out = self.two(self.one(x).tanh())
+        return {sign}out if self.training else out
+"""
+
+
+def test_code_that_was_edited_is_refused(cli, stopped, refused):
+    """It computes the same in evaluation mode; but the same noise would hide two sums, whose difference it shows."""
+    x = np.random.default_rng(0).integers(0, 2, (200, 12), dtype=np.uint8)
+    np.savez("d.npz", x_train=x, y_train=x[:, 0])
+    named = "--model nets.py:Net --dataset d.npz --bounds 0,1 --classes 2"
+    Path("nets.py").write_text(TRAINED_OTHERWISE.format(sign=""))
+    assert cli(f"generate {named} --provenance data-free --criterion random --rounds 1 --out s").code == 0
+    command = f"train s@1 {named} --noise-multiplier 4 --steps 5 --delta 1e-3 --out r"
+    assert stopped(ctrl_c, 2, command).code == 130
+    Path("nets.py").write_text(TRAINED_OTHERWISE.format(sign="-"))
+    assert "begun otherwise: --model was " in refused(command)
+    Path("nets.py").write_text(TRAINED_OTHERWISE.format(sign=""))
+    assert cli(command, "--quiet").code == 0
+
+
 def test_without_what_pays_for_it_nothing_goes_on(stopped, refused):
     stopped(ctrl_c, 4, TRAIN)
     Path("l.jsonl").rename("away")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import random
 from collections import OrderedDict
+from functools import partial
 
 import numpy as np
 import pytest
@@ -448,6 +450,38 @@ def test_scores_are_clamped_and_summed_exactly():
     values = torch.tensor([0.5, float("nan"), 7.0, -1.0, 1 / 3, float("inf")])
     found = total_score(nn.Identity(), values[:, None], torch.zeros(6), 4, first_output)
     assert found == 0.5 + 0.0 + 1.0 + 0.0 + round(2**20 / 3) / 2**20 + 1.0
+
+
+def ties_at_random(draw):
+    """Score of the largest output, where ties are broken by a coin."""
+    return lambda outputs, labels: ((outputs + 1e-6 * torch.tensor(draw())).argmax(1) == labels).float()
+
+
+class Seen:
+    """Score that depends on how many records were scored before."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, outputs, labels):
+        self.count += len(labels)
+        return first_output(outputs, labels).sigmoid() / self.count
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        ties_at_random(lambda: torch.rand(CLASSES).tolist()),
+        ties_at_random(lambda: np.random.rand(CLASSES)),
+        ties_at_random(lambda: [random.random() for _ in range(CLASSES)]),
+        ties_at_random(partial(np.random.default_rng(0).random, CLASSES)),
+        Seen(),
+    ],
+    ids=["torch", "numpy", "python", "its own", "state"],
+)
+def test_scores_that_a_record_more_moves_for_others_are_refused(score):
+    """Each would be drawn by its place, and one record more would move as many counts as there are ties."""
+    assert message(HandMade, score=score).startswith("`score`: gives another value for the same record")
 
 
 def test_a_count_of_scores_moves_by_one_at_most():

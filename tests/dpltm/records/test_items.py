@@ -1,5 +1,7 @@
 """Datasets of PyTorch with random access, as arrays."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -41,7 +43,8 @@ def test_items_are_read_once_in_order(monkeypatch, large):
     monkeypatch.setattr(mapped, "AT_ONCE", 64)
     given = Listed(*zip(X.numpy(), Y.tolist(), strict=True))
     x, y = arrays_of(given)
-    assert given.asked == list(range(60))
+    assert given.asked[:60] == list(range(60))
+    assert given.asked[60:] == list(range(8)), "again, since what is drawn at random is refused"
     assert isinstance(x, np.memmap) == (large == 100)
     assert np.array_equal(x, X)
     assert x.dtype == np.uint8
@@ -63,6 +66,37 @@ def test_rows_of_hugging_face_are_named_columns():
         column_names = ("ids", "label")
 
     assert refused(dpltm.train, "mlp", Rows()).startswith("`x`: Rows of named columns; put them side by side")
+
+
+class Flipped(Listed):
+    """Items that are turned about half of the times, from some place on: a random transform."""
+
+    def __init__(self, coin, begins=0):
+        super().__init__(*zip(X.float(), Y, strict=True))
+        self.coin, self.begins = coin, begins
+
+    def __getitem__(self, place):
+        x, y = super().__getitem__(place)
+        return (x.flip(0) if place >= self.begins and self.coin() < 0.5 else x), y
+
+
+@pytest.mark.parametrize("begins", [0, 50])
+@pytest.mark.parametrize("coin", [lambda: float(torch.rand(())), np.random.rand, random.random])
+def test_random_transforms_are_refused(coin, begins):
+    """They draw one after the other: whoever comes first decides how all others are turned."""
+    said = refused(arrays_of, Flipped(coin, begins), None)
+    assert said.startswith(f"`x`: item {begins} of Flipped is drawn at random")
+
+
+def test_random_transforms_by_a_generator_of_their_own_are_refused():
+    said = refused(arrays_of, Flipped(np.random.default_rng(0).random), None)
+    assert "of Flipped is drawn at random" in said
+
+
+def test_another_thread_may_draw_meanwhile():
+    ahead = iter([True])  # moves the generator once, as if another thread did
+    x, _ = arrays_of(Flipped(lambda: 1.0 if next(ahead, None) is None else 1.0 + 0 * random.random()))
+    assert np.array_equal(x, X.float())
 
 
 def test_what_gives_no_items_by_place_is_refused():
