@@ -387,6 +387,15 @@ def as_trained(network: Network, model: nn.Module) -> OwnNetwork | None:
     return replace(network, outputs=_kept(outputs), start=None)
 
 
+def started_at(network: Network, theta0: Mapping[str, Tensor]) -> Network:
+    """Return a network of the user's own, known by its outputs at weights that were drawn, rewound to or carried over."""
+    if not isinstance(network, OwnNetwork):
+        return network
+    model = network.build(None)
+    put(model, theta0)
+    return as_trained(network, model) or network
+
+
 def network_trained(
     model: OwnModel,
     shape: tuple[int, ...],

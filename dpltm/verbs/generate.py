@@ -20,7 +20,7 @@ from dpltm.filters import make_filter
 from dpltm.networks import Network, build, model_spec
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.own import OwnModel
-from dpltm.networks.own_network import OwnNetwork, network_notes
+from dpltm.networks.own_network import OwnNetwork, network_notes, started_at
 from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers
@@ -369,7 +369,9 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
     else:
         plan, body, lineage = _with_no_mechanism(plan)
     made = TicketSet(
-        body=body.without_predictors() if options.no_predictors else body,
+        body=replace(
+            body.without_predictors() if options.no_predictors else body, spec=started_at(body.spec, body.theta0)
+        ),
         name=options.name or plan.dataset.name,
         criterion=options.criterion,
         provenance=_with_start(plan.provenance, plan.spec),

@@ -14,7 +14,7 @@ from dpltm.features.feature_map import FeatureMap
 from dpltm.features.setup import FeatureSources, as_declared, declarations, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, Network, check_tables
 from dpltm.networks.own import OwnModel
-from dpltm.networks.own_network import for_records
+from dpltm.networks.own_network import for_records, started_at
 from dpltm.options.data import FeatureOptions
 from dpltm.options.tickets import ImportOptions, TransferOptions
 from dpltm.privacy.account import check_private, check_unprotected
@@ -71,7 +71,7 @@ def transfer(
     config = {"transfer": {"mode": options.mode, "fresh": options.fresh, "seed": options.seed}}
     schema = {name: value for name, value in tickets.config.items() if name == "table_schema"}
     result = TicketSet(
-        body=made.tickets,
+        body=replace(made.tickets, spec=started_at(target, made.tickets.theta0)),
         name=options.name or tickets.name,
         criterion=tickets.criterion,
         provenance=tickets.provenance,
