@@ -1,4 +1,4 @@
-"""``dpltm evaluate`` and ``dpltm predict``: a run in a folder, on records in a file."""
+"""``dpltm evaluate``, ``predict`` and ``export``: a run in a folder, on records in a file, and elsewhere."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_judged, show_noted
+from dpltm.cli.show import show_judged, show_noted, show_notes
 from dpltm.errors import InputError
-from dpltm.options.evaluate import EvaluateRequest, PredictRequest
+from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
+from dpltm.privacy.describe import figure
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records import load_records
 from dpltm.records.files import TABLES, kind_of
-from dpltm.records.schema import Schema, parse_schema
 from dpltm.tickets.files import check_free, check_writable, new_file
+from dpltm.tickets.handover import MADE_UP, exported
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.code import with_code_of_run
@@ -39,12 +41,6 @@ def said_in_training(run: Run) -> dict[str, str | None]:
     return {name: said[name] if isinstance(said.get(name), str) else None for name in names}
 
 
-def schema_of(run: Run) -> Schema | None:
-    """Return the schema of the table that a run was trained on, if it had one."""
-    text = run.config.get("table_schema")
-    return parse_schema(text, f"{run.label}: its schema") if isinstance(text, str) else None
-
-
 def as_in_training(run: Run, request: EvaluateRequest) -> EvaluateRequest:
     """Return the request, with what was said of the records in training where nothing is said now."""
     said = said_in_training(run)
@@ -58,7 +54,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     """Accuracy of a run's network."""
     path = Path(request.run or "")
     run = with_code_of_run(load_run(path), request)
-    asked, schema = as_in_training(run, request), schema_of(run)
+    asked, schema = as_in_training(run, request), run.schema
     dataset = open_dataset(asked, schema=schema if Path(asked.dataset or "").suffix.lower() in TABLES else None)
     ledger = ledger_of(asked.dataset, asked.ledger, asked.population, str(run.config.get("unit", "record")))
     done = measure(run, dataset, ledger, services(progress))
@@ -83,7 +79,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     run = with_code_of_run(load_run(Path(request.run or "")), request)
     said = said_in_training(run)
     spare = [name for name in (said["unit_column"], said["label"] if request.label is None else None) if name]
-    schema = schema_of(run)
+    schema = run.schema
     x = load_records(source, request.label, stage.text_layout(run), spare, schema, run.columns)
     predictions = stage.predict(run, x, source=source, progress=progress)
     _write(out, predictions, None if schema is None else schema.class_names)
@@ -116,5 +112,35 @@ def _write(out: Path, predictions: stage.Predictions, names: Sequence[str] | Non
                 rows.writerow([each if names is None else names[each], *(f"{chance:.9g}" for chance in chances)])
 
 
+def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
+    """Write a run's network for use without dpltm."""
+    run = with_code_of_run(load_run(Path(request.run or "")), request)
+    made = exported(run, Path(request.out or ""), request.to, consent=request.yes, progress=progress)
+    return {
+        "run": run.label,
+        "form": request.to,
+        "written": str(made.path),
+        "files": sorted(path.name for path in made.path.iterdir()),
+        "difference": made.difference,
+        "compared": MADE_UP,
+        "about": made.about,
+        "notes": list(made.notes),
+    }
+
+
+def show_export(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show what was written, how near it is to dpltm, and what it cost."""
+    certified = body["about"]["certified"]
+    rich.print(f"wrote {body['written']}: {', '.join(body['files'])}")
+    rich.print(
+        f"the same probabilities as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records",
+        style="dim",
+    )
+    cost = f"delta = {certified['delta']:g}, unit {certified['unit']}"
+    rich.print(f"certified epsilon = {figure(certified['epsilon'])} ({cost})", style="bold")
+    show_notes(rich, body)
+
+
 evaluate_command = answering(evaluate, show_judged)
 predict_command = answering(predict, partial(show_noted, "predicted"))
+export_command = answering(export, show_export)

@@ -38,6 +38,7 @@ COMMANDS = [
         "tune": "Searches the settings of a private training: on public records at no cost, or with `private` on the private ones.",  # noqa: E501
         "evaluate": "Accuracy of a run's model on the test split of a dataset.",
         "evaluate:predict": "Class and class probabilities that a run's model gives to records without labels.",
+        "evaluate:export": "A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.",  # noqa: E501
         "synthesize": "Synthetic records under differential privacy, as a dataset that every command reads.",
         "audit": "Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.",
         "report:compare": "Runs in one table: accuracy with its interval, both epsilons, density, parameters.",

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ class Origin:
         return cls(body["id"], body["name"], body["provenance"], lineage, front)
 
 
-def _unprotected(lineage: Lineage) -> bool:
+def unprotected(lineage: Lineage) -> bool:
     """Tell whether something was released with no mechanism, or with one that adds no noise."""
     bare = (sgd for entry in lineage.entries for sgd in entry.of(NoisySgd) if sgd.noise_multiplier == 0)
     return any(entry.of(Unprotected) for entry in lineage.entries) or next(bare, None) is not None
@@ -120,10 +120,10 @@ def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: b
     """
     front = Lineage() if tickets.feature_map is None else tickets.feature_map.lineage
     named = " and ".join(sources(front))
-    if whole and _unprotected(front):
+    if whole and unprotected(front):
         held = UNPROTECTED_FRONT.format(named)
         raise DpltmError(f"{label}: {held}, which is never handed on; export one ticket alone, as {label}@ROUND")
-    behind_unprotected = _unprotected(front) and tickets.provenance != "data-free"
+    behind_unprotected = unprotected(front) and tickets.provenance != "data-free"
     if predictor and (tickets.provenance == "private" or behind_unprotected):
         raise DpltmError(
             f"`predictor`: the predictors of {label} were trained on private records with no mechanism, and are never handed"
@@ -167,7 +167,7 @@ def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> Ti
     trained on private records with no mechanism: a set cannot go without it.
     """
     front = tickets.feature_map
-    if front is not None and _unprotected(front.lineage):
+    if front is not None and unprotected(front.lineage):
         named = " and ".join(sources(front.lineage))
         raise InputError(f"{tickets.label}: {UNPROTECTED_FRONT.format(named)}, which is never handed on")
     private = tickets.provenance == "private"
@@ -210,30 +210,50 @@ def export_onnx(
 
     Pruned weights are zeros. The metadata is the origin alone: torch notes for every node where its own source lies.
     """
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"`to`: onnx needs the package {error.name}; pip install 'dpltm[onnx]'") from None
-    said = {} if origin is None else {_ORIGIN: _stated(origin)}
     spec.check_code("what is exported")
     model = build(spec)
     put(model, values)
     mask.apply(model)
     check_free(path)
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
-    with new_file(path) as staging, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch about itself
-        program = torch.onnx.export(
-            model.eval(), (torch.zeros(2, spec.features),), dynamo=True, input_names=["records"],
-            output_names=["outputs"], verbose=False, dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
-        )  # fmt: skip
-        assert program is not None
-        for part in _parts(program.model):
-            part.metadata_props.clear()
-            part.doc_string = None
-        program.model.metadata_props.update(said)
+    batch = torch.export.Dim("batch", min=1)
+    program = onnx_program(
+        model.eval, torch.zeros(2, spec.features), spec.text, input_names=["records"], output_names=["outputs"],
+        dynamic_shapes=({0: batch},),
+    )  # fmt: skip
+    program.model.metadata_props.update({} if origin is None else {_ORIGIN: _stated(origin)})
+    with new_file(path) as staging:
         program.save(str(staging))
+
+
+def onnx_program(made: Callable[[], Any], given: Any, text: str, **options: Any) -> Any:
+    """Return a network as an ONNX program, without torch's notes on where its own source lies.
+
+    Args:
+        made: makes the module, or the program of ``torch.export``.
+        given: its argument.
+        text: what messages call it.
+
+    Raises:
+        InputError: a package is missing, or ONNX cannot hold it.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"`to`: onnx needs the package {error.name}; pip install 'dpltm[onnx]'") from None
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
+    network = made()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch about itself
+        try:
+            program = torch.onnx.export(network, (given,), dynamo=True, verbose=False, **options)
+        except (RuntimeError, torch.onnx.OnnxExporterError) as error:
+            raise InputError(f"`to`: onnx cannot hold {text}: {first_line(error)}") from error
+    assert program is not None
+    for part in _parts(program.model):
+        part.metadata_props.clear()
+        part.doc_string = None
+    return program
 
 
 def _parts(model: Any) -> Iterator[Any]:

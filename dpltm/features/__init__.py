@@ -66,6 +66,7 @@ class MapKind:
         channels: whether features have channels, which are normalised.
         by_place: whether what a feature means depends on the shape of records even where their number does not.
         digest: SHA-256 (hex) of the bundled file that it computes with; empty where it needs none. Part of the map's id.
+        by_fourier: whether it is computed by Fourier transforms, which other tools than torch are not asked for.
     """
 
     name: str
@@ -78,6 +79,7 @@ class MapKind:
     channels: bool = False
     by_place: bool = False
     digest: str = ""
+    by_fourier: bool = False
 
     def choice(self, *values: float) -> Choice:
         """This kind with these parameters, and defaults for those that are left out."""
@@ -111,11 +113,15 @@ class MapKind:
         usual = self.text(tuple(one.default for one in self.parameters))
         raise InputError(f"`features`: {self.text(values)}: {ranges}; the usual is {usual}")
 
-    def _on(self, values: tuple[float, ...], shape: tuple[int, ...], signed: bool) -> Transform:
-        transform = self.transform(*values, shape)
+    def moved(self, signed: bool) -> tuple[float, float] | None:
+        """Return by what values are multiplied, and what is added then, on their way in; None for nothing."""
         if self.takes_values in (None, (-1.0, 1.0) if signed else (0.0, 1.0)):
-            return transform
-        return _Moved(transform, *((0.5, 0.5) if signed else (2.0, -1.0)))
+            return None
+        return (0.5, 0.5) if signed else (2.0, -1.0)
+
+    def _on(self, values: tuple[float, ...], shape: tuple[int, ...], signed: bool) -> Transform:
+        transform, moved = self.transform(*values, shape), self.moved(signed)
+        return transform if moved is None else _Moved(transform, *moved)
 
 
 class _Moved:
@@ -258,6 +264,7 @@ MAPS = Registry(
             "Bruna and Mallat 2013",
             Deferred("dpltm.features.transforms:Scattering"),
             channels=True,
+            by_fourier=True,
         ),
         MapKind(
             "conv",
@@ -298,6 +305,7 @@ MAPS = Registry(
             "Wavelet moduli over J octaves, Q an octave, averaged over time.",
             "Mallat 2012",
             Deferred("dpltm.features.transforms:Wavelets"),
+            by_fourier=True,
         ),
         MapKind(
             "unit",

@@ -35,7 +35,7 @@ class Drawings:
         check_resizable("drawings", shape)
         self.feature_shape: tuple[int, ...] = (count,)
         self._encoder, self._mean, directions = _bundled()  # now: what is damaged is refused before anything is spent
-        self._directions = directions[:count].contiguous()
+        self._directions = directions[:count].clone()
 
     def __call__(self, x: Tensor) -> Tensor:
         units = self._encoder(as_drawings(x).contiguous(memory_format=torch.channels_last))

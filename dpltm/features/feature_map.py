@@ -133,7 +133,7 @@ class FeatureMap:
         if projection is None or not 1 <= count <= len(projection.components):
             there = 0 if projection is None else len(projection.components)
             raise InputError(f"`components`: {count} is not from 1 to the {there} that there are")
-        return replace(self, projection=Projection(projection.offset, projection.components[:count].contiguous()))
+        return replace(self, projection=Projection(projection.offset, projection.components[:count].clone()))
 
     @property
     def plain_shape(self) -> tuple[int, ...]:
@@ -191,13 +191,18 @@ class FeatureMap:
     def _projected(self, x: np.ndarray) -> Tensor:
         rows = np.zeros((ROWS, *x.shape[1:]), x.dtype)
         rows[: len(x)] = x
-        features = self.transformed(rows)
+        return self._of(self.transformed(rows))[: len(x)]
+
+    def of_scaled(self, x: Tensor) -> Tensor:
+        """Return features of records in the unit range, ``(n, *shape)``: what a network without dpltm computes."""
+        return self.centred(self._of(self._transform(x)))
+
+    def _of(self, features: Tensor) -> Tensor:
+        """Transformed records as features that are not centred yet."""
         for step in self._normalisation:
             features = step(features)
         features = fixed_norm(features)
-        if self.projection is not None:
-            features = fixed_norm(self.projection(features))
-        return features[: len(x)]
+        return features if self.projection is None else fixed_norm(self.projection(features))
 
     @cached_property
     def _transform(self) -> Transform:

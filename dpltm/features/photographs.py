@@ -35,7 +35,7 @@ class Photographs:
         check_resizable("photographs", shape)
         self.feature_shape: tuple[int, ...] = (count,)
         self._filters, self._offset, self._mean, directions = _bundled()  # now: before anything is spent
-        self._directions = directions[:count].contiguous()
+        self._directions = directions[:count].clone()
 
     def __call__(self, x: Tensor) -> Tensor:
         return (units_of(as_photographs(x), self._filters, self._offset) - self._mean) @ self._directions.T

@@ -128,13 +128,13 @@ class FourierFeatures:
         self.feature_shape: tuple[int, ...] = (count,)
         drawn = torch.from_numpy(gaussian(FastSource(SEED), directions * (values + 1))).view(directions, values + 1)
         drawn *= math.sqrt(2 * gamma)
-        self._constant = CONSTANT * math.sqrt(values)
-        self._directions, self._offsets = drawn[:, :-1].float(), (self._constant * drawn[:, -1]).float()
+        self.constant = CONSTANT * math.sqrt(values)
+        self.directions, self.offsets = drawn[:, :-1].float(), (self.constant * drawn[:, -1]).float()
 
     def __call__(self, x: Tensor) -> Tensor:
         flat = x.flatten(1)
-        norms = (flat.square().sum(1, keepdim=True) + self._constant**2).sqrt()
-        phases = (flat @ self._directions.T + self._offsets) / norms
+        norms = (flat.square().sum(1, keepdim=True) + self.constant**2).sqrt()
+        phases = (flat @ self.directions.T + self.offsets) / norms
         return torch.cat([phases.cos(), phases.sin()], 1)
 
 
@@ -297,7 +297,7 @@ class Scattering:
     def __call__(self, x: Tensor) -> Tensor:
         """``(n, *shape)`` to ``(n, channels, height, width)``, float32; channels colour by colour."""
         values = self._of_planes(colours_first(x).flatten(0, 1))
-        return values.view(len(x), -1, *values.shape[2:])
+        return values.view(x.shape[0], -1, *values.shape[2:])
 
     def _of_planes(self, images: Tensor) -> Tensor:
         """``(planes, height, width)`` to ``(planes, channels, height, width)``."""

@@ -1,4 +1,4 @@
-"""Options of commands about a finished run: accuracy, predictions."""
+"""Options of commands about a finished run: accuracy, predictions, and the way out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from dpltm.options import option
 from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, PersonOptions
 from dpltm.options.network import CodeOptions
+
+RUN_FORMS = ("onnx", "torch", "plain")
+"""Forms that a run leaves in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,4 +57,26 @@ class PredictRequest(CodeOptions):
         "FILE",
         short="-o",
         required=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportRequest(CodeOptions):
+    """A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.
+
+    In it are the network, `predict.py`, which predicts by it, and `encode.py`, which makes its inputs from a CSV file by
+    names of columns, with Python alone. The network is compared with dpltm's on made-up records before the folder is there.
+
+    Examples:
+        dpltm export mine.run --to onnx --out mine
+        python mine/predict.py new.csv predictions.csv
+    """
+
+    run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
+    to: str = option(
+        "onnx", "Form: one graph for ONNX Runtime or for torch, or weights and steps for numpy.", choices=RUN_FORMS
+    )
+    out: str | None = option(None, "Folder to write.", "DIR", required=True)
+    yes: bool = option(
+        False, "Export masks made from private records with no mechanism, knowing what they may reveal."
     )

@@ -20,6 +20,7 @@ from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch, Unprotected
 from dpltm.pruning.generation import Ticket, Tickets
+from dpltm.records.schema import Schema, parse_schema
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
@@ -286,6 +287,12 @@ class Run:
     def columns(self) -> tuple[str, ...] | None:
         """Names of the features of the table that it was trained on, in their order; None where they had none."""
         return columns_in(self.config)
+
+    @cached_property
+    def schema(self) -> Schema | None:
+        """Schema of the table that it was trained on; None where it had none."""
+        text = self.config.get("table_schema")
+        return parse_schema(text, f"{self.label}: its schema") if isinstance(text, str) and text else None
 
     @property
     def spec(self) -> Network:

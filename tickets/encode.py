@@ -1,0 +1,106 @@
+"""Make the inputs of an exported network from a CSV file, by the names of its columns. Python alone is needed.
+
+    python encode.py new.csv inputs.json
+    from encode import inputs; inputs("new.csv")     # a list for each input of the network, by name
+
+``dpltm export`` writes this file beside a network, with the settings of its table.
+"""
+
+import csv
+import json
+import math
+import sys
+from hashlib import blake2b
+from typing import Any
+
+from dpltm.records.schema import as_days, as_number
+
+SETTINGS: dict[str, Any] = {}
+
+
+def table(path, settings=SETTINGS):
+    """Return the columns of a CSV file: the texts in each, by its name; and the line of each record."""
+    skip = settings["skip"]
+    with open(path, newline="", encoding="utf-8-sig") as stream:
+        rows = csv.reader(
+            ("" if skip and line.startswith(skip) else line for line in stream), strict=True, skipinitialspace=True
+        )
+        names = settings["names"] or [name.strip() for name in next(rows, [])]
+        cells, lines = [[] for _ in names], []
+        for row in rows:
+            if len(row) < 2 and not "".join(row).strip():
+                continue
+            if len(row) != len(names):
+                raise ValueError(f"{path}: line {rows.line_num} has {len(row)} cells in place of {len(names)}")
+            lines.append(rows.line_num)
+            for column, cell in zip(cells, row, strict=True):
+                column.append(cell.strip())
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path}: has twice the columns {', '.join(twice)}")
+    return dict(zip(names, cells, strict=True)), lines
+
+
+def inputs(path, settings=SETTINGS):
+    """Return the inputs that the network takes for the records of a CSV file, a list each, by name.
+
+    Numbers and dates, as days from the year 1, are floats, NaN for a hole; categories are texts, or positions among the
+    values of their column (-1 a hole, -2 another); hashed words are buckets (-1 a hole). A table without a schema is one
+    input, ``records``. Columns may stand in any order, and further ones are passed over.
+
+    Raises:
+        ValueError: a column is missing, or a cell does not hold what the network was trained on.
+    """
+    cells, lines = table(path, settings)
+    missing = [column["name"] for column in settings["columns"] if column["name"] not in cells]
+    if missing:
+        raise ValueError(f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(cells)}")
+    empty, found = frozenset(settings["missing"]), {}
+    for column in settings["columns"]:
+        name = column["name"]
+        found[name] = []
+        for cell, line in zip(cells[name], lines, strict=True):
+            try:
+                found[name].append(_value(column, cell, empty))
+            except ValueError as error:
+                raise ValueError(f"{path}: line {line}, column {name!r}{error}") from None
+    if settings["matrix"]:
+        return {"records": [list(row) for row in zip(*found.values(), strict=True)]}
+    return found
+
+
+def _value(column, cell, empty):
+    kind = column["kind"]
+    if cell in empty:
+        if not column["missing"]:
+            raise ValueError(" is empty, which is not allowed")
+        return cell if column.get("texts") else -1 if kind in ("category", "hashed") else math.nan
+    if kind == "hashed":
+        return int.from_bytes(blake2b(cell.encode(), digest_size=8).digest(), "big") % column["buckets"]
+    if kind == "category":
+        place = column["places"].get(cell, -2)
+        if place == -2 and not column["other"]:
+            raise ValueError(f": {cell!r:.40} is none of its values")
+        return cell if column.get("texts") else place
+    value = as_days(cell) if kind == "date" else as_number(cell)
+    if value is not None and not math.isnan(value) and not (kind == "quantity" and math.isinf(value)):
+        return value
+    if not column["other"]:
+        raise ValueError(f": {cell!r:.40} is no {'date (YYYY-MM-DD)' if kind == 'date' else 'number'}")
+    return math.nan
+
+
+def main():
+    """Write the inputs for a CSV file as JSON: names of a network's inputs, and a list for each."""
+    if len(sys.argv) != 3:
+        sys.exit("usage: python encode.py new.csv inputs.json")
+    try:
+        made = inputs(sys.argv[1])
+        with open(sys.argv[2], "x", encoding="utf-8") as stream:
+            json.dump(made, stream)
+    except (OSError, ValueError, csv.Error) as error:
+        sys.exit(f"encode.py: {error}")
+
+
+if __name__ == "__main__":
+    main()

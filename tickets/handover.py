@@ -1,0 +1,683 @@
+"""Runs for use without dpltm: a folder with the trained network, its scaling, encoding and features, and two programs.
+
+``onnx`` and ``torch`` (a program of ``torch.export``) hold all of it in one graph; ``plain`` holds weights and a list of
+steps, for numpy. Beside them ``encode.py`` makes the inputs from a CSV file, and ``predict.py`` predicts. Each form is
+compared with dpltm on made-up records before the folder is there.
+"""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from importlib.resources import files
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import DpltmError, InputError, first_line, in_python
+from dpltm.features import Choice
+from dpltm.features.feature_map import FeatureMap, FrozenNetwork
+from dpltm.features.normalisation import NORM
+from dpltm.features.transforms import FourierFeatures, NeighbourAverage
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.evaluation import DIVERGED, has_diverged
+from dpltm.networks.state import evaluating, put, weights_of
+from dpltm.options.evaluate import RUN_FORMS
+from dpltm.privacy.account import Account
+from dpltm.privacy.describe import figure
+from dpltm.privacy.entry import RECORD, lineage_of
+from dpltm.privacy.statement import statement
+from dpltm.progress import SILENT, Progress
+from dpltm.records.scaling import affine, unit_range
+from dpltm.records.schema import Column, Schema, as_days, as_number
+from dpltm.records.tables import read_by_schema
+from dpltm.reports.subjects import terms_of_run
+from dpltm.tickets import encode
+from dpltm.tickets import predict as standalone
+from dpltm.tickets.card import sources
+from dpltm.tickets.export import UNPROTECTED_FRONT, onnx_program, unprotected
+from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
+from dpltm.tickets.run import version
+from dpltm.tickets.run import weights_of as run_id
+from dpltm.tickets.tensors import write_tensors
+from dpltm.training.artifacts import Run
+from dpltm.verbs.predict import predict
+
+MADE_UP = 96
+"""Made-up records that a form is compared on."""
+
+AGREE, ROUNDING = 1e-5, 2.0**-20
+"""Largest difference of a probability; and that over the largest output, where float32 itself is coarser."""
+
+NAMES = {"onnx": "model.onnx", "torch": "model.pt2", "plain": "model.safetensors"}
+"""File of the network, by form."""
+
+ABOUT = "dpltm"
+"""Key of the metadata in each of these files."""
+
+_INNER = "dpltm:"  # beginning of names inside an ONNX file, which no column may have
+
+_HOLE, _OTHER = -1, -2  # of a category
+_LAST_DAY = date.max.toordinal()
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A run that left.
+
+    Attributes:
+        path: its folder.
+        about: what it says of itself: ``about.json``.
+        difference: largest difference of a probability from dpltm's, on made-up records.
+    """
+
+    path: Path
+    about: Mapping[str, Any]
+    difference: float
+    notes: tuple[str, ...] = ()
+
+
+def export_run(
+    run: Run, path: str | Path, *, to: str = "onnx", yes: bool = False, progress: Progress = SILENT
+) -> Exported:
+    """Write a trained network for use without dpltm: with its scaling, encoding and features, and what it cost.
+
+    Args:
+        run: with its network; of a network of your own, with its code at hand (``load(path, model=MyNet)``).
+        path: folder to write, which does not exist yet.
+        to: ``onnx``, ``torch`` or ``plain``.
+        yes: hand on masks that were made from private records with no mechanism, knowing what they may reveal.
+        progress: told how far it is; None for silence.
+
+    Returns:
+        The folder, what it says of itself, and how far its probabilities are from dpltm's on made-up records.
+
+    Raises:
+        DpltmError: what no epsilon bounds; a network or features that the form cannot hold; or another answer than dpltm's
+            on a made-up record. Nothing is written then.
+
+    Guarantees:
+        Nothing but the run is looked at. What leaves is what its certified figure covers, and public inputs.
+    """
+    with in_python(out="path"):
+        if to not in RUN_FORMS:
+            raise InputError("to", to, "onnx, torch or plain")
+        return exported(run, as_path(path), to, consent=yes, progress=progress)
+
+
+def exported(run: Run, folder: Path, to: str, *, consent: bool, progress: Progress) -> Exported:
+    """Do what :func:`export_run` says."""
+    if folder.suffix in (".onnx", ".pt2", ".pt", ".safetensors"):
+        raise InputError(f"`out`: a folder is written, with {NAMES[to]} in it; name it {folder.with_suffix('')}")
+    check_free(folder)
+    check_writable(folder)
+    notes = check_run_shareable(run, consent)
+    network = _Network.of(run, to)
+    about = network.about()
+    progress.say(f"writing {NAMES[to]}")
+    with new_folder(folder) as staging:
+        _WRITERS[to](network, staging / NAMES[to], about)
+        if to == "plain":
+            about |= {"columns": network.columns(), "steps": _steps(run)[0]}
+        write_json(staging / "about.json", about)
+        _write_programs(staging, network)
+        progress.say(f"comparing {MADE_UP} made-up records")
+        difference = _compared(network, staging)
+        (staging / "README.md").write_text(_readme(network, about), encoding="utf-8")
+    return Exported(folder, about, difference, notes)
+
+
+def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
+    """Refuse to hand on what no epsilon bounds, and return what is said of what may go.
+
+    A network that was trained on private records with no mechanism never goes; masks made so want consent.
+    """
+    if "scheme" in run.config:
+        raise InputError(f"{run.label}: made by dpltm latent train; its model.safetensors holds its network")
+    run.spec.check_code(run.label)
+    if has_diverged(run.model, run.spec):
+        raise InputError(f"{run.label}: {DIVERGED}")
+    entry, front = run.entry, lineage_of(run.feature_map)
+    for lineage in (front, replace(run.lineage, entries=() if entry is None else (entry,))):
+        if unprotected(lineage):
+            held = UNPROTECTED_FRONT.format(" and ".join(sources(lineage)))
+            raise DpltmError(f"{run.label}: {held}, which is never handed on")
+    if unprotected(run.lineage) and not consent:
+        raise DpltmError(
+            f"{run.label}: depends on a release from {' and '.join(sources(run.lineage))} with no mechanism, such as the"
+            " masks of its tickets, and no epsilon bounds what that may reveal; if you mean to hand it on all the same, add"
+            " `yes`"
+        )
+    known = {each.id for each in run.lineage.entries}
+    if run.schema is not None and not all(each.id in known for each in run.schema.lineage.entries):
+        raise DpltmError(
+            f"{run.label}: bounds or values of its schema were found by a release that its lineage lacks; one was changed"
+        )
+    return ("no epsilon bounds what its masks may reveal",) if unprotected(run.lineage) else ()
+
+
+# --- the whole network -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Network:
+    """A run as one network, and what its inputs are."""
+
+    run: Run
+    form: str
+
+    @classmethod
+    def of(cls, run: Run, form: str) -> _Network:
+        network = cls(run, form)
+        if form != "torch" and run.feature_map is not None and isinstance(run.feature_map.base, Choice):
+            held = [kind.name for kind, _ in run.feature_map.base.parts if kind.by_fourier]
+            if held:
+                raise InputError(
+                    f"`to`: {held[0]} computes by Fourier transforms, which {form} does not hold; take `to` torch"
+                )
+        names = [] if network.schema is None else [column.name for column in network.read]
+        if form == "onnx" and any(name == "probabilities" or name.startswith(_INNER) for name in names):
+            raise InputError(f"`to`: onnx has names of its own, probabilities and {_INNER}...; rename that column")
+        return network
+
+    @property
+    def schema(self) -> Schema | None:
+        return self.run.schema
+
+    @property
+    def read(self) -> list[Column]:
+        """Columns of the schema that are features."""
+        return [] if self.schema is None else [column for column in self.schema.columns if column.features]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one record that is no row of a schema."""
+        return self.run.spec.record_shape if self.run.feature_map is None else self.run.feature_map.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.int64 if self.run.spec.tables else torch.float64
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """What ``encode.py`` knows of the table; None where records are no table of named columns."""
+        if self.schema is not None:
+            names = None if self.schema.header else [column.name for column in self.schema.columns]
+            table = {"skip": self.schema.skip, "names": names, "missing": self.schema.missing, "matrix": False}
+            return {**table, "columns": [_said(column, texts=self.form == "onnx") for column in self.read]}
+        if self.run.columns is None or self.run.spec.tables:
+            return None
+        plain = {"kind": "quantity", "missing": False, "other": False}
+        named = [{"name": name, **plain} for name in self.run.columns]
+        return {"skip": "", "names": None, "missing": [], "matrix": True, "columns": named}
+
+    def columns(self) -> list[dict[str, Any]]:
+        """Return what numpy has to know of the columns of a schema."""
+        return [
+            {
+                "name": column.name, "kind": column.kind, "missing": column.missing, "other": column.other,
+                "bounds": list(column.bounds), "log": column.log, "size": len(column.values) or column.buckets,
+            }
+            for column in self.read
+        ]  # fmt: skip
+
+    def about(self) -> dict[str, Any]:
+        """Return what the folder says of itself: whence, what it cost, inputs and classes."""
+        run = self.run
+        names = [str(number) for number in range(run.spec.classes)]
+        matrix = {"name": "records", "dtype": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
+        if run.columns is not None and self.schema is None:
+            matrix["columns"] = list(run.columns)
+        entry, terms, paid = run.entry, terms_of_run(run.config), run.lineage.paid
+        account = Account.of((), run.lineage, unit=paid[0].unit if paid else RECORD)
+        said = statement(account, terms.delta, terms.accountant, terms.adjacency).to_json()
+        return {
+            "format": "dpltm-export",
+            "schema": 1,
+            "form": self.form,
+            "run": None if entry is None else entry.id,
+            "weights": run_id(run.model, run.mask),
+            "network": run.spec.text,
+            "features": None if run.feature_map is None else run.feature_map.text,
+            "certified": said["certified"],
+            "classes": names if self.schema is None else list(self.schema.class_names),
+            "inputs": [matrix] if self.schema is None else [_input(column, self.form) for column in self.read],
+            "output": {"name": "probabilities", "dtype": "float32", "shape": [run.spec.classes]},
+            "written_by": f"dpltm {version('dpltm')}",
+        }
+
+    def module(self) -> nn.Module:
+        return _Served(self).eval().requires_grad_(False)
+
+    def example(self, rows: int = 2) -> dict[str, Tensor]:
+        """Return inputs of any records, by name."""
+        if self.schema is None:
+            return {"records": torch.zeros(rows, *self.shape, dtype=self.dtype)}
+        return {
+            column.name: torch.zeros(rows, dtype=torch.float64 if _is_number(column) else torch.int64)
+            for column in self.read
+        }
+
+
+def _is_number(column: Column) -> bool:
+    return column.kind in ("number", "date")
+
+
+def _said(column: Column, texts: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "name": column.name, "kind": column.kind, "missing": column.missing, "other": column.other,
+    }  # fmt: skip
+    if column.kind == "category":
+        told |= {"places": _places(column), **({"texts": True} if texts else {})}
+    if column.kind == "hashed":
+        told["buckets"] = column.buckets
+    return told
+
+
+def _places(column: Column) -> dict[str, int]:
+    return {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
+
+
+def _input(column: Column, form: str) -> dict[str, Any]:
+    dtype = "float64" if _is_number(column) else "string" if form == "onnx" and column.kind == "category" else "int64"
+    holds = {
+        "number": "a number", "date": "days, 1 for 0001-01-01", "category": "one of its values",
+        "hashed": f"a bucket, 0 to {column.buckets - 1}",
+    }[column.kind]  # fmt: skip
+    if dtype == "int64" and column.kind == "category":
+        holds = f"the place of one of its values, 0 to {len(column.values) - 1}"
+    hole = {"float64": "NaN", "string": "a text for holes", "int64": f"{_HOLE}"}[dtype]
+    values = {"values": [list(some) for some in column.values]} if column.kind == "category" else {}
+    return {
+        "name": column.name, "dtype": dtype, "shape": [], "holds": holds,
+        "hole": hole if column.missing else None, **values,
+    }  # fmt: skip
+
+
+class _Served(nn.Module):
+    """Inputs by name to probabilities ``(n, classes)``; NaN for a record that the network does not take."""
+
+    def __init__(self, network: _Network) -> None:
+        super().__init__()
+        run = network.run
+        self._encoding = None if network.schema is None else _Encoding(network.read)
+        self._bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
+        self._tables, self._map, self._shape = run.spec.tables, run.feature_map, network.shape
+        self._model = build(run.spec)
+        put(self._model, weights_of(run.model))
+
+    def forward(self, given: dict[str, Tensor]) -> Tensor:
+        if self._encoding is not None:
+            x, valid = self._encoding(given)
+        elif self._tables:
+            x = given["records"].flatten(1)
+            sizes = torch.tensor(self._tables).repeat(x.shape[1])[: x.shape[1]]
+            x, valid = torch.where((x >= 0) & (x < sizes), x, 0).float(), None
+        else:
+            x = given["records"].flatten(1)
+            finite = x.abs() <= torch.finfo(torch.float64).max
+            x, valid = torch.where(finite, x, 0.0), finite.all(1)
+            multiplier, offset = affine(self._bounds)
+            x = (x * multiplier + offset).clamp(*unit_range(self._bounds)).float()
+        if self._map is not None:
+            x = self._map.of_scaled(x.unflatten(1, self._shape))
+        chances = torch.softmax(self._model(x), 1)
+        return chances if valid is None else torch.where(valid[:, None], chances, torch.nan)
+
+
+class _Encoding(nn.Module):
+    """The columns of a schema as features, ``(n, features)`` float32, and whether each record fits it.
+
+    All numbers go side by side, and so do all places: a table of a thousand columns takes as many steps as one of two.
+    """
+
+    def __init__(self, columns: list[Column]) -> None:
+        super().__init__()
+        numbers = [column for column in columns if _is_number(column)]
+        places = [column for column in columns if not _is_number(column)]
+        self._numbers, self._places = ([column.name for column in some] for some in (numbers, places))
+        wide = torch.tensor([column.bounds for column in numbers], dtype=torch.float64).view(-1, 2)
+        self._hold("low", wide[:, 0])
+        self._hold("width", wide[:, 1] - wide[:, 0])
+        self._hold("log", torch.tensor([column.log for column in numbers], dtype=torch.bool))
+        self._hold("holes", torch.tensor([column.missing for column in numbers], dtype=torch.bool))
+        sizes = [len(column.values) or column.buckets for column in places]
+        self._hold("size", torch.tensor(sizes, dtype=torch.int64))
+        self._hold("missing", torch.tensor([column.missing for column in places], dtype=torch.bool))
+        self._hold("other", torch.tensor([column.other for column in places], dtype=torch.bool))
+        hot = [
+            (at, place)
+            for at, (column, size) in enumerate(zip(places, sizes, strict=True))
+            for place in (*range(size), *((_HOLE,) if column.missing else ()))
+        ]
+        self._hold("owner", torch.tensor([at for at, _ in hot], dtype=torch.int64))
+        self._hold("place", torch.tensor([place for _, place in hot], dtype=torch.int64))
+        order, first, at_hot = list[int](), {name: at for at, name in enumerate(self._numbers)}, 2 * len(numbers)
+        for column in columns:  # values, then holes of all numbers, then the places
+            if _is_number(column):
+                order += [first[column.name], *([len(numbers) + first[column.name]] if column.missing else [])]
+            else:
+                order += range(at_hot, at_hot + column.features)
+                at_hot += column.features
+        self._hold("order", torch.tensor(order, dtype=torch.int64))
+
+    def _hold(self, name: str, value: Tensor) -> None:
+        self.register_buffer(name, value.clone())
+
+    def forward(self, given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        parts, fits = [], []
+        if self._numbers:
+            values = torch.stack([given[name] for name in self._numbers], 1)
+            hole = values.isnan()
+            inside = (torch.where(hole, self.low, values) - self.low).maximum(torch.zeros_like(self.low))
+            inside = inside.minimum(self.width)
+            share = torch.where(self.log, inside.log1p() / self.width.log1p(), inside / self.width)
+            parts += [share.float(), hole.float()]
+            fits.append(~hole | self.holes)
+        if self._places:
+            values = torch.stack([given[name] for name in self._places], 1)
+            parts.append((values.index_select(1, self.owner) == self.place).float())
+            fits.append(
+                ((values >= 0) & (values < self.size))
+                | ((values == _HOLE) & self.missing)
+                | ((values == _OTHER) & self.other)
+            )
+        return torch.cat(parts, 1).index_select(1, self.order), torch.cat(fits, 1).all(1)
+
+
+# --- forms --------------------------------------------------------------------------------------------------------------
+
+
+def _traced(network: _Network) -> Any:
+    """Return the program of ``torch.export``; InputError for a network that it cannot write out."""
+    given = network.example()
+    batch = torch.export.Dim("batch", min=1)
+    module = network.module()
+    with evaluating(module), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch about itself
+        try:
+            return torch.export.export(module, (given,), dynamic_shapes=({name: {0: batch} for name in given},))
+        except Exception as error:  # of torch, or of the user's own code
+            raise InputError(f"`to`: torch cannot write {network.run.spec.text} out: {first_line(error)}") from error
+
+
+def _write_torch(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
+    program = _traced(network)
+    for module in program.graph_module.modules():
+        for node in getattr(getattr(module, "graph", None), "nodes", ()):
+            for name in ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn"):  # where sources lie
+                node.meta.pop(name, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch about tensors that share memory
+        torch.export.save(program, path, extra_files={ABOUT: json.dumps(about)})
+
+
+def _write_onnx(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
+    given = network.example()
+    program = onnx_program(lambda: _traced(network), given, network.run.spec.text)
+    import onnx_ir as ir  # what onnxscript stands on
+
+    model, graph = program.model, program.model.graph
+    values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
+    for number, value in enumerate([*values, *graph.initializers.values()]):
+        value.name = f"{_INNER}{number}"
+    graph.outputs[0].name = "probabilities"
+    columns = {column.name: column for column in network.read}
+    for place, (name, value) in enumerate(zip(given, list(graph.inputs), strict=True)):
+        if name in columns and columns[name].kind == "category":
+            graph.inputs[place] = _texts(ir, graph, value, columns[name], network.schema)
+        graph.inputs[place].name = name
+    if any(column.kind == "category" for column in columns.values()):
+        model.opset_imports["ai.onnx.ml"] = 2
+    model.metadata_props[ABOUT] = json.dumps(about)
+    program.save(str(path))
+
+
+def _texts(ir: Any, graph: Any, value: Any, column: Column, schema: Schema | None) -> Any:
+    """Put an input of texts in front of one of places."""
+    assert schema is not None
+    places = {**_places(column), **dict.fromkeys(schema.missing, _HOLE)}
+    texts = ir.Value(type=ir.TensorType(ir.DataType.STRING), shape=value.shape)
+    attributes = [
+        ir.AttrStrings("keys_strings", list(places)),
+        ir.AttrInt64s("values_int64s", list(places.values())),
+        ir.AttrInt64("default_int64", _OTHER),
+    ]
+    node = ir.Node("ai.onnx.ml", "LabelEncoder", inputs=[texts], attributes=attributes)
+    node.outputs[0].name, node.outputs[0].type, node.outputs[0].shape = value.name, value.type, value.shape
+    ir.convenience.replace_all_uses_with(value, node.outputs[0])
+    graph.insert_before(graph[0], node)
+    value.name = None
+    return texts
+
+
+def _write_plain(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
+    tensors = {name: value.numpy() for name, value in _steps(network.run)[1].items()}
+    write_tensors(path, tensors, metadata={ABOUT: json.dumps(about)})
+
+
+_WRITERS: Mapping[str, Callable[[_Network, Path, Mapping[str, Any]], None]] = {
+    "onnx": _write_onnx, "torch": _write_torch, "plain": _write_plain,
+}  # fmt: skip
+
+_FIXED = {"op": "norm", "norm": NORM}
+
+
+def _steps(run: Run) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """Return what numpy does to records that are encoded, one step after another, and the tensors of these steps.
+
+    Raises:
+        InputError: a network or features that are no products of matrices.
+    """
+    tensors: dict[str, Tensor] = {}
+    steps: list[dict[str, Any]] = []
+    feature_map = run.feature_map
+    if run.schema is None:
+        steps.append(_scaling(run.bounds if feature_map is None else feature_map.bounds))
+    if feature_map is not None:
+        steps += _map_steps(feature_map, tensors)
+    return [*steps, *_layers(run.model, run.spec, "", tensors)], tensors
+
+
+def _scaling(bounds: tuple[float, float]) -> dict[str, Any]:
+    multiplier, offset = affine(bounds)
+    return {"op": "scale", "multiplier": multiplier, "offset": offset, "range": list(unit_range(bounds))}
+
+
+def _map_steps(feature_map: FeatureMap, tensors: dict[str, Tensor]) -> list[dict[str, Any]]:
+    base = feature_map.base
+    if isinstance(base, FrozenNetwork):
+        body = build(base.spec)
+        put(body, base.parameters)
+        steps = _layers(nn.Sequential(*list(body)[:-1]), base.spec, "front.", tensors)
+    else:
+        parts = [_choice_steps(Choice((part,)), feature_map, tensors) for part in base.parts]
+        joined = {"op": "join", "parts": [[*part, _FIXED] for part in parts]}
+        steps = parts[0] if len(parts) == 1 else [joined]
+    steps.append(_FIXED)
+    if feature_map.projection is not None:
+        tensors["map.offset"], tensors["map.components"] = vars(feature_map.projection).values()
+        steps += [{"op": "subtract", "value": "map.offset"}, {"op": "linear", "weight": "map.components"}, _FIXED]
+    if feature_map.centre is not None:
+        tensors["map.centre"] = feature_map.centre
+        steps += [{"op": "subtract", "value": "map.centre"}, _FIXED]
+    return steps
+
+
+def _choice_steps(choice: Choice, feature_map: FeatureMap, tensors: dict[str, Tensor]) -> list[dict[str, Any]]:
+    (kind, values), signed = choice.parts[0], feature_map.bounds[0] < 0
+    inner, moved = kind.transform(*values, feature_map.shape), kind.moved(signed)
+    steps = (
+        [] if moved is None else [{"op": "scale", "multiplier": moved[0], "offset": moved[1], "range": [-1.0, 1.0]}]
+    )
+    if isinstance(inner, NeighbourAverage):
+        return [*steps, {"op": "average", "width": inner.width}, {"op": "centre"}]
+    if isinstance(inner, FourierFeatures):
+        tensors["fourier.directions"], tensors["fourier.offsets"] = inner.directions, inner.offsets
+        names = {"directions": "fourier.directions", "offsets": "fourier.offsets"}
+        return [*steps, {"op": "fourier", "constant": inner.constant, **names}]
+    raise InputError(f"`to`: plain holds no {kind.name} features; take `to` onnx")
+
+
+def _layers(model: nn.Module, spec: Any, prefix: str, tensors: dict[str, Tensor]) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    layers = model.named_children() if isinstance(spec, ModelSpec) else ()
+    for name, layer in layers:
+        match layer:
+            case nn.Linear():
+                tensors[f"{prefix}{name}.weight"] = layer.weight.detach()
+                tensors[f"{prefix}{name}.bias"] = layer.bias.detach()
+                steps.append({"op": "linear", "weight": f"{prefix}{name}.weight", "bias": f"{prefix}{name}.bias"})
+            case nn.ReLU():
+                steps.append({"op": "relu"})
+            case nn.Tanh():
+                steps.append({"op": "tanh"})
+            case _:
+                steps.clear()
+                break
+    if not steps and not (isinstance(spec, ModelSpec) and prefix):
+        raise InputError(f"`to`: plain holds fully connected networks, and {spec.text} is none; take `to` onnx")
+    return steps
+
+
+# --- programs beside it -------------------------------------------------------------------------------------------------
+
+_BORROWED = "from dpltm.records.schema import as_days, as_number\n"
+_UNSET = "SETTINGS: dict[str, Any] = {}"
+
+
+def _write_programs(folder: Path, network: _Network) -> None:
+    home, settings = files("dpltm.tickets"), network.settings
+    (folder / "predict.py").write_text(home.joinpath("predict.py").read_text("utf-8"), encoding="utf-8")
+    if settings is None:
+        return
+    source = home.joinpath("encode.py").read_text("utf-8")
+    borrowed = "\n\n".join(["", *(inspect.getsource(function).rstrip() for function in (as_number, as_days))])
+    literal = repr(json.dumps(settings))
+    source = source.replace(_BORROWED, "").replace("import csv\n", "import csv\nimport datetime\n", 1)
+    source = source.replace(_UNSET, f"SETTINGS: dict[str, Any] = json.loads(\n    {literal}\n)\n{borrowed}", 1)
+    (folder / "encode.py").write_text(source, encoding="utf-8")
+
+
+def _readme(network: _Network, about: Mapping[str, Any]) -> str:
+    certified, table = about["certified"], network.settings is not None
+    cost = (
+        f"epsilon {figure(certified['epsilon'])} at delta {certified['delta']:g}, unit {certified['unit']},"
+        f" {certified['adjacency']}, accountant {certified['accountant']}"
+    )
+    needs = {"onnx": "onnxruntime and numpy", "torch": "torch and numpy", "plain": "numpy"}[network.form]
+    source = "new.csv" if table else "new.npy"
+    lines = [
+        f"# {about['network']}, trained under differential privacy",
+        f"Certified: {cost}. It covers the records that it was trained on, and not those that it is used on.",
+        f"Classes: {', '.join(about['classes'])}.",
+        f"    python predict.py {source} predictions.csv{' [ID]' if table else ''}",
+        f"predicts, with {needs}. `about.json` says what the inputs are, and holds the digest of the weights (SHA-256"
+        f" {about['weights']}), which `dpltm privacy check` compares.",
+    ]
+    if table:
+        lines.append(
+            "`encode.py` makes the inputs from a CSV file, by names of columns, with Python alone: `from encode import"
+            ' inputs; inputs("new.csv")`. A cell that the network was not trained on is refused there; given to the network'
+            " itself, it makes the probabilities NaN."
+        )
+    return "\n\n".join(lines) + "\n"
+
+
+# --- compared -----------------------------------------------------------------------------------------------------------
+
+
+def _compared(network: _Network, folder: Path) -> float:
+    """Return the largest difference of a probability from dpltm's on made-up records; DpltmError where it is too large."""
+    run = network.run
+    if network.schema is None:
+        x = _made_up(network)
+        given = {"records": x.astype(np.int64 if run.spec.tables else np.float64)}
+    else:
+        table = folder / "made-up.csv"
+        _write_made_up(table, network.schema)
+        x = read_by_schema(table, network.schema, labelled=False).x
+        made = encode.inputs(table, network.settings or {})
+        given = {name: np.array(values) for name, values in made.items()}
+        table.unlink()
+    expected = predict(run, x)
+    found = _run(network.form, folder, given)
+    difference = float(np.abs(found - expected.probabilities).max())
+    allowed = max(AGREE, ROUNDING * float(np.abs(expected.outputs).max()))
+    if not difference <= allowed:  # NaN as well
+        raise DpltmError(
+            f"`to`: {network.form} gives {run.spec.text} other probabilities than dpltm, by {difference:.2g} on made-up"
+            " records; nothing was written"
+        )
+    return difference
+
+
+def _run(form: str, folder: Path, given: dict[str, np.ndarray]) -> np.ndarray:
+    """Return what the network in a folder gives; ONNX by the standard's own interpreter where its runtime is missing."""
+    try:
+        return standalone.network(folder)(given)
+    except ImportError:
+        if form != "onnx":
+            raise
+    from onnx.reference import ReferenceEvaluator
+
+    return np.asarray(ReferenceEvaluator(str(folder / NAMES[form])).run(["probabilities"], given)[0])
+
+
+def _fractions(count: int, columns: int) -> np.ndarray:
+    """Return ``(count, columns)`` numbers from 0 to 1 that follow no pattern: multiples of the golden ratio."""
+    places = np.arange(1, count * columns + 1, dtype=np.float64)
+    return (places * 0.6180339887498949 % 1).reshape(count, columns)
+
+
+def _made_up(network: _Network) -> np.ndarray:
+    """Return made-up records ``(MADE_UP, *shape)``, some values of which are outside."""
+    spec, shape = network.run.spec, network.shape
+    parts = _fractions(MADE_UP, int(np.prod(shape)))
+    if spec.tables:
+        sizes = np.resize(np.array(spec.tables), parts.shape[1])
+        return (np.floor(parts * (sizes + 2)) - 1).reshape(MADE_UP, *shape).astype(np.float32)
+    low, high = network.run.bounds if network.run.feature_map is None else network.run.feature_map.bounds
+    return (low + (parts * 1.2 - 0.1) * (high - low)).reshape(MADE_UP, *shape)
+
+
+def _write_made_up(path: Path, schema: Schema) -> None:
+    """Write a table of made-up records that fit a schema: every value, holes, days and numbers that are outside."""
+    columns = [column for column in schema.columns if column.kind != "label"]
+    parts = _fractions(MADE_UP, len(columns))
+    table = [_cells(column, parts[:, at], schema) for at, column in enumerate(columns)]
+    named = schema.header
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        rows = csv.writer(stream, lineterminator="\n")
+        places = range(len(columns))[::-1] if named else range(len(columns))  # in another order, where names tell
+        if named:
+            rows.writerow([columns[at].name for at in places])
+        rows.writerows([table[at][row] for at in places] for row in range(MADE_UP))
+
+
+def _cells(column: Column, parts: np.ndarray, schema: Schema) -> list[str]:
+    odd = [*(schema.missing if column.missing else ()), *(["none of them"] if column.other else [])]
+    low, high = column.bounds
+    wide = [low + (part * 1.2 - 0.1) * (high - low) for part in parts.tolist()]
+    match column.kind:
+        case "number":
+            plain = [repr(value) for value in wide]
+        case "date":
+            plain = [date.fromordinal(min(max(round(day), 1), _LAST_DAY)).isoformat() for day in wide]
+        case "category":
+            plain = [spelling for spellings in column.values for spelling in spellings]
+        case _:
+            plain = [f"word {part:.3f}" for part in parts]
+    cells = list(islice(cycle(plain), MADE_UP))
+    for place in range(0, MADE_UP if odd else 0, 5):
+        cells[place] = odd[place // 5 % len(odd)]
+    return cells
