@@ -50,6 +50,7 @@ PUBLIC = (
     "dpltm.records.load.load",
     "dpltm.records.settle.from_arrays",
     "dpltm.registry",
+    "dpltm.tickets.handover.export_run",
     "dpltm.tickets.ledger_file.open_ledger",
     "dpltm.tickets.store.load",
     "dpltm.tickets.store.save",

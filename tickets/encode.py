@@ -11,6 +11,7 @@ import json
 import math
 import sys
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from dpltm.records.schema import as_days, as_number
@@ -18,7 +19,7 @@ from dpltm.records.schema import as_days, as_number
 SETTINGS: dict[str, Any] = {}
 
 
-def table(path, settings=SETTINGS):
+def table(path: str | Path, settings: dict[str, Any] = SETTINGS) -> tuple[dict[str, list[str]], list[int]]:
     """Return the columns of a CSV file: the texts in each, by its name; and the line of each record."""
     skip = settings["skip"]
     with open(path, newline="", encoding="utf-8-sig") as stream:
@@ -26,7 +27,8 @@ def table(path, settings=SETTINGS):
             ("" if skip and line.startswith(skip) else line for line in stream), strict=True, skipinitialspace=True
         )
         names = settings["names"] or [name.strip() for name in next(rows, [])]
-        cells, lines = [[] for _ in names], []
+        cells: list[list[str]] = [[] for _ in names]
+        lines: list[int] = []
         for row in rows:
             if len(row) < 2 and not "".join(row).strip():
                 continue
@@ -41,7 +43,7 @@ def table(path, settings=SETTINGS):
     return dict(zip(names, cells, strict=True)), lines
 
 
-def inputs(path, settings=SETTINGS):
+def inputs(path: str | Path, settings: dict[str, Any] = SETTINGS) -> dict[str, list[Any]]:
     """Return the inputs that the network takes for the records of a CSV file, a list each, by name.
 
     Numbers and dates, as days from the year 1, are floats, NaN for a hole; categories are texts, or positions among the
@@ -55,7 +57,8 @@ def inputs(path, settings=SETTINGS):
     missing = [column["name"] for column in settings["columns"] if column["name"] not in cells]
     if missing:
         raise ValueError(f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(cells)}")
-    empty, found = frozenset(settings["missing"]), {}
+    empty = frozenset(settings["missing"])
+    found: dict[str, list[Any]] = {}
     for column in settings["columns"]:
         name = column["name"]
         found[name] = []
@@ -69,16 +72,17 @@ def inputs(path, settings=SETTINGS):
     return found
 
 
-def _value(column, cell, empty):
+def _value(column: dict[str, Any], cell: str, empty: frozenset[str]) -> str | int | float:
     kind = column["kind"]
     if cell in empty:
         if not column["missing"]:
             raise ValueError(" is empty, which is not allowed")
         return cell if column.get("texts") else -1 if kind in ("category", "hashed") else math.nan
     if kind == "hashed":
-        return int.from_bytes(blake2b(cell.encode(), digest_size=8).digest(), "big") % column["buckets"]
+        buckets: int = column["buckets"]
+        return int.from_bytes(blake2b(cell.encode(), digest_size=8).digest(), "big") % buckets
     if kind == "category":
-        place = column["places"].get(cell, -2)
+        place: int = column["places"].get(cell, -2)
         if place == -2 and not column["other"]:
             raise ValueError(f": {cell!r:.40} is none of its values")
         return cell if column.get("texts") else place
@@ -90,7 +94,7 @@ def _value(column, cell, empty):
     return math.nan
 
 
-def main():
+def main() -> None:
     """Write the inputs for a CSV file as JSON: names of a network's inputs, and a list for each."""
     if len(sys.argv) != 3:
         sys.exit("usage: python encode.py new.csv inputs.json")

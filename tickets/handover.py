@@ -8,6 +8,7 @@ compared with dpltm on made-up records before the folder is there.
 from __future__ import annotations
 
 import csv
+import importlib
 import inspect
 import json
 import warnings
@@ -109,6 +110,8 @@ def export_run(
         Nothing but the run is looked at. What leaves is what its certified figure covers, and public inputs.
     """
     with in_python(out="path"):
+        if not isinstance(run, Run):
+            raise InputError("run", run, "a run", "give what dpltm.train returns, or dpltm.tickets.load(path)")
         if to not in RUN_FORMS:
             raise InputError("to", to, "onnx, torch or plain")
         return exported(run, as_path(path), to, consent=yes, progress=progress)
@@ -346,21 +349,21 @@ class _Encoding(nn.Module):
         places = [column for column in columns if not _is_number(column)]
         self._numbers, self._places = ([column.name for column in some] for some in (numbers, places))
         wide = torch.tensor([column.bounds for column in numbers], dtype=torch.float64).view(-1, 2)
-        self._hold("low", wide[:, 0])
-        self._hold("width", wide[:, 1] - wide[:, 0])
-        self._hold("log", torch.tensor([column.log for column in numbers], dtype=torch.bool))
-        self._hold("holes", torch.tensor([column.missing for column in numbers], dtype=torch.bool))
+        self._low = wide[:, 0].clone()
+        self._width = wide[:, 1] - wide[:, 0]
+        self._log = torch.tensor([column.log for column in numbers], dtype=torch.bool)
+        self._holes = torch.tensor([column.missing for column in numbers], dtype=torch.bool)
         sizes = [len(column.values) or column.buckets for column in places]
-        self._hold("size", torch.tensor(sizes, dtype=torch.int64))
-        self._hold("missing", torch.tensor([column.missing for column in places], dtype=torch.bool))
-        self._hold("other", torch.tensor([column.other for column in places], dtype=torch.bool))
+        self._size = torch.tensor(sizes, dtype=torch.int64)
+        self._missing = torch.tensor([column.missing for column in places], dtype=torch.bool)
+        self._other = torch.tensor([column.other for column in places], dtype=torch.bool)
         hot = [
             (at, place)
             for at, (column, size) in enumerate(zip(places, sizes, strict=True))
             for place in (*range(size), *((_HOLE,) if column.missing else ()))
         ]
-        self._hold("owner", torch.tensor([at for at, _ in hot], dtype=torch.int64))
-        self._hold("place", torch.tensor([place for _, place in hot], dtype=torch.int64))
+        self._owner = torch.tensor([at for at, _ in hot], dtype=torch.int64)
+        self._place = torch.tensor([place for _, place in hot], dtype=torch.int64)
         order, first, at_hot = list[int](), {name: at for at, name in enumerate(self._numbers)}, 2 * len(numbers)
         for column in columns:  # values, then holes of all numbers, then the places
             if _is_number(column):
@@ -368,30 +371,27 @@ class _Encoding(nn.Module):
             else:
                 order += range(at_hot, at_hot + column.features)
                 at_hot += column.features
-        self._hold("order", torch.tensor(order, dtype=torch.int64))
-
-    def _hold(self, name: str, value: Tensor) -> None:
-        self.register_buffer(name, value.clone())
+        self._order = torch.tensor(order, dtype=torch.int64)
 
     def forward(self, given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         parts, fits = [], []
         if self._numbers:
             values = torch.stack([given[name] for name in self._numbers], 1)
             hole = values.isnan()
-            inside = (torch.where(hole, self.low, values) - self.low).maximum(torch.zeros_like(self.low))
-            inside = inside.minimum(self.width)
-            share = torch.where(self.log, inside.log1p() / self.width.log1p(), inside / self.width)
+            inside = (torch.where(hole, self._low, values) - self._low).maximum(torch.zeros_like(self._low))
+            inside = inside.minimum(self._width)
+            share = torch.where(self._log, inside.log1p() / self._width.log1p(), inside / self._width)
             parts += [share.float(), hole.float()]
-            fits.append(~hole | self.holes)
+            fits.append(~hole | self._holes)
         if self._places:
             values = torch.stack([given[name] for name in self._places], 1)
-            parts.append((values.index_select(1, self.owner) == self.place).float())
+            parts.append((values.index_select(1, self._owner) == self._place).float())
             fits.append(
-                ((values >= 0) & (values < self.size))
-                | ((values == _HOLE) & self.missing)
-                | ((values == _OTHER) & self.other)
+                ((values >= 0) & (values < self._size))
+                | ((values == _HOLE) & self._missing)
+                | ((values == _OTHER) & self._other)
             )
-        return torch.cat(parts, 1).index_select(1, self.order), torch.cat(fits, 1).all(1)
+        return torch.cat(parts, 1).index_select(1, self._order), torch.cat(fits, 1).all(1)
 
 
 # --- forms --------------------------------------------------------------------------------------------------------------
@@ -424,8 +424,6 @@ def _write_torch(network: _Network, path: Path, about: Mapping[str, Any]) -> Non
 def _write_onnx(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
     given = network.example()
     program = onnx_program(lambda: _traced(network), given, network.run.spec.text)
-    import onnx_ir as ir  # what onnxscript stands on
-
     model, graph = program.model, program.model.graph
     values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
     for number, value in enumerate([*values, *graph.initializers.values()]):
@@ -434,7 +432,7 @@ def _write_onnx(network: _Network, path: Path, about: Mapping[str, Any]) -> None
     columns = {column.name: column for column in network.read}
     for place, (name, value) in enumerate(zip(given, list(graph.inputs), strict=True)):
         if name in columns and columns[name].kind == "category":
-            graph.inputs[place] = _texts(ir, graph, value, columns[name], network.schema)
+            graph.inputs[place] = _texts(graph, value, columns[name], network.schema)
         graph.inputs[place].name = name
     if any(column.kind == "category" for column in columns.values()):
         model.opset_imports["ai.onnx.ml"] = 2
@@ -442,9 +440,10 @@ def _write_onnx(network: _Network, path: Path, about: Mapping[str, Any]) -> None
     program.save(str(path))
 
 
-def _texts(ir: Any, graph: Any, value: Any, column: Column, schema: Schema | None) -> Any:
+def _texts(graph: Any, value: Any, column: Column, schema: Schema | None) -> Any:
     """Put an input of texts in front of one of places."""
     assert schema is not None
+    ir = importlib.import_module("onnx_ir")  # what onnxscript stands on
     places = {**_places(column), **dict.fromkeys(schema.missing, _HOLE)}
     texts = ir.Value(type=ir.TensorType(ir.DataType.STRING), shape=value.shape)
     attributes = [
@@ -628,9 +627,8 @@ def _run(form: str, folder: Path, given: dict[str, np.ndarray]) -> np.ndarray:
     except ImportError:
         if form != "onnx":
             raise
-    from onnx.reference import ReferenceEvaluator
-
-    return np.asarray(ReferenceEvaluator(str(folder / NAMES[form])).run(["probabilities"], given)[0])
+    evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator
+    return np.asarray(evaluator(str(folder / NAMES[form])).run(["probabilities"], given)[0])
 
 
 def _fractions(count: int, columns: int) -> np.ndarray:

@@ -7,32 +7,33 @@ in an ``.npz``. ``dpltm export`` writes this file beside a network. A record tha
 """
 
 import csv
+import importlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+Inputs = dict[str, np.ndarray]  # arrays by name
 ROWS = 512  # records in the network at once
 
 
-def network(folder):
+def network(folder: Path) -> Callable[[Inputs], np.ndarray]:
     """Return the network in a folder: a function of arrays by the names of its inputs, which gives ``(n, classes)``."""
     if (folder / "model.onnx").exists():
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+        session = importlib.import_module("onnxruntime").InferenceSession(str(folder / "model.onnx"))
         return lambda given: session.run(["probabilities"], given)[0]
     if (folder / "model.pt2").exists():
-        import torch
-
+        torch = importlib.import_module("torch")
         model = torch.export.load(folder / "model.pt2").module()
         return lambda given: model({name: torch.from_numpy(value) for name, value in given.items()}).numpy()
     tensors, said = weights(folder / "model.safetensors"), json.loads((folder / "about.json").read_text("utf-8"))
     return lambda given: plain(given, said["columns"], said["steps"], tensors)
 
 
-def weights(path):
+def weights(path: Path) -> Inputs:
     """Return the tensors of a safetensors file, all of them float32, by name."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
@@ -44,7 +45,7 @@ def weights(path):
     }
 
 
-def plain(given, columns, steps, tensors):
+def plain(given: Inputs, columns: list[Any], steps: list[Any], tensors: Inputs) -> np.ndarray:
     """Compute the probabilities of records by the steps of ``about.json``."""
     x, valid = encoded(given, columns) if columns else records(given["records"])
     x = through(steps, x, tensors)
@@ -53,13 +54,13 @@ def plain(given, columns, steps, tensors):
     return np.where(valid[:, None], chances, np.nan).astype(np.float32)
 
 
-def records(values):
+def records(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return records in a row each, numbers that are none as 0, and whether a record holds numbers alone."""
     flat = values.reshape(len(values), -1).astype(np.float64)
     return np.where(np.isfinite(flat), flat, 0), np.isfinite(flat).all(1)
 
 
-def encoded(given, columns):
+def encoded(given: Inputs, columns: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return the features of columns with a schema, ``(n, features)``, and whether each record fits it."""
     features, valid = [], []
     for column in columns:
@@ -81,7 +82,7 @@ def encoded(given, columns):
     return np.concatenate(features, 1).astype(np.float64), np.logical_and.reduce(valid)
 
 
-def through(steps, x, tensors):
+def through(steps: list[Any], x: np.ndarray, tensors: Inputs) -> np.ndarray:
     """Compute what some steps make of records, ``(n, values)``."""
     for step in steps:
         match step["op"]:
@@ -112,31 +113,28 @@ def through(steps, x, tensors):
     return x
 
 
-def read(source, folder):
-    """Return the inputs of the network for the records in a file, arrays by name; and a column of names in it, if asked."""
+def read(source: Path, folder: Path) -> Inputs:
+    """Return the inputs of the network for the records in a file, arrays by name."""
     if source.suffix.lower() != ".csv":
         values = np.load(source, allow_pickle=False)
         values = values["x"] if source.suffix.lower() == ".npz" else values
         about = json.loads((folder / "about.json").read_text("utf-8"))
         kind = np.int64 if about["inputs"][0]["dtype"] == "int64" else np.float64
         return {"records": values.reshape(len(values), *about["inputs"][0]["shape"]).astype(kind)}
-    from encode import inputs
-
-    return {name: np.array(values) for name, values in inputs(source).items()}
+    return {name: np.array(values) for name, values in importlib.import_module("encode").inputs(source).items()}
 
 
-def main():
+def main() -> None:
     """Write the predictions for a file of records."""
     if len(sys.argv) not in (3, 4):
         sys.exit("usage: python predict.py new.csv predictions.csv [ID]")
     source, folder = Path(sys.argv[1]), Path(__file__).parent
     names = json.loads((folder / "about.json").read_text("utf-8"))["classes"]
     try:
-        given, first = read(source, folder), []
+        given = read(source, folder)
+        first: list[tuple[str, list[str]]] = []
         if len(sys.argv) == 4:
-            from encode import table
-
-            cells = table(source)[0]
+            cells = importlib.import_module("encode").table(source)[0]
             if sys.argv[3] not in cells:
                 raise ValueError(f"{source}: has no column {sys.argv[3]}; it has {', '.join(cells)}")
             first = [(sys.argv[3], cells[sys.argv[3]])]

@@ -68,8 +68,8 @@ class ExportRequest(CodeOptions):
     names of columns, with Python alone. The network is compared with dpltm's on made-up records before the folder is there.
 
     Examples:
+        # python mine/predict.py new.csv predictions.csv then predicts
         dpltm export mine.run --to onnx --out mine
-        python mine/predict.py new.csv predictions.csv
     """
 
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
