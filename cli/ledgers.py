@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ from dpltm.privacy.ledger import Book
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.statement import json_figure, statement
 from dpltm.progress import Progress
+from dpltm.registry import Deferred
 from dpltm.reports.checking import differences, kept_apart
 from dpltm.tickets.files import digest_of, read_bytes
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.model_card import BEGIN, END, MOST, edits, read_statement
+from dpltm.tickets.model_card import BEGIN, END, MOST, edits, holds_statement, read_statement
 
 
 def explain(options: LedgerRequest, progress: Progress) -> dict[str, Any]:
@@ -149,6 +151,8 @@ def read_book(path: Path) -> Book:
     return book
 
 
+FIND_RUN = Deferred("dpltm.tickets.run:find_run")  # a card needs no torch
+
 COMPARED = (
     "compared with the entries: both epsilons, the attacker's figures, sampling, steps, noise, sensitivity, records, batch"
     " and divisor, notes that are due"
@@ -168,14 +172,68 @@ UNSIGNED = (
 PAGE = "only the statement inside the page was compared, not its words and pictures; a card is compared line by line"
 
 
+OF_RUN = (
+    "compared: the SHA-256 of weights and mask with those that lineage, figures, cards and pages in the folder are of, and"
+    " the certified epsilon with the entries"
+)
+
+
 def check(options: CheckRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy check``: the differences."""
     del progress
     path = Path(options.card or "")
-    if path.is_dir():
-        raise InputError(
-            f"{path}: a folder; name the card or page that dpltm report wrote, such as {path / 'README.md'}"
-        )
+    if not path.is_dir():
+        body, found, notes = _checked(path)
+        if options.run is not None:
+            found += _other_weights(body, FIND_RUN(Path(options.run)).weights, options.run)
+        return {
+            "card": str(path),
+            "ok": not found,
+            "problems": found,
+            "entries": len(body["entries"]),
+            "privacy": {key: body[key] for key in ("certified", "nominal", "notes")},
+            "notes": [*notes, *(_weights_notes(body) if options.run is None else [])],
+        }
+    if options.run is not None:
+        raise InputError(f"`run`: {path} is a folder itself; name a card or a page, or leave `run` out")
+    run = FIND_RUN(path)
+    found = [*run.problems, *([run.understated] if run.understated else [])]
+    cards = [card for card in sorted(run.path.iterdir()) if card.suffix in (".md", ".html") and holds_statement(card)]
+    for card in cards:
+        body, wrong, _ = _checked(card)
+        found += [f"{card}: {line}" for line in (*wrong, *_other_weights(body, run.weights, str(path)))]
+    return {
+        "card": str(path),
+        "ok": not found,
+        "problems": found,
+        "weights": run.weights,
+        "cards": list(map(str, cards)),
+        "entries": len(run.lineage.entries),
+        "privacy": run.privacy,
+        "notes": [OF_RUN, UNSIGNED],
+    }
+
+
+def _other_weights(body: Mapping[str, Any], weights: str | None, run: str) -> list[str]:
+    """Return that a statement is of other weights than those of a run, if that is so."""
+    stated = body["settings"].get("weights")
+    if stated is None:
+        return ["weights: the statement does not say which it is of; write it again with dpltm report"]
+    if stated != weights:
+        there = "cannot be read" if weights is None else f"have {weights[:12]}"
+        return [f"weights: the statement is of SHA-256 {stated!s:.12}, and those of {run} {there}"]
+    return []
+
+
+def _weights_notes(body: Mapping[str, Any]) -> list[str]:
+    stated = body["settings"].get("weights")
+    return (
+        [] if stated is None else [f"its weights (SHA-256 {stated!s:.12}) were not compared; name their run by `run`"]
+    )
+
+
+def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return the statement in a card or a page, what differs in it, and notes."""
     try:
         text = read_bytes(path, MOST, links=True).decode("utf-8")
     except UnicodeDecodeError:
@@ -202,14 +260,7 @@ def check(options: CheckRequest, progress: Progress) -> dict[str, Any]:
         apart = kept_apart(body)
     notes += [] if apart is None else [apart]
     notes += [COMPARED if body["kind"] == "run" and body["state"] == "finished" else FIGURES, WORD]
-    return {
-        "card": str(path),
-        "ok": not found,
-        "problems": found,
-        "entries": len(body["entries"]),
-        "privacy": {key: body[key] for key in ("certified", "nominal", "notes")},
-        "notes": notes,
-    }
+    return body, found, notes
 
 
 def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -249,7 +300,10 @@ def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
         rich.print(problem, style="bold")
     if body["ok"]:
         rich.print(f"{body['card']}: what was compared agrees with its entries ({body['entries']})", style="bold")
-    show_privacy(rich, body["privacy"])
+    if body.get("weights") is not None:
+        rich.print(f"SHA-256 of weights and mask: {body['weights']}")
+    if body["privacy"] is not None:
+        show_privacy(rich, body["privacy"])
     show_notes(rich, body)
 
 

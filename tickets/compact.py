@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +18,9 @@ from dpltm.networks.layers import Images, Mean, Positions, Vectors
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
 from dpltm.pruning.generation import Ticket, Tickets
-from dpltm.tickets.files import new_folder, read_bytes, write_lineage
+from dpltm.tickets.files import MAX_JSON, new_folder, parse_json, read_bytes, write_json, write_lineage
+from dpltm.tickets.run import WEIGHTS, write_config, write_network
 from dpltm.tickets.run import weights_of as run_id
-from dpltm.tickets.run import write_config, write_network
 from dpltm.tickets.ticket_set import save_ticket_set
 from dpltm.training.artifacts import Parent, Run, TicketSet
 
@@ -76,11 +77,14 @@ def compact_run(run: Run, path: Path) -> Shrunk:
     spec = _of_a_kind(run.spec, run.label)
     smaller, after = _compacted(spec, weights_of(run.model), run.mask, fold=True)
     with new_folder(path) as folder:
-        for name in ("metrics.jsonl", "result.json", "environment.json"):
+        for name in ("metrics.jsonl", "environment.json"):
             (folder / name).write_bytes(read_bytes(run.path / name, MAX_METRICS))
+        digest = run_id(smaller.model, smaller.mask)
+        result: Any = parse_json(run.path / "result.json", read_bytes(run.path / "result.json", MAX_JSON))
+        write_json(folder / "result.json", {**result, WEIGHTS: digest})  # figures are of the same answers
         write_config(folder, {**run.config, "model": after.text, "compacted_from": spec.text})
         write_network(folder, smaller.model, smaller.mask)
-        write_lineage(folder, run.lineage, run_id(smaller.model, smaller.mask))
+        write_lineage(folder, run.lineage, digest)
         (folder / "model.py").write_text(plain_pytorch(after, "model.safetensors"), encoding="utf-8")
     return _shrunk(spec, after, run.mask, smaller)
 

@@ -350,7 +350,7 @@ def read_lineage(folder: Path, of: str) -> Lineage:
     path = folder / LINEAGE
     body = _LINEAGE.read(path, MAX_LINEAGE)
     if body["of"] != of:
-        raise ArtifactError(f"{path}: belongs to another artifact")
+        raise ArtifactError(f"{path}: belongs to another artifact; its weights, its masks or this file were exchanged")
     try:
         return lineage_from_json(body["lineage"])
     except ArtifactError as error:

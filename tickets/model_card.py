@@ -9,12 +9,13 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
 from dpltm.reports.statement import FORMAT, SCHEMA, check_shape
 from dpltm.reports.wording import headline, sections
-from dpltm.tickets.files import check_schema, digest_of, parse_json
+from dpltm.tickets.files import check_schema, digest_of, parse_json, read_bytes
 
 BEGIN, END = "<!-- dpltm: written by dpltm report, and compared by dpltm privacy check -->", "<!-- dpltm: end -->"
 """Marks of dpltm's part of a card; people write before and after."""
@@ -125,6 +126,11 @@ def read_statement(where: str, text: str) -> dict[str, Any]:
     except ArtifactError as error:
         raise ArtifactError(f"{where}: {error}") from None
     return dict(body)
+
+
+def holds_statement(path: Path) -> bool:
+    """Tell whether a file looks like a card or a page of dpltm."""
+    return path.is_file() and b"dpltm-statement" in read_bytes(path, MOST, links=True)
 
 
 def _fenced(text: str) -> list[str]:

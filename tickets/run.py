@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -24,10 +25,11 @@ from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
 from dpltm.networks.state import put
 from dpltm.networks.state import weights_of as values_of
 from dpltm.privacy.account import Account
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.statement import statement
-from dpltm.reports.subjects import terms_of_run
+from dpltm.reports.subjects import number, section, terms_of_run
 from dpltm.tickets.charts import read_metrics
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.feature_files import read_map, write_map
@@ -84,13 +86,17 @@ def save_run(folder: Path, run: Run) -> None:
         write_outputs(folder, run.network)
     write_run(folder, settings, run.model, run.mask, run.metrics, run.feature_map)
     write_observations(folder, run.observations)
-    write_lineage(folder, run.lineage, weights_of(run.model, run.mask))
+    digest = weights_of(run.model, run.mask)
+    write_lineage(folder, run.lineage, digest)
     if run.privacy is not None:
-        write_json(folder / "result.json", as_flags(published(answer(run))))
+        write_json(folder / "result.json", as_flags(published({**answer(run), WEIGHTS: digest})))
+
+
+WEIGHTS = "weights"  # key of the digest that ``result.json`` and statements are of
 
 
 def weights_of(model: nn.Module, mask: Mask) -> str:
-    """Return the content id of trained weights and mask: what a lineage, a page and a card are of."""
+    """Return the content id of trained weights and mask, a SHA-256: what a lineage, a page and a card are of."""
     values = {f"weights/{name}": value.numpy() for name, value in values_of(model).items()}
     return content_id(values | {f"mask/{name}": value.numpy() for name, value in mask.items()})
 
@@ -235,6 +241,8 @@ class FoundRun:
         state: whether it ended, is still to end, has something damaged or missing, is planned, or failed.
         run: its network and mask; None, as ``config`` and the others, where they cannot be read.
         lineage: everything that it depends on, its training among it; empty where that is not known.
+        weights: digest of its weights and mask; None where they cannot be read. ``result`` and ``metrics`` of other weights
+            are left out.
     """
 
     path: Path
@@ -249,6 +257,7 @@ class FoundRun:
     measure: str = "accuracy"
     lineage: Lineage = NO_LINEAGE
     entry: Entry | None = None
+    weights: str | None = None
 
     @property
     def parameters(self) -> int | None:
@@ -280,6 +289,23 @@ class FoundRun:
         with contextlib.suppress(DpltmError):
             return statement(self.account, terms.delta, terms.accountant, terms.adjacency).to_json()
         return None
+
+    @property
+    def understated(self) -> str | None:
+        """Return what is wrong with the certified epsilon that it states; None where its lineage gives no larger one."""
+        stated, due = (
+            section(section(body or {}, "privacy"), "certified").get("epsilon")
+            for body in (self.result, {"privacy": self.privacy})
+        )
+        if stated is None or stated == "inf" or number(stated) is None:
+            return None
+        least = math.inf if due is None or due == "inf" else float(due)
+        if stated >= least * (1 - 1e-3):  # what its ledger holds beside may add to it
+            return None
+        return (
+            f"result.json says certified epsilon {figure(stated)}, but its lineage gives {figure(least)}: one of them was"
+            " changed"
+        )
 
 
 def run_folder(path: Path) -> Path:
@@ -330,10 +356,30 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     if metrics is None:
         problems.append(f"{path / 'metrics.jsonl'}: is missing or damaged")
     entry = None if run is None else attempt(lambda: run.entry)
+    weights = None if run is None else weights_of(run.model, run.mask)
+    if result.get(WEIGHTS, weights) != weights:
+        there = "the weights in the folder cannot be read" if weights is None else f"the folder has {weights[:12]}"
+        problems.append(
+            f"{path / 'result.json'}: its figures belong to other weights, of SHA-256 {result[WEIGHTS]!s:.12}, and are left"
+            f" out; {there}"
+        )
+        result, metrics = {}, None
     state: State = "damaged" if problems else "finished"
     lineage = NO_LINEAGE if run is None else run.lineage
     return FoundRun(
-        path, state, tuple(problems), label, config, result, environment, run, metrics, measure, lineage, entry
+        path,
+        state,
+        tuple(problems),
+        label,
+        config,
+        result,
+        environment,
+        run,
+        metrics,
+        measure,
+        lineage,
+        entry,
+        weights,
     )
 
 

@@ -64,10 +64,17 @@ class ApartRequest:
 class CheckRequest:
     """Compute the figures of a card or a page again, from the entries in it, and say what differs.
 
-    Nothing is signed. It shows figures and words that do not follow from the events; the events are taken at their word.
+    Of a run: whether its weights are those that its lineage, its figures, and the cards and pages in its folder are of, and
+    whether its figure follows from its entries. Nothing is signed. It shows figures and words that do not follow from the
+    events; the events are taken at their word.
 
     Examples:
         dpltm privacy check README.md
+        # whether the card is of the weights in this folder
+        dpltm privacy check README.md --run digits.run
     """
 
-    card: str | None = option(None, "Card or page that dpltm report wrote.", "CARD", argument=True, required=True)
+    card: str | None = option(
+        None, "Card or page that dpltm report wrote; or the folder of a run.", "CARD|RUN", argument=True, required=True
+    )
+    run: str | None = option(None, "Folder of the run that the card is to be of.", "RUN")

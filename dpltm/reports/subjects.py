@@ -72,8 +72,13 @@ def run_subject(
     *,
     parameters: int | None = None,
     versions: Mapping[str, Any] | None = None,
+    weights: str | None = None,
 ) -> Subject:
-    """Return the subject of a run, from its ``config.json``, ``result.json`` (empty where missing) and lineage."""
+    """Return the subject of a run, from its ``config.json``, ``result.json`` (empty where missing) and lineage.
+
+    Args:
+        weights: digest of its weights and mask.
+    """
     options, facts = section(config, "options"), section(config, "resolved")
     clipped = re.search(r"\bC=([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)", text(facts.get("filter")) or "")
     bounds = config.get("bounds")
@@ -100,6 +105,7 @@ def run_subject(
         "sums": _sums(options, facts, text(config.get("model"))) if facts else None,
         "tries": number(facts.get("mean_tries")),
         "tried": count(facts.get("settings")),
+        "weights": weights,
     }
     if (ticket_set := text(config.get("ticket_set_id"))) is not None:
         written = config.get("provenance")

@@ -379,6 +379,11 @@ def _network(body: Mapping[str, Any]) -> Iterator[Field]:
             yield Field(name, f"{said[key]:,}")
     if said.get("density") is not None:
         yield Field("density", percent(said["density"]), "Share of the weights that are live; biases do not count.")
+    if said.get("weights") is not None:
+        whose = (
+            "SHA-256 of weights and mask. All figures here are of this network; dpltm privacy check RUN compares it."
+        )
+        yield Field("weights", str(said["weights"]), whose)
 
 
 def _auc(got: Mapping[str, Any]) -> tuple[str, str]:

@@ -85,6 +85,7 @@ def test_train_and_evaluate(cli):
     assert 0.998 < certified(body) <= 1
     assert body["privacy"]["nominal"] is None
     stored = json.loads(Path("r/result.json").read_text())
+    assert len(stored.pop("weights")) == 64  # what its figures are of
     assert stored == {key: value for key, value in body.items() if key != "seconds"}
     assert cli("evaluate r --dataset digits --json").json == {
         **{"run": "r", "dataset": "digits", "records": 359, "accuracy": body["accuracy"], "notes": []},

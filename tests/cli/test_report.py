@@ -445,9 +445,7 @@ def test_bad_input(trained: Any, refused: Any) -> None:
     assert (
         refused("compare", "r", "d", "--csv", "x.csv", "--md", "x.csv") == "--csv, --md, --plot: name different files"
     )
-    assert refused("privacy", "check", "pub") == (
-        "pub: a folder; name the card or page that dpltm report wrote, such as pub/README.md"
-    )
+    assert refused("privacy", "check", "pub") == "pub: no run there; name a folder made by dpltm train or dpltm run"
     assert refused("privacy", "check", "pub/README.md") == (
         "pub/README.md: holds no statement of dpltm; name a card or a page that dpltm report wrote"
     )

@@ -19,6 +19,7 @@ from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.tickets.compact import compact_run, compact_set, plain_pytorch
 from dpltm.tickets.files import new_folder, write_json, write_lineage
 from dpltm.tickets.run import load_run, weights_of, write_run
+from dpltm.tickets.run import weights_of as digest_of_run
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
 from dpltm.training.artifacts import Parent
@@ -186,8 +187,11 @@ def test_a_compact_run_gives_the_same_answers_and_says_what_it_is(tmp_path, run,
     assert sum(int(value.sum()) for value in small.mask.values()) == shrunk.live[1] < shrunk.live[0]
     config = json.loads((tmp_path / "c/config.json").read_text())
     assert config == {**run.config, "model": shrunk.after.text, "compacted_from": SPECS[kind].text}
-    for name in ("metrics.jsonl", "result.json", "environment.json"):
+    for name in ("metrics.jsonl", "environment.json"):
         assert (tmp_path / "c" / name).read_bytes() == before[name]
+    result = json.loads((tmp_path / "c/result.json").read_text())
+    assert result.pop("weights") == digest_of_run(small.model, small.mask)
+    assert result == json.loads(before["result.json"])
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
     assert small.lineage == run.lineage == LINEAGES["dp"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -115,18 +114,12 @@ def _of_run(found: FoundRun, progress: Progress) -> Reported:
     if found.state == "unfinished":
         notes = ("the run has not ended; what it costs is spent already",)
         return Reported(Subject("run", name, notes=notes, state="unfinished"), account, terms, (), problems)
-    subject = run_subject(name, config, result, parameters=found.parameters, versions=found.environment)
-    attacked = _audit(found, progress)
-    stated, again = (
-        section(section(result, "privacy"), "certified").get("epsilon"),
-        section(found.privacy or {}, "certified"),
+    subject = run_subject(
+        name, config, result, parameters=found.parameters, versions=found.environment, weights=found.weights
     )
-    value, due = math.inf if stated == "inf" else number(stated), float(again.get("epsilon", math.inf))
-    if value is not None and value < due * (1 - 1e-3):  # what its ledger holds beside may add to it
-        problems.append(
-            f"result.json says certified epsilon {figure(value)}, but its lineage gives {figure(due)}: one of them was"
-            " changed"
-        )
+    attacked = _audit(found, progress)
+    if (wrong := found.understated) is not None:
+        problems.append(wrong)
     parts = list(_run_sections(found, subject.settings.get("provenance"), bool(attacked)))
     state = "damaged" if problems else found.state
     return Reported(
