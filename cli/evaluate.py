@@ -21,6 +21,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records import load_records
 from dpltm.records.files import TABLES, kind_of
+from dpltm.records.tables import column_texts
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.handover import MADE_UP, exported
 from dpltm.tickets.ledger_file import ledger_of
@@ -30,6 +31,7 @@ from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
 from dpltm.verbs import predict as stage
+from dpltm.verbs.evaluate import as_held_out
 from dpltm.verbs.evaluate import evaluate as measure
 
 
@@ -50,12 +52,24 @@ def as_in_training(run: Run, request: EvaluateRequest) -> EvaluateRequest:
     return replace(request, **unsaid)
 
 
+def _as_dataset(request: EvaluateRequest, run: Run) -> EvaluateRequest:
+    """Return the request with the records of `input` as its dataset; of persons only where the file tells them apart."""
+    for name in ("dataset", "test", "subset"):
+        if getattr(request, name) is not None:
+            raise InputError(f"`{name}`: `input` holds all records to measure on; leave `{name}` out")
+    classes = request.classes or (None if run.schema is not None or request.schema is not None else run.spec.classes)
+    return replace(request, dataset=request.input, classes=classes)
+
+
 def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     """Accuracy of a run's network."""
     path = Path(request.run or "")
     run = with_code_of_run(load_run(path), request)
-    asked, schema = as_in_training(run, request), run.schema
-    dataset = open_dataset(asked, schema=schema if Path(asked.dataset or "").suffix.lower() in TABLES else None)
+    asked = as_in_training(run, request if request.input is None else _as_dataset(request, run))
+    schema = run.schema if Path(asked.dataset or "").suffix.lower() in TABLES else None
+    dataset = open_dataset(asked, for_training=request.input is None, schema=schema)
+    if request.input is not None:
+        dataset = as_held_out(dataset)
     ledger = ledger_of(asked.dataset, asked.ledger, asked.population, str(run.config.get("unit", "record")))
     done = measure(run, dataset, ledger, services(progress))
     return {
@@ -77,12 +91,14 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     check_free(out)
     check_writable(out)
     run = with_code_of_run(load_run(Path(request.run or "")), request)
-    said = said_in_training(run)
-    spare = [name for name in (said["unit_column"], said["label"] if request.label is None else None) if name]
-    schema = run.schema
-    x = load_records(source, request.label, stage.text_layout(run), spare, schema, run.columns)
+    said, schema = said_in_training(run), run.schema
+    features = set(run.columns or ()) if schema is None else {each.name for each in schema.columns if each.features}
+    spare = [said["unit_column"], said["label"] if request.label is None else None, request.id]
+    spared = [name for name in spare if name and name not in features]
+    ids = None if request.id is None else (request.id, column_texts(Path(source), request.id, schema))
+    x = load_records(source, request.label, stage.text_layout(run), spared, schema, run.columns)
     predictions = stage.predict(run, x, source=source, progress=progress)
-    _write(out, predictions, None if schema is None else schema.class_names)
+    _write(out, predictions, None if schema is None else schema.class_names, ids)
     return {
         "run": run.label,
         "input": request.input,
@@ -93,12 +109,15 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     }
 
 
-def _write(out: Path, predictions: stage.Predictions, names: Sequence[str] | None) -> None:
+def _write(
+    out: Path, predictions: stage.Predictions, names: Sequence[str] | None, ids: tuple[str, list[str]] | None
+) -> None:
     """The predictions, whole or not at all, classes by name where a schema has them. Nine digits give back every float32."""
     label, probabilities = predictions.labels, predictions.probabilities
     with new_file(out) as staging:
         if out.suffix.lower() == ".npz":
             named = {} if names is None else {"classes": np.array(names)}
+            named |= {} if ids is None else {"id": np.array(ids[1])}
             with staging.open("wb") as stream:
                 np.savez(stream, label=label, probabilities=probabilities, **named)  # type: ignore[arg-type]
             return
@@ -107,9 +126,11 @@ def _write(out: Path, predictions: stage.Predictions, names: Sequence[str] | Non
         )
         with staging.open("w", encoding="utf-8", newline="") as text:
             rows = csv.writer(text, lineterminator="\n")
-            rows.writerow(["label", *columns])
-            for each, chances in zip(label, probabilities, strict=True):
-                rows.writerow([each if names is None else names[each], *(f"{chance:.9g}" for chance in chances)])
+            rows.writerow([*([] if ids is None else [ids[0]]), "label", *columns])
+            for place, (each, chances) in enumerate(zip(label, probabilities, strict=True)):
+                first = [] if ids is None else [ids[1][place]]
+                said = each if names is None else names[each]
+                rows.writerow([*first, said, *(f"{chance:.9g}" for chance in chances)])
 
 
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:

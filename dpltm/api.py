@@ -17,7 +17,7 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from types import NoneType
 from typing import Any, TypeVar
 
@@ -40,7 +40,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
-from dpltm.records import Dataset, Rows, Split, from_arrays
+from dpltm.records import Dataset, from_arrays
 from dpltm.records.dataset import RawSplit
 from dpltm.records.settle import arrays_of, as_array, check_name, checked_features
 from dpltm.training.artifacts import Run, TicketSet, Winner
@@ -182,10 +182,7 @@ def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Datas
     known = {name: value for name, value in facts.items() if value is not None}
     known = {"bounds": bounds, "name": "the records", **known, "classes": run.spec.classes, "for_training": False}
     with in_python(classes=""):
-        whole = as_dataset(x, y, known)
-    nobody = whole.train.made_up()
-    train, rows = Split(*nobody, nobodys=True), Rows(*nobody)
-    return replace(whole, train=train, test=whole.train, rows=rows, test_rows=whole.rows)
+        return evaluate_verb.as_held_out(as_dataset(x, y, known))
 
 
 def paying(named: Ledger | None, dataset: Dataset) -> Ledger:

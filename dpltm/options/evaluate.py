@@ -14,18 +14,21 @@ RUN_FORMS = ("onnx", "torch", "plain")
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateRequest(CodeOptions, PersonOptions, DataOptions):
-    """Accuracy of a run's model on the test split of a dataset.
+    """Accuracy of a run's model on the test split of a dataset, or on all records of `input`.
 
-    The test split is declared separate from the private records: nothing is spent, and nothing is promised for it. Columns
-    and bounds of a table are those that the training was told, unless others are named.
+    They are declared separate from the private records: nothing is spent, and nothing is promised for them. Columns and
+    bounds of a table are those that the training was told, unless others are named.
 
     Examples:
         dpltm evaluate digits.run --dataset digits
         # a table: the run remembers its columns and bounds
         dpltm evaluate mine.run --dataset mine.csv --test held-out.csv
+        # new records alone, in any order of columns
+        dpltm evaluate mine.run --input new.csv --label y
     """
 
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
+    input: str | None = option(None, "Records with labels, in the place of `dataset` and its test split.", "FILE")
     ledger: str | None = option(None, "Ledger file.", "FILE", shown=LEDGER_SHOWN)
     population: str | None = option(None, POPULATION_HELP, "NAME")
 
@@ -39,8 +42,8 @@ class PredictRequest(CodeOptions):
 
     Examples:
         dpltm predict digits.run --input new.npz -o predicted.csv
-        # a table that has its labels still
-        dpltm predict mine.run --input new.csv --label y -o predicted.csv
+        # a table that has its labels still, and a column that tells records apart
+        dpltm predict mine.run --input new.csv --label y --id patient -o predicted.csv
     """
 
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
@@ -51,6 +54,7 @@ class PredictRequest(CodeOptions):
         required=True,
     )
     label: str | None = option(None, "Column of a table that is no feature.", "COLUMN")
+    id: str | None = option(None, "Column of a table that is written first, such as a record's number.", "COLUMN")
     out: str | None = option(
         None,
         "File to write: a .csv of label,p0,p1,... (with a schema: of its classes) or a .npz with label and probabilities.",

@@ -262,7 +262,7 @@ def load_records(
     """
     if schema is not None and Path(path).suffix.lower() in TABLES:
         with reading(Path(path), "`input`"):
-            return read_by_schema(Path(path), schema, labelled=False, units=spare[0] if spare else None).x
+            return read_by_schema(Path(path), schema, labelled=False, spare=spare).x
     return checked_features(read_records(Path(path), label, layout, spare).in_order(columns, "the run"))
 
 

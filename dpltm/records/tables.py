@@ -348,6 +348,7 @@ def read_by_schema(
     labelled: bool = True,
     coder: Coder | None = None,
     labels: Sequence[Any] | None = None,
+    spare: Sequence[str] = (),
 ) -> RawSplit:
     """Return the records of a table, encoded: features ``(n, schema.features)`` float32 in [0, 1], and classes.
 
@@ -356,6 +357,7 @@ def read_by_schema(
         units: the column of persons, whatever the schema says of it; it is no feature.
         coder: of columns of which something is still to be found; None where that is refused.
         labels: of each record, in the place of the column of labels.
+        spare: columns that may be there beside those of the schema.
     """
     if coder is None:
         schema.check_finished()
@@ -365,12 +367,12 @@ def read_by_schema(
     if labels is not None:
         told = iter([text_of(cell) for cell in labels])
     columns, left_out = tuple[str, ...](), tuple[str, ...]()
-    for spare, lines, cells in _blocks(source, schema, faults, units, labelled and labels is None):
+    for unread, lines, cells in _blocks(source, schema, faults, units, labelled and labels is None, spare):
         if told is not None and label is not None:
             cells[label] = list(itertools.islice(told, len(lines)))
         blocks.append(_encode(schema, cells, label, coder, faults, lines))
         whose += [] if units is None or not labelled else cells[units]
-        columns, left_out = tuple(name for name in cells if name != label), tuple(spare)
+        columns, left_out = tuple(name for name in cells if name != label), tuple(unread)
     if faults.found:
         some = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in faults.rows()]
         more = f"; and {len(some) - MOST_FAULTS:,} more" if len(some) > MOST_FAULTS else ""
@@ -410,16 +412,22 @@ def faults_of(source: Path, schema: Schema, units: str | None = None) -> list[tu
 
 
 def _blocks(
-    source: Path | Frame, schema: Schema, faults: Faults, units: str | None, labelled: bool
+    source: Path | Frame,
+    schema: Schema,
+    faults: Faults,
+    units: str | None,
+    labelled: bool,
+    spare: Sequence[str] = (),
 ) -> Iterator[tuple[list[str], list[int], dict[str, list[str]]]]:
     """Yield names of columns that are left out, lines, and cells by column, of some rows that have a cell a column."""
     with comma_separated(source, schema) if isinstance(source, Path) else nullcontext():
         rows = table_rows(source, schema)
         header = next(rows)[1]
         known = {units, *(column.name for column in schema.columns)}
-        spare = [at for at in index_columns(header) if header[at] not in known]
-        kept = [at for at in range(len(header)) if at not in spare]
-        named, left_out = [header[at] for at in kept], [header[at] for at in spare]
+        unread = [*index_columns(header), *(at for at, name in enumerate(header) if name in spare)]
+        unread = [at for at in unread if header[at] not in known]
+        kept = [at for at in range(len(header)) if at not in unread]
+        named, left_out = [header[at] for at in kept], [header[at] for at in unread]
         _check_header(source, schema, named, units, labelled)
         while block := list(itertools.islice(rows, BLOCK)):
             for line, row in block:
@@ -473,6 +481,20 @@ def _check_header(source: Path | Frame, schema: Schema, header: list[str], units
         raise DataError(f"`unit_column` {units}: {source} {what}; it has {shown(header)}")
     if own is not None and own.features and not labels:
         raise DataError(f'`unit_column` {units}: is a feature by the schema; give that column kind "ignored"')
+
+
+def column_texts(path: Path, name: str, schema: Schema | None = None) -> list[str]:
+    """Return the cells of a column, as texts; DataError where a file has no such column, or has no columns."""
+    if path.suffix.lower() not in (".csv", ".parquet", ".arrow"):
+        raise DataError(f"`id` {name}: {path} is no table and has no columns; leave it out")
+    with comma_separated(path, schema or _PLAIN):
+        rows = table_rows(path, schema or _PLAIN)
+        header = next(rows)[1]
+        if header.count(name) != 1:
+            what = "has no such column" if name not in header else "has that column more than once"
+            raise DataError(f"`id` {name}: {path} {what}; it has {shown(header)}")
+        place = header.index(name)
+        return [row[place] for _, row in rows]
 
 
 # drafts of schemas: from names and types of columns alone, or from the values of records declared public

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
@@ -16,7 +16,7 @@ from dpltm.options import METRICS
 from dpltm.privacy.account import check_declared
 from dpltm.privacy.guards import met
 from dpltm.privacy.ledger import Ledger, of_process
-from dpltm.records import Dataset, by_user
+from dpltm.records import Dataset, Rows, Split, by_user
 from dpltm.records.notes import bounds_notes, run_bounds_notes
 from dpltm.records.schema import class_names
 from dpltm.training.artifacts import Run
@@ -53,7 +53,7 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
     if dataset.test is None:
         raise InputError(
             f"`dataset`: {dataset.name} has no test split; name a file with one by `test`, or the part that"
-            " the training held out, such as `test` 0.2"
+            " the training held out, such as `test` 0.2; or new records alone by `input`"
         )
     check_takes(run.spec, dataset, run.label, like="those that it was trained on")
     if dataset.bounds != run.bounds:
@@ -72,6 +72,13 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
         *network_notes(run.spec),
     ]
     return dataset, tuple(notes)
+
+
+def as_held_out(whole: Dataset) -> Dataset:
+    """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
+    nobody = whole.train.made_up()
+    train, rows = Split(*nobody, nobodys=True), Rows(*nobody)
+    return replace(whole, train=train, test=whole.train, rows=rows, test_rows=whole.rows)
 
 
 def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services: Services | None = None) -> Evaluation:
