@@ -1,0 +1,414 @@
+"""Runs that leave: the programs and networks of a folder, by themselves, against dpltm's own predictions."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from torch import nn
+
+import dpltm
+from dpltm.errors import DpltmError, InputError
+from dpltm.records.load import load, load_records
+from dpltm.tickets import encode, handover
+from dpltm.tickets.handover import export_run
+from dpltm.verbs.predict import predict
+from refusals import told
+
+SCHEMA = """
+missing = ["", "n/a"]
+[column."patient no."]
+kind = "ignored"
+[column."a b"]
+kind = "number"
+bounds = [0, 110]
+missing = true
+[column.a_b]
+kind = "number"
+bounds = [20, 2000]
+log = true
+missing = true
+other = true
+[column."größe (cm)"]
+kind = "number"
+bounds = [-3.5, 3.5]
+[column.day]
+kind = "date"
+bounds = [2020-01-01, 2024-12-31]
+missing = true
+[column.sex]
+kind = "category"
+values = [["f", "female"], "m"]
+missing = true
+other = true
+[column."1code"]
+kind = "category"
+values = ["x,1", 'y"2', "z"]
+[column.note]
+kind = "hashed"
+buckets = 5
+missing = true
+[column.outcome]
+kind = "label"
+classes = ["no", "yes"]
+"""
+NAMES = ("patient no.", "a b", "a_b", "größe (cm)", "day", "sex", "1code", "note")
+
+
+def rows(count):
+    """Rows of all kinds of cells: holes, words, spellings, blanks around, days and numbers outside."""
+    draw = np.random.default_rng(7)
+
+    def some(*values):
+        return [str(draw.choice(values)) for _ in range(count)]
+
+    return list(
+        zip(
+            [f"p{place}" for place in range(count)],
+            ["n/a" if draw.random() < 0.1 else f"{draw.normal(60, 40):.3f}" for _ in range(count)],
+            [f"{draw.lognormal(5, 2):.1f}" if draw.random() < 0.9 else "unknown" for _ in range(count)],
+            [f" {value!r}" for value in draw.normal(0, 3, count).tolist()],
+            [f"20{draw.integers(18, 27)}-0{draw.integers(1, 10)}-1{draw.integers(0, 10)}" for _ in range(count)],
+            some("f", "female", "m", "", "n/a", "else"),
+            some("x,1", 'y"2', "z"),
+            some("fall", "pain", "", "Größe", "fever"),
+            strict=True,
+        )
+    )
+
+
+def write(path, header, lines):
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([header, *lines])
+    return path
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Folder of a table, its schema, and a run of it."""
+    folder = tmp_path_factory.mktemp("handover")
+    (folder / "t.toml").write_text(SCHEMA, encoding="utf-8")
+    labelled = [(*row, "yes" if place % 3 else "no") for place, row in enumerate(rows(300))]
+    write(folder / "t.csv", (*NAMES, "outcome"), labelled)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(home):
+    dataset = load(str(home / "t.csv"), schema=str(home / "t.toml"))
+    options = {"epsilon": 9.0, "delta": 1e-4, "steps": 20, "batch_size": 50, "lr": 2.0}
+    return dpltm.train("mlp:6", dataset, ledger=dpltm.Ledger(), **options)
+
+
+FORMS = ["onnx", pytest.param("torch", marks=pytest.mark.long), "plain"]  # torch takes seconds to load a program
+
+
+@pytest.fixture(scope="module")
+def folder(home, run):
+    """A folder of each form, made once, when it is first asked for."""
+    made: dict[str, Path] = {}
+
+    def of(form):
+        if form == "onnx":
+            pytest.importorskip("onnxscript")
+        if form not in made:
+            made[form] = export_run(run, home / form, to=form).path
+        return made[form]
+
+    return of
+
+
+@functools.cache
+def trained(model, shape, **options):
+    """A run on images, or on vectors of bytes."""
+    x = np.random.default_rng(1).integers(0, 256, (60, *shape), dtype=np.uint8)
+    given = {"epsilon": 50.0, "delta": 1e-4, "steps": 3, "batch_size": 30, "bounds": (0, 255), "classes": 3, **options}
+    if "noise_multiplier" in given:
+        del given["epsilon"]
+    return dpltm.train(model, x, np.arange(60) % 3, ledger=dpltm.Ledger(), **given)
+
+
+def programs(folder, *command):
+    """Run a program of a folder by a Python that is told of no other folder; no module of dpltm may be imported."""
+    watch = f"import runpy, sys; sys.argv = {list(map(str, command))!r}; sys.path.insert(0, {str(folder)!r})\n"
+    watch += "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    watch += "finally:\n assert not [name for name in sys.modules if name.partition('.')[0] == 'dpltm']"
+    done = subprocess.run([sys.executable, "-E", "-c", watch], capture_output=True, text=True, check=False, cwd=folder)
+    return done.returncode, done.stdout + done.stderr
+
+
+def chances(path, first):
+    return np.array(
+        [[float(cell) for cell in row[first:]] for row in list(csv.reader(path.read_text().splitlines()))[1:]]
+    )
+
+
+def test_ten_thousand_rows_by_the_runtime_alone(home, run, folder):
+    """By ONNX Runtime, columns in another order and one more: what dpltm says of the file as it was."""
+    runtime = pytest.importorskip("onnxruntime")
+    lines = rows(10_000)
+    expected = predict(run, load_records(str(write(home / "many.csv", NAMES, lines)), schema=run.schema)).probabilities
+    other = write(home / "other.csv", ("more", *NAMES[::-1]), [("0", *line[::-1]) for line in lines])
+    settings = handover._Network.of(run, "onnx").settings
+    given = {name: np.array(values) for name, values in encode.inputs(other, settings).items()}
+    session = runtime.InferenceSession(str(folder("onnx") / "model.onnx"))
+    assert [(one.name, one.type) for one in session.get_inputs()] == [
+        *((name, "tensor(double)") for name in NAMES[1:5]),
+        *((name, "tensor(string)") for name in NAMES[5:7]),
+        ("note", "tensor(int64)"),
+    ]
+    (found,) = session.run(["probabilities"], given)
+    assert found.shape == (10_000, 2)
+    assert np.abs(found - expected).max() <= 1e-5
+    assert expected[:, 0].std() > 0.01, "a network that always answers alike would show nothing"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_predicts_by_itself(home, run, folder, form):
+    """``predict.py`` of the folder, with an id, from a table in another order."""
+    lines = rows(40)
+    table = write(home / f"{form}.new.csv", NAMES[::-1], [line[::-1] for line in lines])
+    out = home / f"{form}.out.csv"
+    assert programs(folder(form), folder(form) / "predict.py", table, out, "patient no.") == (0, "")
+    expected = predict(run, load_records(str(write(home / f"{form}.csv", NAMES, lines)), schema=run.schema))
+    header, *found = csv.reader(out.read_text(encoding="utf-8").splitlines())
+    assert header == ["patient no.", "label", "p no", "p yes"]
+    assert [row[:2] for row in found] == [
+        [f"p{place}", run.schema.class_names[y]] for place, y in enumerate(expected.labels)
+    ]
+    assert np.abs(chances(out, 2) - expected.probabilities).max() <= 1e-5
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_folder_says_of_itself(run, folder, form):
+    """The same in the file of the network as beside it; nothing of the machine."""
+    home = folder(form)
+    about = json.loads((home / "about.json").read_text())
+    assert (about["form"], about["classes"], about["run"]) == (form, ["no", "yes"], run.entry.id)
+    assert about["certified"]["epsilon"] == pytest.approx(run.privacy.certified.epsilon)
+    assert (about["certified"]["delta"], about["certified"]["unit"], len(about["weights"])) == (1e-4, "record", 64)
+    inside = {"onnx": _properties, "torch": _extra, "plain": lambda path: safe_open(path, "np").metadata()["dpltm"]}[
+        form
+    ]
+    stated = json.loads(inside(home / handover.NAMES[form]))
+    assert stated == {name: value for name, value in about.items() if name not in ("columns", "steps")}
+    whence = str(Path(__file__).parents[2]).encode()
+    assert not [path.name for path in home.iterdir() if path.is_file() and whence in path.read_bytes()]
+    assert "Certified: epsilon 8.99" in (home / "README.md").read_text()
+
+
+def _properties(path):
+    import onnx
+
+    return {one.key: one.value for one in onnx.load(path).metadata_props}["dpltm"]
+
+
+def _extra(path):
+    from torch.export import load as load_program
+
+    extra = {"dpltm": ""}
+    load_program(path, extra_files=extra)
+    return extra["dpltm"]
+
+
+ODD = {
+    "a b": ["3", " 4 ", "", "n/a", "1e3", "-inf", "nan", "x", "1,5"],
+    "a_b": ["3", "", "nan", "x"],
+    "größe (cm)": ["0.5", "", "none"],
+    "day": ["2021-02-03", "2021-02-03T10:00", "", "03.02.2021", "2021-02-30"],
+    "sex": ["f", "female", "F", "", "n/a"],
+    "1code": ["z", "x,1", "Z", ""],
+    "note": ["", "n/a", "any"],
+}
+
+
+@pytest.mark.parametrize(("name", "cell"), [(name, cell) for name, cells in ODD.items() for cell in cells])
+def test_encode_takes_what_dpltm_takes(home, run, name, cell):
+    """Each odd cell is refused by both, naming line and column, or gives the same probabilities."""
+    plain = dict(zip(NAMES, ("p", "1", "30", "0", "2022-01-01", "m", "z", "fall"), strict=True))
+    table = write(home / "odd.csv", NAMES, [plain.values(), {**plain, name: cell}.values()])
+    network = handover._Network.of(run, "plain")
+    try:
+        x = load_records(str(table), schema=run.schema)
+    except DpltmError:
+        with pytest.raises(
+            ValueError, match=rf"odd.csv: line 3, column '{name}'".replace("(", r"\(").replace(")", r"\)")
+        ):
+            encode.inputs(table, network.settings)
+        return
+    given = {key: np.array(values) for key, values in encode.inputs(table, network.settings).items()}
+    features, valid = handover.standalone.encoded(given, network.columns())
+    assert valid.all()
+    np.testing.assert_allclose(features, x, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("header", "line", "said"),
+    [
+        (NAMES[1:-1], ["1"] * 6, "lacks the columns note; it has a b, a_b"),
+        ((*NAMES, "note"), ["1"] * 9, "has twice the columns note"),
+        (NAMES, ["1"] * 7, "line 2 has 7 cells in place of 8"),
+    ],
+)
+def test_tables_that_do_not_fit(home, folder, header, line, said):
+    table = write(home / "bad.csv", header, [line])
+    code, told_ = programs(folder("plain"), folder("plain") / "predict.py", table, home / "bad.out.csv")
+    assert (code, told_.startswith(f"predict.py: {table}: {said}"), told_.count("\n")) == (1, True, 1)
+    assert not (home / "bad.out.csv").exists()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_the_schema_refuses_has_no_chances(folder, form):
+    """Given to the network itself, past ``encode.py``; the record beside it keeps its own."""
+    good = {"a b": 1.0, "a_b": 30.0, "größe (cm)": 0.0, "day": 738000.0, "sex": "m", "1code": "z", "note": 1}
+    good |= {} if form == "onnx" else {"sex": 1, "1code": 2}
+    wrong = [("größe (cm)", np.nan, np.nan), ("1code", "Z", -2), ("1code", "", -1), ("note", 5, 5), ("note", -2, -2)]
+    network = handover.standalone.network(folder(form))
+    for name, text, code in wrong:
+        other = {**good, name: text if form == "onnx" else code}
+        found = network({key: np.array([good[key], other[key]]) for key in good})
+        assert np.isfinite(found[0]).all(), name
+        assert np.isnan(found[1]).all(), name
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "options"),
+    [
+        pytest.param("mlp", (8,), {"features": "unit"}, marks=pytest.mark.long),
+        ("mlp:5", (8,), {"features": "unit:3"}),
+        ("mlp", (8,), {"features": "fourier:64+unit", "centre": 0.1}),
+        ("mlp-tanh:5", (8,), {"bounds": (-255, 255)}),
+        pytest.param("mlp:project4,5", (4, 2), {"features": "fourier:32"}, marks=pytest.mark.long),
+    ],
+)
+def test_numpy_computes_the_features(tmp_path, model, shape, options):
+    """The comparison is part of the export."""
+    assert export_run(trained(model, shape, **options), tmp_path / "e", to="plain").difference <= 1e-5
+
+
+def test_arrays_come_as_a_file_of_numpys(tmp_path):
+    run, x = trained("mlp", (4,)), np.random.default_rng(2).integers(0, 256, (20, 4))
+    made = export_run(run, tmp_path / "e", to="plain")
+    np.save(tmp_path / "x.npy", x)
+    assert programs(made.path, made.path / "predict.py", tmp_path / "x.npy", tmp_path / "out.csv") == (0, "")
+    assert np.abs(chances(tmp_path / "out.csv", 1) - dpltm.predict(run, x).probabilities).max() <= 1e-5
+    assert not (made.path / "encode.py").exists()
+
+
+HEAVY = [
+    ("cnn", (14, 14), {}, "onnx"),
+    ("mlp", (14, 14), {"features": "conv"}, "onnx"),
+    ("mlp", (16, 20, 3), {"features": "drawings:30"}, "onnx"),
+    ("mlp", (14, 14, 3), {"features": "photographs:30"}, "onnx"),
+    ("lstm", (6, 4), {}, "onnx"),
+    ("gru", (6, 4), {}, "torch"),
+    ("mlp", (14, 14), {"features": "scatter"}, "torch"),
+    ("mlp", (32, 3), {"features": "wavelets:3,1"}, "torch"),
+]
+
+
+@pytest.mark.long  # torch takes seconds for each
+@pytest.mark.parametrize(("model", "shape", "options", "form"), HEAVY)
+def test_other_networks_and_features(tmp_path, model, shape, options, form):
+    assert export_run(trained(model, shape, **options), tmp_path / "e", to=form).difference <= 1e-5
+
+
+class Net(nn.Module):
+    """A network of the user's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(1, 2, 3), nn.Linear(72, 3)
+
+    def forward(self, x):
+        return self.last(self.conv(x).relu().flatten(1))
+
+
+@pytest.mark.long  # as above
+def test_a_network_of_the_users_own(tmp_path):
+    """Leaves with its code at hand, and is refused without."""
+    run = trained(Net, (8, 8))
+    assert export_run(run, tmp_path / "e", to="torch").difference <= 1e-5
+    why = "`to`: plain holds fully connected networks, and "
+    assert told(export_run, run, tmp_path / "p", to="plain", kind=InputError).startswith(why)
+    dpltm.tickets.save(run, tmp_path / "r")
+    read = dpltm.tickets.load(tmp_path / "r")
+    assert "is not at hand; load it as dpltm.tickets.load(path, model=MyNet)" in told(
+        export_run, read, tmp_path / "f", kind=InputError
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "options", "form", "said"),
+    [
+        (
+            "mlp",
+            (14, 14),
+            {"features": "scatter"},
+            "onnx",
+            "`to`: scatter computes by Fourier transforms, which onnx does",
+        ),
+        (
+            "mlp",
+            (32, 3),
+            {"features": "wavelets:3,1"},
+            "plain",
+            "`to`: wavelets computes by Fourier transforms, which",
+        ),
+        ("mlp", (14, 14), {"features": "conv"}, "plain", "`to`: plain holds no conv features; take `to` onnx"),
+        ("cnn", (14, 14), {}, "plain", "`to`: plain holds fully connected networks, and cnn:14x14x1 is none"),
+        (
+            "mlp",
+            (4,),
+            {"noise_multiplier": 0.0},
+            "plain",
+            "the run: holds a network trained on records with no mechanism",
+        ),
+    ],
+)
+def test_what_stays(tmp_path, model, shape, options, form, said):
+    assert told(export_run, trained(model, shape, **options), tmp_path / "e", to=form, kind=DpltmError).startswith(
+        said
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_masks_of_private_records_want_a_yes(tmp_path):
+    x, y = np.random.default_rng(1).integers(0, 256, (60, 4), dtype=np.uint8), np.arange(60) % 3
+    ledger, facts = dpltm.Ledger(), {"model": "mlp:6", "rounds": 1, "iterations": 2, "batch_size": 20}
+    tickets = dpltm.generate(x, y, provenance="private", ledger=ledger, **facts)
+    run = dpltm.train(tickets, x, y, round=1, epsilon=None, noise_multiplier=2.0, delta=1e-4, steps=2, ledger=ledger)
+    why = "the run: depends on a release from records with no mechanism, such as the masks of its tickets"
+    assert told(export_run, run, tmp_path / "e", to="plain", kind=DpltmError).startswith(why)
+    made = export_run(run, tmp_path / "e", to="plain", yes=True)
+    assert (made.about["certified"]["epsilon"], made.notes) == (
+        "inf",
+        ("no epsilon bounds what its masks may reveal",),
+    )
+
+
+def test_another_answer_than_dpltms_is_not_placed(tmp_path, monkeypatch):
+    run, whole = trained("mlp", (4,)), handover.standalone.network
+    monkeypatch.setattr(handover.standalone, "network", lambda folder: lambda given: whole(folder)(given) + 2e-5)
+    why = "`to`: plain gives mlp other probabilities than dpltm, by 2e-05 on made-up records; nothing was written"
+    assert told(export_run, run, tmp_path / "e", to="plain", kind=DpltmError) == why
+    monkeypatch.setattr(handover.standalone, "network", lambda folder: lambda given: whole(folder)(given) * np.nan)
+    assert "by nan" in told(export_run, run, tmp_path / "e", to="plain", kind=DpltmError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_calls(tmp_path):
+    run = trained("mlp", (4,))
+    said = "`to`: 'pickle' is not onnx, torch or plain"
+    assert told(export_run, run, tmp_path / "e", to="pickle", kind=InputError) == said
+    assert told(export_run, 3, tmp_path / "e", kind=InputError).startswith("`run`: 3 is not a run")
+    why = f"`path`: a folder is written, with model.onnx in it; name it {tmp_path / 'm'}"
+    assert told(export_run, run, tmp_path / "m.onnx", kind=InputError) == why
+    assert "exists already" in told(export_run, run, tmp_path, to="plain")
