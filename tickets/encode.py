@@ -7,25 +7,25 @@
 """
 
 import csv
+import datetime
 import json
 import math
+import re
 import sys
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from dpltm.records.schema import as_days, as_number
-
 SETTINGS: dict[str, Any] = {}
+DAY = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s?(?:Z|[+-]\d\d(?::?\d\d)?)?)?")
 
 
 def table(path: str | Path, settings: dict[str, Any] = SETTINGS) -> tuple[dict[str, list[str]], list[int]]:
     """Return the columns of a CSV file: the texts in each, by its name; and the line of each record."""
     skip = settings["skip"]
-    with open(path, newline="", encoding="utf-8-sig") as stream:
-        rows = csv.reader(
-            ("" if skip and line.startswith(skip) else line for line in stream), strict=True, skipinitialspace=True
-        )
+    with open(path, newline="", encoding=settings["encoding"]) as stream:
+        lines_read = ("" if skip and line.startswith(skip) else line for line in stream)
+        rows = csv.reader(lines_read, strict=True, skipinitialspace=True, delimiter=settings["separator"])
         names = settings["names"] or [name.strip() for name in next(rows, [])]
         cells: list[list[str]] = [[] for _ in names]
         lines: list[int] = []
@@ -86,12 +86,36 @@ def _value(column: dict[str, Any], cell: str, empty: frozenset[str]) -> str | in
         if place == -2 and not column["other"]:
             raise ValueError(f": {cell!r:.40} is none of its values")
         return cell if column.get("texts") else place
-    value = as_days(cell) if kind == "date" else as_number(cell)
+    value = _days(cell) if kind == "date" else _number(cell, column)
     if value is not None and not math.isnan(value) and not (kind == "quantity" and math.isinf(value)):
         return value
     if not column["other"]:
         raise ValueError(f": {cell!r:.40} is no {'date (YYYY-MM-DD)' if kind == 'date' else 'number'}")
     return math.nan
+
+
+def _days(cell: str) -> float | None:
+    """Return the days from the year 1 to a date, YYYY-MM-DD and perhaps a time; None where a cell holds none."""
+    found = DAY.fullmatch(cell)
+    try:
+        return None if found is None else float(datetime.date.fromisoformat(found[1]).toordinal())
+    except ValueError:
+        return None
+
+
+def _number(cell: str, column: dict[str, Any]) -> float | None:
+    """Return the number that a cell holds, written as a column says; None where it holds none."""
+    written = column.get("written")
+    if written is not None:
+        decimal, thousands = column["decimal"], column["thousands"]
+        cell = cell.removesuffix(column["suffix"]).rstrip()
+        if not re.fullmatch(written, cell):
+            return None
+        cell = cell.replace(thousands, "").replace(decimal, ".")
+    try:
+        return None if "_" in cell else float(cell)  # 1_05 is no number, but of Python
+    except ValueError:
+        return None
 
 
 def main() -> None:

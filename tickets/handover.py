@@ -7,9 +7,9 @@ compared with dpltm on made-up records before the folder is there.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import importlib
-import inspect
 import json
 import warnings
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ from dpltm.privacy.entry import RECORD, lineage_of
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.records.scaling import affine, unit_range
-from dpltm.records.schema import Column, Schema, as_days, as_number
+from dpltm.records.schema import Column, Schema, written
 from dpltm.records.tables import read_by_schema
 from dpltm.reports.subjects import terms_of_run
 from dpltm.tickets import encode
@@ -213,15 +213,20 @@ class _Network:
     @property
     def settings(self) -> dict[str, Any] | None:
         """What ``encode.py`` knows of the table; None where records are no table of named columns."""
+        schema = self.schema or Schema(())
+        encoding = "utf-8-sig" if codecs.lookup(schema.encoding).name == "utf-8" else schema.encoding
+        table: dict[str, Any] = {
+            "skip": schema.skip, "separator": schema.separator, "encoding": encoding, "names": None,
+            "missing": schema.missing, "matrix": self.schema is None,
+        }  # fmt: skip
         if self.schema is not None:
-            names = None if self.schema.header else [column.name for column in self.schema.columns]
-            table = {"skip": self.schema.skip, "names": names, "missing": self.schema.missing, "matrix": False}
-            return {**table, "columns": [_said(column, texts=self.form == "onnx") for column in self.read]}
+            names = None if schema.header else [column.name for column in schema.columns]
+            columns = [_said(column, texts=self.form == "onnx") for column in self.read]
+            return {**table, "names": names, "columns": columns}
         if self.run.columns is None or self.run.spec.tables:
             return None
         plain = {"kind": "quantity", "missing": False, "other": False}
-        named = [{"name": name, **plain} for name in self.run.columns]
-        return {"skip": "", "names": None, "missing": [], "matrix": True, "columns": named}
+        return {**table, "missing": [], "columns": [{"name": name, **plain} for name in self.run.columns]}
 
     def columns(self) -> list[dict[str, Any]]:
         """Return what numpy has to know of the columns of a schema."""
@@ -283,6 +288,9 @@ def _said(column: Column, texts: bool) -> dict[str, Any]:
         told |= {"places": _places(column), **({"texts": True} if texts else {})}
     if column.kind == "hashed":
         told["buckets"] = column.buckets
+    marks = {"suffix": column.suffix, "decimal": column.decimal, "thousands": column.thousands}
+    if column.kind == "number" and marks != {"suffix": "", "decimal": ".", "thousands": ""}:
+        told |= {**marks, "written": written(column.decimal, column.thousands).pattern}
     return told
 
 
@@ -550,21 +558,16 @@ def _layers(model: nn.Module, spec: Any, prefix: str, tensors: dict[str, Tensor]
 
 # --- programs beside it -------------------------------------------------------------------------------------------------
 
-_BORROWED = "from dpltm.records.schema import as_days, as_number\n"
 _UNSET = "SETTINGS: dict[str, Any] = {}"
 
 
 def _write_programs(folder: Path, network: _Network) -> None:
     home, settings = files("dpltm.tickets"), network.settings
     (folder / "predict.py").write_text(home.joinpath("predict.py").read_text("utf-8"), encoding="utf-8")
-    if settings is None:
-        return
-    source = home.joinpath("encode.py").read_text("utf-8")
-    borrowed = "\n\n".join(["", *(inspect.getsource(function).rstrip() for function in (as_number, as_days))])
-    literal = repr(json.dumps(settings))
-    source = source.replace(_BORROWED, "").replace("import csv\n", "import csv\nimport datetime\n", 1)
-    source = source.replace(_UNSET, f"SETTINGS: dict[str, Any] = json.loads(\n    {literal}\n)\n{borrowed}", 1)
-    (folder / "encode.py").write_text(source, encoding="utf-8")
+    if settings is not None:
+        source, literal = home.joinpath("encode.py").read_text("utf-8"), repr(json.dumps(settings))
+        source = source.replace(_UNSET, f"SETTINGS: dict[str, Any] = json.loads(\n    {literal}\n)", 1)
+        (folder / "encode.py").write_text(source, encoding="utf-8")
 
 
 def _readme(network: _Network, about: Mapping[str, Any]) -> str:
@@ -650,16 +653,24 @@ def _made_up(network: _Network) -> np.ndarray:
 
 def _write_made_up(path: Path, schema: Schema) -> None:
     """Write a table of made-up records that fit a schema: every value, holes, days and numbers that are outside."""
-    columns = [column for column in schema.columns if column.kind != "label"]
+    columns = [column for column in schema.columns if column.kind != "label" or not schema.header]
     parts = _fractions(MADE_UP, len(columns))
     table = [_cells(column, parts[:, at], schema) for at, column in enumerate(columns)]
     named = schema.header
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        rows = csv.writer(stream, lineterminator="\n")
+    with path.open("w", newline="", encoding=schema.encoding) as stream:
+        rows = csv.writer(stream, lineterminator="\n", delimiter=schema.separator)
         places = range(len(columns))[::-1] if named else range(len(columns))  # in another order, where names tell
         if named:
             rows.writerow([columns[at].name for at in places])
         rows.writerows([table[at][row] for at in places] for row in range(MADE_UP))
+
+
+def _spelled(value: float, column: Column) -> str:
+    """Return a number as a column has them: its point, a mark between groups of three digits, its suffix."""
+    if (column.decimal, column.thousands) == (".", ""):
+        return repr(value) + column.suffix
+    text = f"{value:,.6f}".replace(",", "\0").replace(".", column.decimal).replace("\0", column.thousands)
+    return text + column.suffix
 
 
 def _cells(column: Column, parts: np.ndarray, schema: Schema) -> list[str]:
@@ -668,11 +679,13 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema) -> list[str]:
     wide = [low + (part * 1.2 - 0.1) * (high - low) for part in parts.tolist()]
     match column.kind:
         case "number":
-            plain = [repr(value) for value in wide]
+            plain = [_spelled(value, column) for value in wide]
         case "date":
             plain = [date.fromordinal(min(max(round(day), 1), _LAST_DAY)).isoformat() for day in wide]
-        case "category":
-            plain = [spelling for spellings in column.values for spelling in spellings]
+        case "category" | "label":
+            known = [spelling for spellings in column.values for spelling in spellings]
+            there = (spelling.encode(schema.encoding, "ignore").decode(schema.encoding) for spelling in known)
+            plain = [one for one, other in zip(known, there, strict=True) if one == other not in schema.missing]
         case _:
             plain = [f"word {part:.3f}" for part in parts]
     cells = list(islice(cycle(plain), MADE_UP))

@@ -373,7 +373,7 @@ def as_number(cell: str, column: Column | None = None) -> float | None:
     """Return the number that a cell holds, written as a column says; None where it holds none."""
     if column is not None and (column.suffix or (column.decimal, column.thousands) != (".", "")):
         cell = cell.removesuffix(column.suffix).rstrip()
-        if not _written(column.decimal, column.thousands).fullmatch(cell):
+        if not written(column.decimal, column.thousands).fullmatch(cell):
             return None
         cell = cell.replace(column.thousands, "").replace(column.decimal, ".")
     try:
@@ -383,7 +383,7 @@ def as_number(cell: str, column: Column | None = None) -> float | None:
 
 
 @functools.cache
-def _written(decimal: str, thousands: str) -> re.Pattern[str]:
+def written(decimal: str, thousands: str) -> re.Pattern[str]:
     """Numbers with such a point; groups are of three digits, so that a point is not taken for what stands between them."""
     grouped = rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|" if thousands else ""
     return re.compile(

@@ -219,10 +219,10 @@ def _extra(path):
 
 
 ODD = {
-    "a b": ["3", " 4 ", "", "n/a", "1e3", "-inf", "nan", "x", "1,5"],
+    "a b": ["3", " 4 ", "", "n/a", "1e3", "-inf", "nan", "x", "1,5", "1_05"],
     "a_b": ["3", "", "nan", "x"],
     "größe (cm)": ["0.5", "", "none"],
-    "day": ["2021-02-03", "2021-02-03T10:00", "", "03.02.2021", "2021-02-30"],
+    "day": ["2021-02-03", "2021-02-03T10:00", "", "03.02.2021", "2021-02-30", "2021-02-03abc"],
     "sex": ["f", "female", "F", "", "n/a"],
     "1code": ["z", "x,1", "Z", ""],
     "note": ["", "n/a", "any"],
@@ -247,6 +247,46 @@ def test_encode_takes_what_dpltm_takes(home, run, name, cell):
     features, valid = handover.standalone.encoded(given, network.columns())
     assert valid.all()
     np.testing.assert_allclose(features, x, atol=1e-7)
+
+
+LOCAL = """
+separator = ";"
+encoding = "latin-1"
+decimal = ","
+thousands = "."
+skip = "#"
+header = false
+[column.size]
+kind = "number"
+bounds = [0, 9000]
+suffix = "cm"
+[column.share]
+kind = "number"
+bounds = [0, 100]
+suffix = "%"
+missing = true
+[column."stra\u00dfe"]
+kind = "category"
+values = ["ja\u00df", "n;ein"]
+[column.outcome]
+kind = "label"
+classes = ["no", "yes"]
+"""
+
+
+def test_a_table_of_other_marks(tmp_path):
+    """Without a header, separated by semicolons, in Latin-1, with commas for points: by the programs as by dpltm."""
+    (tmp_path / "t.toml").write_text(LOCAL, encoding="utf-8")
+    lines = [f"{place}.{place:03}cm;{place},5 %;jaß;{'yes' if place % 2 else 'no'}" for place in range(1, 8)]
+    lines += ["#;;;", '12,5 cm;;"n;ein";no', "0,5cm;1e1%;jaß;yes"]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n", encoding="latin-1")
+    dataset = load(str(tmp_path / "t.csv"), schema=str(tmp_path / "t.toml"))
+    options = {"epsilon": 50.0, "delta": 1e-2, "steps": 3, "batch_size": 5}
+    run = dpltm.train("mlp", dataset, ledger=dpltm.Ledger(), **options)
+    made = export_run(run, tmp_path / "e", to="plain")
+    assert programs(made.path, made.path / "predict.py", tmp_path / "t.csv", tmp_path / "out.csv") == (0, "")
+    expected = predict(run, load_records(str(tmp_path / "t.csv"), schema=run.schema)).probabilities
+    assert np.abs(chances(tmp_path / "out.csv", 1) - expected).max() <= 1e-5
 
 
 @pytest.mark.parametrize(
