@@ -23,7 +23,7 @@ from dpltm.records import load_records
 from dpltm.records.files import TABLES, kind_of
 from dpltm.records.tables import column_texts
 from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.handover import MADE_UP, exported
+from dpltm.tickets.handover import exported
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.code import with_code_of_run
@@ -143,7 +143,7 @@ def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
         "written": str(made.path),
         "files": sorted(path.name for path in made.path.iterdir()),
         "difference": made.difference,
-        "compared": MADE_UP,
+        "compared": made.records,
         "about": made.about,
         "notes": list(made.notes),
     }

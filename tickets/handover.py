@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib.resources import files
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ from dpltm.training.artifacts import Run
 from dpltm.verbs.predict import predict
 
 MADE_UP = 96
-"""Made-up records that a form is compared on."""
+"""Made-up records that a form is compared on, at least."""
 
 AGREE, ROUNDING = 1e-5, 2.0**-20
 """Largest difference of a probability; and that over the largest output, where float32 itself is coarser."""
@@ -78,12 +78,14 @@ class Exported:
     Attributes:
         path: its folder.
         about: what it says of itself: ``about.json``.
-        difference: largest difference of a probability from dpltm's, on made-up records.
+        difference: largest difference of a probability from dpltm's, on made-up records; and
+        records: how many these were.
     """
 
     path: Path
     about: Mapping[str, Any]
     difference: float
+    records: int
     notes: tuple[str, ...] = ()
 
 
@@ -133,10 +135,10 @@ def exported(run: Run, folder: Path, to: str, *, consent: bool, progress: Progre
             about |= {"columns": network.columns(), "steps": _steps(run)[0]}
         write_json(staging / "about.json", about)
         _write_programs(staging, network)
-        progress.say(f"comparing {MADE_UP} made-up records")
-        difference = _compared(network, staging)
+        progress.say("comparing it with dpltm on made-up records")
+        difference, records = _compared(network, staging)
         (staging / "README.md").write_text(_readme(network, about), encoding="utf-8")
-    return Exported(folder, about, difference, notes)
+    return Exported(folder, about, difference, records, notes)
 
 
 def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
@@ -598,8 +600,11 @@ def _readme(network: _Network, about: Mapping[str, Any]) -> str:
 # --- compared -----------------------------------------------------------------------------------------------------------
 
 
-def _compared(network: _Network, folder: Path) -> float:
-    """Return the largest difference of a probability from dpltm's on made-up records; DpltmError where it is too large."""
+def _compared(network: _Network, folder: Path) -> tuple[float, int]:
+    """Return the largest difference of a probability from dpltm's on made-up records; DpltmError where it is too large.
+
+    And how many records these were.
+    """
     run = network.run
     if network.schema is None:
         x = _made_up(network)
@@ -620,7 +625,7 @@ def _compared(network: _Network, folder: Path) -> float:
             f"`to`: {network.form} gives {run.spec.text} other probabilities than dpltm, by {difference:.2g} on made-up"
             " records; nothing was written"
         )
-    return difference
+    return difference, len(x)
 
 
 def _run(form: str, folder: Path, given: dict[str, np.ndarray]) -> np.ndarray:
@@ -654,15 +659,16 @@ def _made_up(network: _Network) -> np.ndarray:
 def _write_made_up(path: Path, schema: Schema) -> None:
     """Write a table of made-up records that fit a schema: every value, holes, days and numbers that are outside."""
     columns = [column for column in schema.columns if column.kind != "label" or not schema.header]
-    parts = _fractions(MADE_UP, len(columns))
-    table = [_cells(column, parts[:, at], schema) for at, column in enumerate(columns)]
-    named = schema.header
+    spelled = max(sum(map(len, column.values)) for column in columns)
+    count = max(MADE_UP, 2 * spelled)  # a fifth of the cells are odd
+    parts = _fractions(count, len(columns))
+    table = [_cells(column, parts[:, at], schema, at % 5) for at, column in enumerate(columns)]
+    places = range(len(columns))[::-1] if schema.header else range(len(columns))  # in another order, where names tell
     with path.open("w", newline="", encoding=schema.encoding) as stream:
         rows = csv.writer(stream, lineterminator="\n", delimiter=schema.separator)
-        places = range(len(columns))[::-1] if named else range(len(columns))  # in another order, where names tell
-        if named:
+        if schema.header:
             rows.writerow([columns[at].name for at in places])
-        rows.writerows([table[at][row] for at in places] for row in range(MADE_UP))
+        rows.writerows([table[at][row] for at in places] for row in range(count))
 
 
 def _spelled(value: float, column: Column) -> str:
@@ -673,7 +679,8 @@ def _spelled(value: float, column: Column) -> str:
     return text + column.suffix
 
 
-def _cells(column: Column, parts: np.ndarray, schema: Schema) -> list[str]:
+def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> list[str]:
+    """Return made-up cells, as many as ``parts``; from the ``first`` on, every fifth is a hole, or what is none of it."""
     odd = [*(schema.missing if column.missing else ()), *(["none of them"] if column.other else [])]
     low, high = column.bounds
     wide = [low + (part * 1.2 - 0.1) * (high - low) for part in parts.tolist()]
@@ -688,7 +695,5 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema) -> list[str]:
             plain = [one for one, other in zip(known, there, strict=True) if one == other not in schema.missing]
         case _:
             plain = [f"word {part:.3f}" for part in parts]
-    cells = list(islice(cycle(plain), MADE_UP))
-    for place in range(0, MADE_UP if odd else 0, 5):
-        cells[place] = odd[place // 5 % len(odd)]
-    return cells
+    usual, strange = cycle(plain), cycle(odd)
+    return [next(strange if odd and place % 5 == first else usual) for place in range(len(parts))]
