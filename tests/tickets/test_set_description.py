@@ -136,7 +136,7 @@ def test_an_entry_of_the_set_is_not_dropped_or_changed(cwd, edit):
     [
         (False, {"more": 1}, "unknown or missing key 'more'"),
         (False, {"of": "0" * 64}, "the digest does not match; it is damaged or was changed"),
-        (True, {"of": "0" * 64}, "belongs to another artifact"),
+        (True, {"of": "0" * 64}, "belongs to another artifact; its weights, its masks or this file were exchanged"),
         (True, {"schema": 2}, "schema 2 is newer than this version of dpltm reads (1); upgrade dpltm"),
         (True, {"lineage": 5}, "lineage: unknown or missing field 'all of it'"),
         (True, {"lineage": {"entries": [{}], "heads": []}}, "lineage: entries: unknown or missing field 'day'"),
