@@ -41,8 +41,9 @@ from dpltm.options.tune import PrivateTuneOptions, TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
 from dpltm.records import Dataset, from_arrays
-from dpltm.records.dataset import RawSplit
-from dpltm.records.settle import arrays_of, as_array, check_name, checked_features
+from dpltm.records.arrays import arrays_of, records_of
+from dpltm.records.frames import is_frame
+from dpltm.records.settle import check_name, checked_features
 from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.launcher import check_alone
 from dpltm.training.start import DEFAULT_NETWORK, starting_point
@@ -64,17 +65,19 @@ __all__ = [
     "evaluate", "generate", "predict", "search", "select", "synthesize", "train", "transfer", "tune",
 ]  # fmt: skip
 
-FACTS = ("test", "bounds", "classes", "records", "units", "unit", "rows_coincide", "name")
+FACTS = ("test", "bounds", "classes", "records", "units", "unit", "schema", "rows_coincide", "name")
 """Public facts about records that come as arrays."""
 
 Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset
-"""Features ``(n, ...)`` as an array, a tensor or a memory map; or a dataset, which has its labels: one of this package, or
-one of PyTorch's with random access, which is read once (``dpltm.records.settle``)."""
+"""Features ``(n, ...)`` as an array, a tensor, a memory map, or a data frame of pandas or polars, whose columns go by name;
+or a dataset, which has its labels: one of this package, or one of PyTorch's with random access, which is read once
+(``dpltm.records.arrays``)."""
 
 T = TypeVar("T")
 
 Labels = np.ndarray | Tensor | None
-"""Labels ``(n,)``, from 0 to the number of classes - 1; None beside a dataset."""
+"""Labels ``(n,)``, from 0 to the number of classes - 1, or as a schema spells them; None beside a dataset, and where a data
+frame has them in the column that its ``schema`` names."""
 
 _MADE = "give what dpltm.{} returns, or dpltm.tickets.load(path)"
 
@@ -160,27 +163,27 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
             raise InputError(f"`{beside[0]}`: {x.name} is a dataset, which says so itself; leave `{beside[0]}` out")
         return x
     x, y = arrays_of(x, y)
-    if y is None:
-        raise InputError("`y` is missing: the labels that go with `x`")
+    _check_no_dataset(y, "y")
     known = {name: value for name, value in facts.items() if value is not None}
     with in_python():
-        return from_arrays(array_of(x, "x"), array_of(y, "y"), **known)
+        return from_arrays(x, y, **known)
 
 
-def array_of(values: object, name: str) -> np.ndarray:
-    """Return an argument that is one array; InputError for a dataset."""
+def _check_no_dataset(values: object, name: str) -> None:
     if isinstance(values, Dataset):
         raise InputError(f"`{name}`: a dataset, and not an array; give the array that it was made of")
-    return as_array(values, name)
 
 
 def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
     """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
     if isinstance(x, Dataset):
         return as_dataset(x, y, facts)
-    bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
-    known = {name: value for name, value in facts.items() if value is not None}
-    known = {"bounds": bounds, "name": "the records", **known, "classes": run.spec.classes, "for_training": False}
+    known = {"name": "the records", **{name: value for name, value in facts.items() if value is not None}}
+    if run.schema is not None and is_frame(x):
+        known |= {"schema": run.schema, "for_training": False}
+    else:
+        bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
+        known = {"bounds": bounds, **known, "classes": run.spec.classes, "for_training": False}
     with in_python(classes=""):
         return evaluate_verb.as_held_out(as_dataset(x, y, known))
 
@@ -202,9 +205,10 @@ def generate(
         options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
             fields of ``GenerateOptions``; of arrays also ``test`` (features and labels of records
             declared separate), ``bounds`` (public range of every feature), ``classes`` and ``records`` (public numbers),
-            and ``name``, what messages and the ledger call them, which is then the name of the set as well. ``model`` may
-            be a PyTorch module, its class or a factory, with ``start``, ``freeze``, ``prunable``, ``loss``, ``score`` and
-            ``inputs`` (``dpltm.networks.own.OwnModel``).
+            of data frames ``schema`` (what columns of words, dates and holes hold), and ``name``, what messages and the
+            ledger call them, which is then the name of the set as well. ``model`` may be a PyTorch module, its class or a
+            factory, with ``start``, ``freeze``, ``prunable``, ``loss``, ``score`` and ``inputs``
+            (``dpltm.networks.own.OwnModel``).
 
     Returns:
         The set, with ``.privacy`` and ``.lineage``. Of provenance ``private`` it holds accuracies on private records: look
@@ -307,7 +311,7 @@ def train(
         own: whether ``epsilon`` is that of the run's own lineage alone, and not of everything in the ledger: as of a trial
             among several, which all count.
         options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr`` (``features`` where a network is
-            named alone); and facts about arrays: ``test``, ``bounds``, ``classes``, ``records``, ``name``; and
+            named alone); and facts about arrays: ``test``, ``bounds``, ``classes``, ``records``, ``schema``, ``name``; and
             ``units``, whose each record is, ``(n,)``, where all records of a person are protected together.
 
     Returns:
@@ -474,7 +478,8 @@ def evaluate(
 
     Args:
         run: with its network.
-        x, y: ``(n, ...)`` and ``(n,)``, records that no release was made from; or a dataset, whose test split is taken.
+        x, y: ``(n, ...)`` and ``(n,)``, records that no release was made from; or a dataset, whose test split is taken. A
+            data frame is read by the schema, or the names of columns, of the training.
         bounds: of arrays; by default those of the run.
         name: of arrays, what messages call them.
         ledger: of the people whom the records may be of; by default the one that paid for the run, or that of this process.
@@ -499,7 +504,7 @@ def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = Non
 
     Args:
         run: with its network.
-        x: records as in training, ``(n, ...)``, or their values in a row.
+        x: records as in training, ``(n, ...)``, or their values in a row; or a data frame, whose columns go by name.
         progress: told how far it is; None for silence.
 
     Returns:
@@ -513,8 +518,9 @@ def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = Non
         (60, 3)
     """
     services = called(progress, run=run)
+    _check_no_dataset(x, "x")
     with in_python():
-        records = checked_features(RawSplit(array_of(x, "x"), None, "records", "x"))
+        records = checked_features(records_of(x, run.schema, run.columns))
         return predict_verb.predict(run, records, progress=services.progress)
 
 

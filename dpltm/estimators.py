@@ -26,6 +26,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -34,7 +35,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -48,7 +49,7 @@ from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
 from dpltm.privacy.checks import check_epsilon
-from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part, lineage_of
 from dpltm.privacy.guards import covered
 from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
@@ -57,8 +58,11 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
 from dpltm.records import Dataset, Rows, from_arrays
 from dpltm.records.dataset import RawSplit
-from dpltm.records.notes import NO_TEST
+from dpltm.records.frames import Frame, is_frame, text_of
+from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.scaling import affine
+from dpltm.records.schema import Column, Faults, Schema, as_schema, classes_of
+from dpltm.records.tables import index_columns, read_by_schema
 from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.start import from_round
@@ -179,16 +183,23 @@ class Columns:
         bounds: of all values; None to have it settled by their type.
         low, high: of each column, ``(features,)``, where each has its own; then values go to the unit range, and records
             are known by what they were.
+        schema: of data frames with words, dates or holes, which become numbers by it.
     """
 
     bounds: tuple[float, float] | None
     low: np.ndarray | None = None
     high: np.ndarray | None = None
     shape: tuple[int, ...] = ()
+    schema: Schema | None = None
 
     @classmethod
-    def of(cls, bounds: Any, features: int, shape: Any = None) -> Columns:
-        """Columns that the parameters ``bounds`` and ``record_shape`` describe. Arguments as :func:`TicketClassifier`."""
+    def of(cls, bounds: Any, features: int, shape: Any = None, schema: Schema | None = None) -> Columns:
+        """Columns that ``bounds``, ``record_shape`` and ``schema`` describe. Arguments as :func:`TicketClassifier`."""
+        if schema is not None:
+            for name, value in (("bounds", bounds), ("record_shape", shape)):
+                if value is not None:
+                    raise DataError(f"`{name}`: the schema says what the columns hold; leave `{name}` out")
+            return cls((0.0, 1.0), schema=schema)
         form = () if shape is None else tuple(int(side) for side in np.atleast_1d(shape))
         if form and int(np.prod(form)) != features:
             raise DataError(f"`record_shape`: {form} has {int(np.prod(form))} values, but records have {features}")
@@ -220,16 +231,58 @@ class Columns:
             )
         return cls((0.0, 1.0), low, high, form)
 
-    def records(self, x: np.ndarray) -> np.ndarray:
+    def taken(self, x: Any, y: np.ndarray, **facts: Any) -> Dataset:
+        """Return records and their classes as a dataset; what they are known by are their values as they came."""
+        if self.schema is None:
+            dataset = from_arrays(self.records(x), y, bounds=self.bounds, **facts)
+            return replace(dataset, rows=self.rows(dataset.rows, x))
+        raw = read_by_schema(Frame(x, "`X`"), self.schema, labelled=False)
+        assert raw.rows is not None
+        dataset = from_arrays(raw.x, y, bounds=self.bounds, **facts)
+        rows, text = dataset.rows.known_as(raw.rows), self.schema.text
+        return replace(dataset, rows=rows, schema=text, lineage=lineage_of(self.schema), left_out=raw.left_out)
+
+    def records(self, x: Any) -> np.ndarray:
         """Records as dpltm takes them, ``(n, ...)``; row i depends on row i and on public facts alone."""
+        if self.schema is not None:
+            return read_by_schema(Frame(x, "`X`"), self.schema, labelled=False).x
         if self.low is not None and self.high is not None:
             with np.errstate(over="ignore"):  # far outside is where the clip puts it
                 x = np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
         return x.reshape(len(x), *self.shape) if self.shape else x
 
-    def rows(self, rows: Rows, x: np.ndarray) -> Rows:
-        """Return what records are known by: their values as they came, whatever bounds they are scaled by."""
+    def rows(self, rows: Rows, x: Any) -> Rows:
+        """Return what records are known by: their values as they came, whatever they are scaled or encoded by."""
+        if self.schema is not None:
+            raw = read_by_schema(Frame(x, "`X`"), self.schema, labelled=False)
+            assert raw.rows is not None
+            return rows.known_as(raw.rows)
         return rows if self.low is None else rows.known_by(np.ascontiguousarray(x))
+
+
+def without_row_numbers(x: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return a data frame without columns that are row numbers by their names, and those names; all else as it is."""
+    if not is_frame(x):
+        return x, ()
+    keys = list(x.columns)
+    spare = index_columns([str(key) for key in keys])
+    left_out = tuple(str(keys[at]) for at in spare)
+    return (x[[key for at, key in enumerate(keys) if at not in spare]] if spare else x), left_out
+
+
+@contextlib.contextmanager
+def _of_words(x: Any) -> Iterator[None]:
+    """A block whose refusal of a data frame with words or holes says what to do: to fill them off the records is a leak."""
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        if is_frame(x) and ("could not convert" in text or "Input X contains NaN" in text or "NAType" in text):
+            raise InputError(
+                "`X`: holds words, dates or holes; give `schema`, which says what columns hold (dpltm datasets schema drafts"
+                " one): values that are filled in or encoded by the records themselves tell of them"
+            ) from None
+        raise
 
 
 def dense(x: Any) -> np.ndarray:
@@ -279,6 +332,7 @@ class TicketEstimator(BaseEstimator):
     delta: float = 1e-5
     noise_multiplier: float | None = None
     bounds: Bounds = None
+    schema: str | Path | Schema | None = None
     n_records: int | None = None
     tickets: TicketSet | Winner | None = None
     round: int | None = None
@@ -365,14 +419,15 @@ class TicketEstimator(BaseEstimator):
         """Train on records ``(n, columns)`` and their classes, of which ``classes`` were declared, and keep the run."""
         self._check_parameters()
         self._check_units(units is not None)
-        features = x.shape[1]
-        columns = Columns.of(self.bounds, features, self.record_shape)
+        with in_python():
+            schema = as_schema(self.schema)
+        features = x.shape[1] if schema is None else schema.features
+        columns = Columns.of(self.bounds, features, self.record_shape, schema)
         whose = None if units is None else owners(units)
         facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name, "unit": self.unit}
         facts |= {"rows_coincide": self.rows_coincide, "units": whose, "for_training": for_training}
         with in_python():
-            dataset = from_arrays(columns.records(x), y, bounds=columns.bounds, **facts)
-        dataset = replace(dataset, rows=columns.rows(dataset.rows, x))
+            dataset = columns.taken(x, y, **facts)
         try:
             run = self._train(dataset, features)
         except Begun:  # another worker was first with a new ledger file; nothing was entered here
@@ -495,24 +550,38 @@ class TicketEstimator(BaseEstimator):
             self.__dict__.update(known)
             raise
 
-    def _validated(self, X: Any, y: Any = None, *, numeric: bool = False) -> Any:
-        X, y = validate_data(self, X, y, y_numeric=numeric, **_SPARSE)
-        return dense(X), y
+    def _validated(self, X: Any, *y: Any, numeric: bool = False, reset: bool = True) -> Any:
+        """Return records, and labels where there are any, as scikit-learn checks them; a data frame by a schema as it is."""
+        X, left_out = without_row_numbers(X)
+        if left_out and reset:
+            self._spent.notes |= {left_out_note(left_out): None}
+        if self.schema is None:
+            with _of_words(X):
+                found = validate_data(self, X, *y, reset=reset, **({"y_numeric": numeric} if y else {}), **_SPARSE)
+            return (dense(found[0]), found[1]) if y else dense(found)
+        if not is_frame(X):
+            raise InputError("`X`: `schema` goes with a data frame, whose columns have names, and this is none")
+        if reset:
+            validate_data(self, X, skip_check_array=True)
+        if not y:
+            return X
+        labels = check_array(y[0], ensure_2d=False, dtype="numeric") if numeric else column_or_1d(y[0])
+        check_consistent_length(X, labels)
+        return X, labels
 
     def _to_score(self, X: Any, y: Any, *, numeric: bool = False) -> Any:
         """Return the same in ``score``, of columns as those in ``fit``."""
         check_is_fitted(self)
         if self.run_.config.get("of_persons"):
             self._check_units(True)
-        X, y = validate_data(self, X, y, reset=False, y_numeric=numeric, **_SPARSE)
-        return dense(X), y
+        return self._validated(X, y, numeric=numeric, reset=False)
 
     def _told(self, X: Any) -> np.ndarray:
         """Return the network's outputs for records without labels, before softmax, ``(n, classes)`` float64."""
         check_is_fitted(self)
-        return self._outputs(dense(validate_data(self, X, reset=False, **_SPARSE)))
+        return self._outputs(self._validated(X, reset=False))
 
-    def _outputs(self, X: np.ndarray) -> np.ndarray:
+    def _outputs(self, X: Any) -> np.ndarray:
         with _named_as_parameters():
             return api.predict(self.run_, self._columns.records(X)).outputs.astype(np.float64)
 
@@ -624,8 +693,10 @@ class TicketEstimator(BaseEstimator):
         return tags
 
 
-def _in_order(name: str, given: Any, labels: Sequence[Any]) -> Any:
-    """Return what a parameter says of each class, in order; only a mapping is by label."""
+def _in_order(name: str, given: Any, labels: Sequence[Any], order: np.ndarray) -> Any:
+    """Return what a parameter says of each label, in their order; a mapping is by label, a sequence by sorted ones."""
+    if isinstance(given, (list, tuple, np.ndarray)) and len(given) == len(labels):
+        return [float(given[at]) for at in np.argsort(order)]
     if not isinstance(given, Mapping):
         return given
     if unknown := [label for label in given if label not in labels]:
@@ -648,6 +719,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             ``epsilon`` limits it.
         bounds: public range of the features, ``(low, high)``: two numbers, or two arrays with a number a column. Needed
             unless values are bytes or booleans. Values outside saturate.
+        schema: in place of ``bounds`` and ``classes``, of data frames with words, dates or holes: what columns hold, or the
+            file that says so (``dpltm datasets schema``). Columns go by name, in any order.
         classes: all labels that there are, public; or their number K, for labels 0 to K - 1.
         n_records: public number of records, by which sampling rates are computed.
         tickets: a ticket set or winner; None for a whole network.
@@ -713,18 +786,44 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             X, y = self._validated(X, y)
             check_classification_targets(y)
             labels, declared = self._labels(y)
-            codes = numbered(y, labels, "that `classes` declares")
+            codes = self._codes(y, labels, "that `classes` declares")
             if (codes == codes[0]).all():
                 raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
             given = {name: getattr(self, name) for name in ("class_weight", "class_shares")}
-            by_class = {name: _in_order(name, value, labels.tolist()) for name, value in given.items()}
+            order = np.argsort(labels)
+            by_class = {name: _in_order(name, value, labels.tolist(), order) for name, value in given.items()}
             self.__dict__["_of_classes"] = by_class
             self._fit(X, codes, declared, units)
-        self.classes_ = labels
+        self.classes_, self._order = labels[order], order
         return self
 
+    def _codes(self, y: np.ndarray, labels: np.ndarray, seen: str) -> np.ndarray:
+        """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's."""
+        label = self._label_column()
+        if label is None:
+            return numbered(y, labels, seen)
+        faults = Faults("record")
+        codes = classes_of(label, [text_of(one) for one in y], faults, range(len(y)))
+        for _, fault, fix in faults.rows():
+            raise InputError(f"`y`: {fault}, as the schema has them; {fix}")
+        return codes
+
+    def _label_column(self) -> Column | None:
+        with in_python():
+            schema = as_schema(self.schema)
+        return next((column for column in (schema.columns if schema else ()) if column.kind == "label"), None)
+
     def _labels(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
-        """Return all labels, sorted; and how many were declared, None where they were read off ``y``."""
+        """Return all labels, sorted or as a schema has them; and how many were declared, None if ``y`` was read for them."""
+        label = self._label_column()
+        if label is not None:
+            if self.classes is not None:
+                raise InputError("`classes`: the schema says what they are; leave `classes` out")
+            names = np.array([spellings[0] for spellings in label.values])
+            if y.dtype.kind in "iufb":
+                with contextlib.suppress(ValueError):
+                    names = names.astype(y.dtype if y.dtype.kind != "b" else np.int64)
+            return names, len(names)
         if self.classes is None:
             labels, declared = np.unique(y), None
         elif isinstance(self.classes, (int, np.integer)) and not isinstance(self.classes, bool):
@@ -735,6 +834,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         if len(labels) < 2:
             raise InputError("`classes`: there is one class, so nothing can be told apart; give two or more")
         return labels, declared
+
+    def _told(self, X: Any) -> np.ndarray:
+        return super()._told(X)[:, self._order]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely label of each record, ``(n,)``."""
@@ -767,7 +869,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         """
         X, y = self._to_score(X, y)
         with _named_as_parameters():
-            codes = numbered(y, self.classes_, "that fit knew")
+            codes = self._codes(y, self.classes_, "that fit knew")
             if self.score_epsilon is None:
                 return self._accuracy(X, codes, units)
             records = self._scored(X, codes).tested()
@@ -785,7 +887,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     filter bounds what a record adds, so a wild target does no more harm than any other; the run is one like all others.
 
     Args:
-        epsilon, delta, noise_multiplier, bounds, n_records: as for :class:`TicketClassifier`; and likewise
+        epsilon, delta, noise_multiplier, bounds, schema, n_records: as for :class:`TicketClassifier`; and likewise
         tickets, round, select_epsilon, model, features, record_shape: of as many classes as there are ``bins``;
         head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
         per_unit, rows_coincide, ledger, random_state, name, unit: as there.

@@ -48,7 +48,7 @@ PUBLIC = (
     "dpltm.pruning.PruningRound",
     "dpltm.records.dataset.Dataset",
     "dpltm.records.load.load",
-    "dpltm.records.settle.from_arrays",
+    "dpltm.records.arrays.from_arrays",
     "dpltm.registry",
     "dpltm.tickets.handover.export_run",
     "dpltm.tickets.ledger_file.open_ledger",

@@ -4,6 +4,7 @@
 records into what a network gets: features in the unit range, by public bounds.
 """
 
+from dpltm.records.arrays import from_arrays
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
 from dpltm.records.dataset import Dataset, Origin, Rows
 from dpltm.records.files import Layout
@@ -19,7 +20,6 @@ from dpltm.records.scaling import (
     unit_range,
     unscale,
 )
-from dpltm.records.settle import from_arrays
 from dpltm.records.split import Arrays, Public, Split
 from dpltm.records.units import at_unit, by_user
 

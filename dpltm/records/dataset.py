@@ -387,6 +387,10 @@ class Rows:
         """Return the same records, told from others by other cells, ``(n, ...)``."""
         return replace(self, _cells=cells)
 
+    def known_as(self, other: Rows) -> Rows:
+        """Return the same records, told from others by the cells of ``other``, which are of as many."""
+        return self.known_by(other._cells)
+
     def owned(self, units: np.ndarray, units_name: str) -> Rows:
         """Return the same, with whose each record is, ``(n,)`` texts, and the noun of those."""
         return replace(self, _units=units, units_name=units_name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+import numbers
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,3 +58,23 @@ def text_of(cell: Any, hole: str = "") -> str:
     if isinstance(cell, (float, np.floating)) and float(cell).is_integer():
         return str(int(cell))  # of a column of whole numbers with holes
     return str(cell).strip()
+
+
+def numbers_of(frame: Frame, places: Sequence[int]) -> np.ndarray:
+    """Return columns of numbers as an array, ``(n, columns)``; DataError for one that holds anything else."""
+    keys, columns = list(frame.values.columns), []
+    for at in places:
+        values = np.asarray(frame.values[keys[at]])
+        if values.ndim != 1:
+            raise DataError(f"{frame.name}: has twice the columns {frame.names[at]!r}; rename one of them")
+        if values.dtype == object and all(isinstance(one, (numbers.Real, type(None))) for one in values):
+            values = values.astype(np.float64)
+        if values.dtype.kind not in "biuf":
+            raise DataError(
+                f"{frame.name}: column {frame.names[at]!r} holds no numbers; give `schema`, which says what columns hold"
+                " (dpltm datasets schema drafts one)"
+            )
+        columns.append(values)
+    if not columns:
+        raise DataError(f"{frame.name}: has no column of features; it has {shown(frame.names)}")
+    return np.column_stack([one.astype(np.result_type(*columns)) for one in columns])

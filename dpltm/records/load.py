@@ -33,7 +33,7 @@ from dpltm.records.files import (
     reading,
 )
 from dpltm.records.ratings import is_ratings, load_ratings
-from dpltm.records.schema import Schema, read_schema
+from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import checked_features, declared_facts, parse_fraction, settle, take_part
 from dpltm.records.tables import read_by_schema
 
@@ -52,7 +52,7 @@ def load(
     users: int | None = None,
     items: int | None = None,
     units: str | None = None,
-    schema: str | Schema | None = None,
+    schema: str | Path | Schema | None = None,
     rows_coincide: bool = False,
     home: Path | None = None,
     for_training: bool = True,
@@ -111,7 +111,7 @@ def load(
         return take_part(load_ratings(dataset, home, users, items), subset, records, for_training)
     if users is not None or items is not None:
         raise DataError(f"`users`, `items`: are for ratings (.dat), and {dataset} is none; drop them")
-    known = read_schema(Path(schema)) if isinstance(schema, str) else schema
+    known = as_schema(schema)
     if known is not None:
         _check_none(said, "the schema says what the columns hold")
     asked = _Asked(dataset, label, units, known, bounds, classes, test, words, length, home, rows_coincide)
@@ -251,18 +251,20 @@ def load_records(
     label: str | None = None,
     layout: Layout | None = None,
     spare: Sequence[str] = (),
-    schema: Schema | None = None,
+    schema: str | Path | Schema | None = None,
     columns: Sequence[str] | None = None,
 ) -> np.ndarray:
     """Return records without labels, ``(n, ...)`` as stored, known to be real and finite.
 
     Args:
         layout: of texts; None where only quantities will do.
+        schema: of a table with words, dates or holes, or the file that says it.
         columns: names of the features that a run was trained on; a table may have them in any order.
     """
-    if schema is not None and Path(path).suffix.lower() in TABLES:
+    known = as_schema(schema)
+    if known is not None and Path(path).suffix.lower() in TABLES:
         with reading(Path(path), "`input`"):
-            return read_by_schema(Path(path), schema, labelled=False, spare=spare).x
+            return read_by_schema(Path(path), known, labelled=False, spare=spare).x
     return checked_features(read_records(Path(path), label, layout, spare).in_order(columns, "the run"))
 
 

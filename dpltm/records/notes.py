@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from dpltm.privacy.account import Account
@@ -69,12 +69,17 @@ def _assumed(records: str, bounds: tuple[float, float], fix: str) -> str:
     )
 
 
+def left_out_note(names: Sequence[str]) -> str:
+    """Return what is said of columns that are row numbers by their names."""
+    named = ", ".join(f'"{name}"' for name in names)
+    return f"columns left out, since they are row numbers by their names: {named}; rename what is a feature"
+
+
 def public_input_notes(dataset: Dataset) -> list[str]:
     """Sentences about public inputs that were assumed, or only counted on the private data (privacy-model.md 1.4)."""
     notes = bounds_notes(dataset)
     if dataset.left_out:
-        named = ", ".join(f'"{name}"' for name in dataset.left_out)
-        notes.append(f"columns left out, since they are row numbers by their names: {named}; rename what is a feature")
+        notes.append(left_out_note(dataset.left_out))
     if dataset.records_origin == "counted":
         notes.append(
             f"the number of {_several(dataset)} ({dataset.records}) was counted and is treated as public; declare a figure"

@@ -133,8 +133,8 @@ class Schema:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """First spelling of each class."""
-        return tuple(spellings[0] for spellings in self.label.values)
+        """First spelling of each class; none where there are no labels."""
+        return tuple(spellings[0] for column in self.columns if column.kind == "label" for spellings in column.values)
 
     @property
     def features(self) -> int:

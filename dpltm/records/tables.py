@@ -70,13 +70,13 @@ def table_rows(source: Path | Frame, schema: Schema = _PLAIN) -> Iterator[Row]:
     hole = schema.missing[0] if schema.missing else ""
     if isinstance(source, Frame):
         yield 0, list(source.names)
-        yield from _numbered(source.columns(), hole)
+        yield from _numbered(source.columns(), hole, 0)
         return
     if source.suffix.lower() != ".csv":
         with record_batches(source) as (columns, _, batches):
             yield 0, list(columns.names)
             chunks = ([column.to_pylist() for column in batch.columns] for batch in batches())
-            yield from _numbered(chunks, hole)
+            yield from _numbered(chunks, hole, 1)
         return
     encoding = "utf-8-sig" if codecs.lookup(schema.encoding).name == "utf-8" else schema.encoding
     with source.open(newline="", encoding=encoding) as stream:
@@ -89,11 +89,11 @@ def table_rows(source: Path | Frame, schema: Schema = _PLAIN) -> Iterator[Row]:
                 yield rows.line_num, [cell.strip() for cell in row]
 
 
-def _numbered(chunks: Iterable[list[list[Any]]], hole: str) -> Iterator[Row]:
+def _numbered(chunks: Iterable[list[list[Any]]], hole: str, first: int) -> Iterator[Row]:
     """Rows of columns, some at a time, as a .csv file would have them; what counts as empty stands for nothing."""
     columns = ([(text_of(cell, hole) for cell in column) for column in some] for some in chunks)
     rows = itertools.chain.from_iterable(zip(*some, strict=True) for some in columns)
-    yield from ((line, list(row)) for line, row in enumerate(rows, start=1))
+    yield from ((line, list(row)) for line, row in enumerate(rows, start=first))
 
 
 # files of columns

@@ -33,9 +33,9 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
 from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
+from dpltm.records.arrays import arrays_of
 from dpltm.records.batches import Records
 from dpltm.records.dataset import Rows
-from dpltm.records.settle import arrays_of
 from dpltm.training.canaries import check_canaries
 from dpltm.training.config import TrainingConfig, class_weights, nominal_sensitivity, nominal_source, sensitivity
 from dpltm.training.descent import NoisyGradients, plant

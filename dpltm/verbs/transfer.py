@@ -27,7 +27,7 @@ from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, r
 from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
 from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes
-from dpltm.training.artifacts import Parent, ProvenanceKind, TicketSet
+from dpltm.training.artifacts import Parent, ProvenanceKind, TicketSet, columns_in
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ def transfer(
         model: a network of the user's own for them; None for the tickets' kind.
     """
     check_options(options)
+    dataset, columns, notes = _by_name(tickets, dataset)
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     body = tickets.body
     if round is not None:
@@ -76,12 +77,24 @@ def transfer(
         criterion=tickets.criterion,
         provenance=tickets.provenance,
         made_from=lineage_of(tickets, dataset),
-        config={**config, **schema},
+        config={**config, **schema, **columns},
         parent=Parent(tickets.id, tickets.name, round, f"transfer ({options.mode})"),
         feature_map=dataset.feature_map or tickets.feature_map,
         draws=tickets.draws,
     )
-    return TransferredSet(result, made.layers, tuple(public_input_notes(dataset)))
+    return TransferredSet(result, made.layers, (*public_input_notes(dataset), *notes))
+
+
+def _by_name(tickets: TicketSet, dataset: Dataset) -> tuple[Dataset, dict[str, list[str]], tuple[str, ...]]:
+    """Return the records with columns in the order of the tickets', if they are the same; their names; and notes."""
+    known = columns_in(tickets.config)
+    if not known or not dataset.columns:
+        return dataset, {"columns": list(dataset.columns)} if dataset.columns else {}, ()
+    if sorted(known) == sorted(dataset.columns):
+        return dataset.in_order(known, tickets.label), {"columns": list(known)}, ()
+    moved = [f"{old!r} to {new!r}" for old, new in zip(known, dataset.columns, strict=False) if old != new]
+    what = f"; those of {', '.join(moved[:3])}{' and others' if len(moved) > 3 else ''}" if moved else ""
+    return dataset, {"columns": list(dataset.columns)}, (f"columns have other names, so weights went by place{what}",)
 
 
 def _target(spec: Network, dataset: Dataset, model: OwnModel | None, label: str) -> Network:

@@ -395,8 +395,9 @@ def test_values_that_are_not_finite(bad):
 def test_texts_as_features():
     with pytest.raises(ValueError, match="not compatible with arrays of bytes/strings"):
         classifier().fit(np.full((200, 4), "word"), table()[1])
-    with pytest.raises(ValueError, match="could not convert string to float"):
-        classifier().fit(pandas.DataFrame({"word": ["word"] * 200}), table()[1])
+    for cells in (["word"] * 200, [0.5, None] * 100):
+        with pytest.raises(dpltm.errors.InputError, match="holds words, dates or holes; give `schema`"):
+            classifier().fit(pandas.DataFrame({"word": cells}), table()[1])
 
 
 def test_labels_of_another_kind_than_the_classes():

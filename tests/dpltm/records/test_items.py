@@ -10,7 +10,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 import dpltm
 from dpltm.records import mapped
-from dpltm.records.settle import arrays_of
+from dpltm.records.arrays import arrays_of
 from refusals import refused
 
 X, Y = torch.arange(300, dtype=torch.uint8).reshape(60, 5), torch.arange(60) % 3

@@ -243,6 +243,7 @@ EMPTY = "and holds no data; give a file with records and features"
 LENGTHS = "give one label a record"
 TOO_HIGH = "numbered from 0; correct the label or pass `classes`"
 FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
+OR_SAY = ", or say by `schema` that cells may be empty"
 
 
 @pytest.mark.parametrize(
@@ -331,7 +332,7 @@ def test_csv_with_test_split(tmp_path):
             f"{path}: its columns are not those of {train}: it {fault}; give it the same columns"
         )
     path = csv(tmp_path, "nan", "a,y,b\n1,0,2\n3,1,nan\n")
-    fault = f"{path}: the feature table has nan at record 1, column 'b' {FINITE}"
+    fault = f"{path}: the feature table has nan at record 1, column 'b' {FINITE}{OR_SAY}"
     assert refused(load, path, label="y", bounds=(0, 1)) == fault
 
 

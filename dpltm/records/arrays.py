@@ -1,0 +1,240 @@
+"""From arrays, tensors and data frames to a checked ``Dataset``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpltm.errors import DataError, DpltmError, first_line, shown_value
+from dpltm.privacy.entry import HASHES, lineage_of
+from dpltm.randomness.noise import drawn_so_far
+from dpltm.records.dataset import Dataset, RawSplit
+from dpltm.records.frames import Frame, is_frame, numbers_of
+from dpltm.records.mapped import AT_ONCE, copied, let_go, room_for
+from dpltm.records.schema import Schema, as_schema
+from dpltm.records.settle import check_name, declared_facts, settle, take_part
+from dpltm.records.tables import index_columns, read_by_schema
+
+SIDE_BY_SIDE = (
+    "put them side by side in one array, np.concatenate([x['input_ids'], x['attention_mask']], 1), and split them again by"
+    " `inputs` (docs/own-network.md)"
+)
+"""What to do with records that are mappings."""
+
+
+def from_arrays(
+    x: Any,
+    y: Any = None,
+    *,
+    test: Any = None,
+    bounds: tuple[float, float] | None = None,
+    classes: int | None = None,
+    records: int | None = None,
+    units: np.ndarray | None = None,
+    unit: str = "user",
+    schema: str | Path | Schema | None = None,
+    rows_coincide: bool = False,
+    name: str = "records",
+    for_training: bool = True,
+) -> Dataset:
+    """Return a dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
+
+    The arrays are copied: what is trained on later are the records that a ledger has, whatever becomes of the arrays. A
+    memory map that is read-only is not; leave its file as it is until the work is done. Columns of data frames go by name.
+
+    Args:
+        x: features, ``(n, ...)``, bytes, booleans or finite numbers; or a data frame of pandas or polars.
+        y: labels, ``(n,)``, from 0 to the number of classes - 1; with a schema, as its classes are spelled, or None where
+            the frame has them.
+        test: features and labels of the test split, declared separate; with a schema, a frame with labels will do; or a part
+            such as 0.2, which a public hash of each record, or person, holds out.
+        bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
+        classes: public number of classes; counted on the labels if None, and noted.
+        records: public number of records, or of persons; counted if None, and noted.
+        units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
+        unit: noun of whom those are, such as ``patient``.
+        schema: of a frame with words, dates or holes: what its columns hold, or the file that says so. It says which is the
+            label, its classes, and the bounds.
+        rows_coincide: whether a test record may equal a training record: such as where records are a few truth values.
+        name: what messages and the ledger call them, printable, at most 200 characters.
+        for_training: whether something is learned from them; otherwise one record will do.
+
+    Raises:
+        DataError: anything about the arguments or the data is not what it must be.
+    """
+    bounds, classes, records = declared_facts(bounds, classes, records)
+    check_name(name)
+    known = as_schema(schema)
+    hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
+    pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
+    if pair is None and known is not None and is_frame(test):
+        pair = (test, None)
+    if test is not None and pair is None and hold_out is None:
+        raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
+    train = _split(x, y, known, name, "x", "y")
+    if units is not None:
+        train = replace(train, units=as_array(units, "units"), units_name=unit)
+    part = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test")
+    declared = bounds, classes
+    if known is not None:
+        for fact, value in (("bounds", bounds), ("classes", classes)):
+            if value is not None:
+                raise DataError(f"`{fact}`: the schema says what the columns hold; drop `{fact}`")
+        declared = (0.0, 1.0), len(known.label.values)
+    whole = settle(name, train, part, None, declared, (), hold_out=hold_out, rows_coincide=rows_coincide)
+    if known is not None:
+        whole = replace(whole, lineage=lineage_of(known), schema=known.text)
+    return take_part(whole, None, records, for_training)
+
+
+def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name: str) -> RawSplit:
+    """Features and labels of a split as they are given."""
+    if schema is not None:
+        if not is_frame(x):
+            raise DataError(
+                f"`schema`: goes with a data frame, whose columns have names, and {x_name} is none; drop it"
+            )
+        labels = None if y is None else list(as_array(y, "y"))
+        if labels is not None and len(labels) != len(x):
+            raise DataError(
+                f"{name}: {x_name} has {len(x)} records but {y_name} has {len(labels)} labels; give one each"
+            )
+        return read_by_schema(Frame(x, name), schema, labels=labels)
+    if y is None:
+        raise DataError("`y` is missing: the labels that go with `x`")
+    features, columns, left_out = features_of(x, x_name)
+    return RawSplit(
+        copied(features), copied(as_array(y, "test" if y_name != "y" else y_name)), name, x_name, y_name, columns,
+        left_out=left_out,
+    )  # fmt: skip
+
+
+def features_of(x: Any, name: str) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
+    """Return features as an array; of a data frame the names of its columns too, and of those that are row numbers."""
+    if not is_frame(x):
+        return as_array(x, "test" if name.endswith("of test") else name), None, ()
+    names = Frame(x, f"`{name}`").names
+    spare = index_columns(names)
+    kept = [at for at in range(len(names)) if at not in spare]
+    values = numbers_of(Frame(x, f"`{name}`"), kept)
+    return values, tuple(names[at] for at in kept), tuple(names[at] for at in spare)
+
+
+def records_of(x: Any, schema: Schema | None, columns: tuple[str, ...] | None) -> RawSplit:
+    """Return records without labels as a run takes them: encoded by its schema, or with its columns in their order."""
+    if schema is not None and is_frame(x):
+        return read_by_schema(Frame(x, "x"), schema, labelled=False)
+    values, names, _ = features_of(x, "x")
+    return RawSplit(values, None, "records", "x", columns=names).in_order(columns, "the run")
+
+
+def as_array(values: object, name: str) -> np.ndarray:
+    """Return the array that an argument stands for: itself, the values of a tensor, or those of nested lists.
+
+    Raises:
+        DataError: no array holds the same: masked entries would count as records like any other, lists are ragged, or a
+            tensor is sparse or of a type that arrays do not have.
+    """
+    parts = values if isinstance(values, (list, tuple)) else (values,)
+    if any(isinstance(part, np.ma.MaskedArray) for part in parts):
+        raise DataError(f"`{name}`: a masked array, whose mask would be lost; fill it, or leave those records out")
+    tensor = hasattr(values, "detach")
+    try:
+        return values.detach().cpu().numpy() if tensor else np.asarray(values)  # type: ignore[attr-defined]
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+        fix = "pass x.to_dense().float()" if tensor else "give each record as many numbers"
+        raise DataError(
+            f"`{name}`: {shown_value(values)} is no array: {first_line(error).rstrip('.')}; {fix}"
+        ) from None
+
+
+def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
+    """Return features and labels as they are; of a dataset of PyTorch its records, ``(n, ...)`` each, not to be written to.
+
+    They are read in order, and kept: what is trained on is then what was identified, whatever it gives later.
+
+    Args:
+        x: features; or a map-style dataset: ``x[i]`` is the pair of features and label of record i, of one shape and type
+            for all, and follows from that record alone.
+
+    Raises:
+        DataError: no such records; or items that are drawn at random, as random transforms do: from one generator for all,
+            so that one record more gives everybody else's another value.
+    """
+    from torch.utils import data
+
+    if not isinstance(x, (data.Dataset, data.DataLoader)):
+        if isinstance(x, Mapping) or hasattr(x, "column_names"):  # the latter is a Dataset of Hugging Face
+            raise DataError(f"`x`: {type(x).__name__} of named columns; {SIDE_BY_SIDE}")
+        return x, y
+    if y is not None:
+        raise DataError("`y`: `x` is a dataset, whose items hold their labels; leave `y` out")
+    if isinstance(x, data.DataLoader):
+        raise DataError("`x`: a DataLoader, which draws batches of its own; give its dataset, loader.dataset")
+    if isinstance(x, data.IterableDataset) or not hasattr(x, "__len__"):
+        raise DataError(
+            f"`x`: {type(x).__name__} has no records by place; give a dataset with __getitem__ and __len__"
+        )
+    count = len(x)
+    if not count:
+        raise DataError(f"`x`: {type(x).__name__} holds no records")
+    began, first = drawn_so_far(), _item(x, 0)
+    parts = [room_for((count, *value.shape), value.dtype) for value in first]
+    every = max(1, AT_ONCE // max(1, sum(value.nbytes for value in first)))
+    for place in range(count):
+        for part, value, like in zip(parts, _item(x, place) if place else first, first, strict=True):
+            if value.shape != like.shape or value.dtype != like.dtype:
+                raise DataError(
+                    f"`x`: item {place} is {value.dtype} of shape {value.shape}, and the first {like.dtype} of shape"
+                    f" {like.shape}; give all records one shape and type"
+                )
+            part[place] = value
+            if place % every == 0:
+                let_go(part)
+    _check_not_drawn(x, parts, began)
+    for part in parts:
+        part.flags.writeable = False
+    return parts[0], parts[1]
+
+
+ASKED_AGAIN, TRIES = 8, 3
+"""Items that are read once more; and readings that all have to move a common generator, since another thread may have."""
+
+
+def _check_not_drawn(x: Any, parts: list[np.ndarray], began: list[object]) -> None:
+    """Refuse items that are others when they are read again, or that move a generator which was at ``began`` before."""
+    for place in range(len(x) if drawn_so_far() != began else min(ASKED_AGAIN, len(x))):
+        again = [part[place].tobytes() for part in parts] if place < ASKED_AGAIN else None
+        for left in reversed(range(TRIES)):
+            before = drawn_so_far()
+            found = [value.tobytes() for value in _item(x, place)]
+            drawn = drawn_so_far() != before
+            if (again is not None and found != again) or (drawn and not left):
+                raise DataError(
+                    f"`x`: item {place} of {type(x).__name__} is drawn at random, and a record more would move what is drawn"
+                    " for all others: no bound would hold; take random transforms out, and draw in the model, or `augment`"
+                )
+            if not drawn:
+                break
+
+
+def _item(x: Any, place: int) -> tuple[np.ndarray, np.ndarray]:
+    """One record; what its dataset says when it fails may tell of it, so it is not passed on."""
+    failure = ""
+    try:
+        item = x[place]
+        if isinstance(item, Mapping) or (isinstance(item, (tuple, list)) and item and isinstance(item[0], Mapping)):
+            raise DataError(f"`x`: item {place} has named columns; {SIDE_BY_SIDE}")
+        if not (isinstance(item, (tuple, list)) and len(item) == 2):
+            raise DataError(f"`x`: item {place} is no pair of features and label; give a dataset of such pairs")
+        return as_array(item[0], "x"), as_array(item[1], "x")
+    except DpltmError:
+        raise
+    except Exception as error:
+        failure = type(error).__name__
+    raise DataError(f"`x`: item {place} of {type(x).__name__} cannot be read ({failure}); correct the dataset")
