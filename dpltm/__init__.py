@@ -9,20 +9,31 @@
 
 Records are arrays, tensors, memory maps or a ``dpltm.records.Dataset``. What every stage spends is entered in one ledger,
 before it is spent. Nothing is printed, and no file is opened but a dataset: ``dpltm.tickets`` keeps the artifacts on disk,
-and ``dpltm.cli`` is the command line. Importing ``dpltm`` is cheap: its names are imported when they are first asked for.
+and ``dpltm.cli`` is the command line. Importing ``dpltm`` is cheap: its names, and its modules, are imported when they are
+first asked for.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dpltm.registry import lazily
 
 if TYPE_CHECKING:
+    from dpltm import audit as audit
+    from dpltm import estimators as estimators
+    from dpltm import features as features
+    from dpltm import networks as networks
+    from dpltm import privacy as privacy
+    from dpltm import records as records
     from dpltm.api import Ledger as Ledger
     from dpltm.api import PrivateLoop as PrivateLoop
+    from dpltm.api import evaluate as evaluate
     from dpltm.api import generate as generate
+    from dpltm.api import predict as predict
     from dpltm.api import search as search
     from dpltm.api import select as select
     from dpltm.api import synthesize as synthesize
     from dpltm.api import train as train
+    from dpltm.api import transfer as transfer
     from dpltm.api import tune as tune
     from dpltm.estimators import TicketClassifier as TicketClassifier
     from dpltm.estimators import TicketRegressor as TicketRegressor
@@ -30,18 +41,10 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _VERBS = ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "synthesize")
-_API = (*_VERBS, "PrivateLoop", "Ledger")
-_ESTIMATORS = ("TicketClassifier", "TicketRegressor")
 
-
-def __getattr__(name: str) -> Any:
-    """The public names, which need torch."""
-    if name in _API:
-        return getattr(importlib.import_module("dpltm.api"), name)
-    if name in _ESTIMATORS:
-        return getattr(importlib.import_module("dpltm.estimators"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_API, *_ESTIMATORS])
+__getattr__, __dir__ = lazily(
+    __name__,
+    __path__,
+    dict.fromkeys((*_VERBS, "PrivateLoop", "Ledger"), "dpltm.api")
+    | dict.fromkeys(("TicketClassifier", "TicketRegressor"), "dpltm.estimators"),
+)

@@ -9,8 +9,11 @@ implementation that needs it is named by ``Deferred``.
 from __future__ import annotations
 
 import importlib
+import pkgutil
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 from dpltm.errors import InputError, did_you_mean
@@ -190,3 +193,26 @@ class Deferred:
         module, _, name = self.place.partition(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
         return function
+
+
+def lazily(
+    package: str, path: Iterable[str], names: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package whose names are imported when they are first asked for.
+
+    Args:
+        package, path: its ``__name__`` and ``__path__``; its modules are among the names.
+        names: the module of every other name.
+    """
+
+    def modules() -> set[str]:
+        return {each.name for each in pkgutil.iter_modules(path) if each.name[0] != "_"}
+
+    def attribute(name: str) -> Any:
+        if name in names:
+            return getattr(importlib.import_module(names[name]), name)
+        if name[0] != "_" and name in modules():
+            return importlib.import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return attribute, lambda: sorted({*vars(sys.modules[package]), *names, *modules()})

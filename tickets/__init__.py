@@ -4,8 +4,9 @@
 without dpltm; ``open_ledger(path)`` opens a ledger.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dpltm.registry import lazily
 
 if __name__ != "dpltm.tickets":
     raise ImportError("import this package as dpltm.tickets, not as tickets: it is only installed under that name")
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     from dpltm.tickets.store import load as load
     from dpltm.tickets.store import save as save
 
-
-def __getattr__(name: str) -> Any:
-    """``save``, ``load`` and ``export_run``, which need torch, and ``open_ledger``, when they are first asked for."""
-    if name in ("load", "save"):
-        return getattr(importlib.import_module("dpltm.tickets.store"), name)
-    if name == "export_run":
-        return importlib.import_module("dpltm.tickets.handover").export_run
-    if name == "open_ledger":
-        return importlib.import_module("dpltm.tickets.ledger_file").open_ledger
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazily(
+    __name__,
+    __path__,
+    {
+        "load": "dpltm.tickets.store",
+        "save": "dpltm.tickets.store",
+        "export_run": "dpltm.tickets.handover",
+        "open_ledger": "dpltm.tickets.ledger_file",
+    },
+)

@@ -149,6 +149,11 @@ class NeighbourAverage:
             raise InputError(f"`features`: unit:{width} averages more values than the {values} of a record")
         self.width = width
         self.feature_shape: tuple[int, ...] = (-(-values // width),)
+        if self.feature_shape == (1,):
+            raise InputError(
+                f"`features`: unit:{width} leaves nothing of records of {values} value{'s' * (values > 1)}: one value less"
+                " its own mean is zero; take fourier, or none"
+            )
 
     def __call__(self, x: Tensor) -> Tensor:
         values = x.flatten(1)

@@ -1,1 +1,5 @@
 """Reports on a run, a ticket set or a sweep, for a person or a program: facts, gathered from values."""
+
+from dpltm.registry import lazily
+
+__getattr__, __dir__ = lazily(__name__, __path__)

@@ -58,6 +58,11 @@ import sys, dpltm
 heavy = {"torch", "sklearn", "scipy", "dp_accounting"}
 assert {"generate", "select", "Ledger", "PrivateLoop"} <= set(dir(dpltm))
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
+assert {"records", "tickets", "privacy"} <= set(dir(dpltm))
+assert {"load", "save", "open_ledger", "store"} <= set(dir(dpltm.tickets))
+assert "accountant" in dir(dpltm.privacy)
+assert dpltm.records.load("digits").classes == 10
+assert dpltm.privacy.accountant.epsilon
 assert dpltm.generate.__module__ == "dpltm.api"
 assert "torch" in sys.modules
 try:

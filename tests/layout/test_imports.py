@@ -25,9 +25,10 @@ NEVER = {"eval", "exec", "builtins.eval", "builtins.exec", "torch.load", "torch.
 IMPORTERS = {"importlib.import_module", "__import__", "builtins.__import__"}
 OF_A_PREFIX = (
     "dpltm.registry.Deferred.resolve",
+    "dpltm.registry.lazily.attribute",
     "dpltm.cli.commands.Later.__init__",
     "dpltm.tickets.workbench.code._of_package",
-)  # itself; within options and cli; code that the user names on the command line
+)  # itself; what a package has and lists; within options and cli; code that the user names on the command line
 DEFERRED = "dpltm.registry.Deferred"  # names a function of a module to import, and is looked at as an import
 PRINTERS = {"print", "builtins.print", "sys.stdout", "sys.stderr"}
 OPENERS = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +23,17 @@ from programs import program
 site = program("scripts/site_pages.py")
 
 
+def modules() -> set[str]:
+    """Modules of the package, of which the reference names what it shows."""
+    return {each.name for each in pkgutil.iter_modules(dpltm.__path__)}
+
+
 def public() -> dict[str, Any]:
     """The names of the package, and what the Python reference of the site shows, by their full names."""
     found: dict[str, Any] = {}
     for name in (
         *site.PUBLIC,
-        *(f"dpltm.{name}" for name in dir(dpltm) if name[0] != "_" and name not in vars(dpltm)),
+        *(f"dpltm.{name}" for name in dir(dpltm) if name[0] != "_" and name not in {*vars(dpltm), *modules()}),
     ):
         module, _, last = name.rpartition(".")
         try:

@@ -133,6 +133,12 @@ def test_values_are_averaged_centred_and_scaled():
             "wavelets takes signals, (steps, channels), and a record here is of shape (64,); take un",
         ),
         ("unit:65", (8, 8), "unit:65 averages more values than the 64 of a record"),
+        (
+            "unit",
+            (1,),
+            "unit:1 leaves nothing of records of 1 value: one value less its own mean is zero; take fourier",
+        ),
+        ("unit:64", (8, 8), "unit:64 leaves nothing of records of 64 values: one value less its own mean is zero"),
     ],
 )
 def test_refusals(text, shape, message):
