@@ -162,8 +162,8 @@ FIGURES = (
 )
 WORD = (
     "the writer's word: the entries themselves, accuracy, audit, budget asked for, names of datasets, filter, clip norm,"
-    " live coordinates, bounds, how sums were rounded, where tickets come from, the network, figures inside notes, further"
-    " notes"
+    " live coordinates, bounds, how sums were rounded, where tickets come from, the network, columns, purpose, contact, what"
+    " all on the same people comes to, figures inside notes, further notes"
 )
 UNSIGNED = (
     "nothing here is signed: whoever writes other entries, and all figures that follow from them, is not found out; compare"

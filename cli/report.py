@@ -33,7 +33,10 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
     for name in ("report", "plot"):
         if body[name]:
             rich.print(f"wrote {body[name]}")
-    show_verdict(rich, body)
+    if body["decision"]:
+        rich.print(body["decision"], style="bold")
+    else:
+        show_verdict(rich, body)
 
 
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -102,12 +102,33 @@ class Chart:
             figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
         head, _, drawn = text.getvalue().partition("<svg ")[2].partition(">")
         (box,) = re.findall(r'viewBox="[^"]*"', head)
-        drawn = re.sub(r'<!--.*?-->|<style.*?</style>|(?<=<g) id="[^"]*"', "", drawn, flags=re.DOTALL).replace(
-            "xlink:href", "href"
-        )
+        drawn = re.sub(r'<!--.*?-->|<style.*?</style>|(?<=<g) id="[^"]*"', "", drawn, flags=re.DOTALL)
+        drawn = re.sub(r' font-family: [^;"]*;?| transform="rotate\(-0 [^"]*"', "", drawn)  # fonts are the page's own
+        drawn = re.sub(r"<[^>]*>", lambda tag: _PLACE.sub(_rounded, tag[0]), drawn)
+        drawn = _ungrouped(drawn)
+        drawn = re.sub(r"\s+", " ", drawn).replace("> <", "><").replace("xlink:href", "href")
         for name, colour in {**COLOURS, "text": TEXT, "soft": SOFT, "line": LINE}.items():
             drawn = drawn.replace(colour, f"var(--{name})")
         return f'<svg {box} role="img" aria-label="{escape(self.title)}">{drawn}'
+
+
+_PLACE = re.compile(r"(?<![#\w.])-?\d+\.\d+")
+
+
+def _rounded(place: re.Match[str]) -> str:
+    """To a tenth of a point, which nobody sees, and which halves a chart."""
+    return f"{float(place[0]):.1f}".removesuffix(".0")
+
+
+def _ungrouped(drawn: str) -> str:
+    """Without groups that say nothing: those without attributes."""
+    kept, pieces = list[bool](), list[str]()
+    for piece in re.split(r"(<g\b[^>]*>|</g>)", re.sub(r"<g\s*/>", "", drawn)):
+        if piece.startswith("<g"):
+            kept.append(piece.strip("<g >") != "")
+        keep = kept[-1] if piece.startswith("<g") else kept.pop() if piece == "</g>" else True
+        pieces += [piece] if keep else []
+    return "".join(pieces)
 
 
 def _height(charts: Sequence[Chart], height: float) -> float:
@@ -234,7 +255,7 @@ def over_steps(metrics: Mapping[int, tuple[float | None, float]], measure: str) 
 def _over_steps(measured: Sequence[Series], spent: Sequence[Series], measure: str) -> list[Chart]:
     charts = [Chart(f"{NAMES[measure]} over steps", "step", LABELS[measure], measured)] if measured else []
     if most := max((y for one in spent for _, y in one.points if y < math.inf), default=0.0):
-        caption, ends = "Of everything on record on these records, had the training ended there.", (0.0, most * 1.05)
+        caption, ends = "What all entries would cost, had the training ended at that step.", (0.0, most * 1.05)
         charts.append(Chart("Certified epsilon over steps", "step", "epsilon", spent, {"ylim": ends}, caption))
     return charts
 

@@ -12,9 +12,9 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, lineage_of
 from dpltm.privacy.statement import json_figure
+from dpltm.reports.parts import percent
 from dpltm.reports.statement import interval
 from dpltm.reports.subjects import count, number, section, skill_in, text
-from dpltm.reports.wording import percent
 from dpltm.tickets.run import FoundRun
 
 NO_TIMES = (

@@ -21,6 +21,8 @@ class ReportRequest:
 
     Examples:
         dpltm report digits.run -o report.html
+        # with what whoever decides asks about
+        dpltm report digits.run -o report.html --purpose "reads digits" --contact "Ann, data office"
         # a model card
         dpltm report digits.run --card -o README.md
     """
@@ -32,6 +34,14 @@ class ReportRequest:
         None, "File to write.", "FILE.html|.md", short="-o", shown="NAME.html, or NAME.card.md with `card`"
     )
     card: bool = option(False, "Write a model card (Markdown) instead of a page.")
+    purpose: str | None = option(None, "What the model is for, as the page states it.", "TEXT")
+    contact: str | None = option(None, "Whom to ask about it, as the page states it.", "TEXT")
+    ledger: str | None = option(
+        None,
+        "Ledger that paid for the run: the page says what all on the same people comes to.",
+        "FILE",
+        shown="the dataset's, here or beside RUN",
+    )
     plot: str | None = option(None, "Draw the curves of the report as well.", "FILE.png|.svg|.pdf")
 
 

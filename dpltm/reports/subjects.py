@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MAX_COLUMNS = 300
+"""Characters of the names of columns that a page has room for."""
+
 WIDE_SUMS, CHUNKED_SUMS = "float64", "float64, or float32 in chunks of at most 100 records"
 """Ways in which sums over a batch may have been taken."""
 
@@ -51,6 +54,15 @@ def section(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return an object in another one; empty where it is none."""
     value = body.get(name)
     return value if isinstance(value, Mapping) else {}
+
+
+def _columns(named: object) -> str | None:
+    """Return names of columns as one text; their number, where they are too many to read."""
+    known = [text(one) for one in named] if isinstance(named, list) else []
+    if not known or None in known:
+        return None
+    said = ", ".join(map(str, known))
+    return said if len(said) <= MAX_COLUMNS else f"{len(known):,} columns"
 
 
 def terms_of_run(config: Mapping[str, Any]) -> Terms:
@@ -94,6 +106,7 @@ def run_subject(
         "low": low,
         "high": high,
         "bounds_origin": text(config.get("bounds_origin")),
+        "columns": _columns(config.get("columns")),
         "expected_batch": number(config.get("expected_batch")),
         "groups": count(facts.get("groups")),
         "per_unit": (count(options.get("per_unit")) or PER_UNIT) if config.get("of_persons") else None,

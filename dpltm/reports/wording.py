@@ -5,53 +5,16 @@ Everything here is a function of the statement alone, so a card can be written a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpltm.networks.skill import BINS, Skill
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.describe import describe, figure
 from dpltm.privacy.entry import RECORD, entry_from_json
+from dpltm.reports.decision import decision
+from dpltm.reports.parts import Field, Section, Table, percent, percent_up
 from dpltm.reports.statement import precision
-
-
-@dataclass(frozen=True)
-class Field:
-    """One line: a field as the literature names it, its value, and a sentence on it; empty for none."""
-
-    name: str
-    value: str
-    meaning: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of texts; the first of a row names it. If ``stacked``, a narrow screen shows its cells below each other."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    stacked: bool = False
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a page or a card; what is empty is left out. Charts and pictures are of pages alone."""
-
-    title: str
-    words: Sequence[str] = ()
-    fields: Sequence[Field] = ()
-    tables: Sequence[Table] = ()
-    charts: Sequence[Any] = ()
-    pictures: Sequence[Any] = ()
-    notes: Sequence[str] = ()
-
-    def __bool__(self) -> bool:
-        """Return whether there is anything in it."""
-        return bool(self.words or self.fields or self.tables or self.charts or self.pictures or self.notes)
-
 
 PROVENANCE = {
     "data-free": "They depend on no records: they cost nothing.",
@@ -65,6 +28,22 @@ HARDLY = 10.0
 
 MOST_COLUMNS, MOST_ROWS = 12, 100
 """Classes whose confusion matrix, and whose recall and precision, a page has room for; ``result.json`` has those of more."""
+
+GLOSSARY = (
+    (
+        "differential privacy",
+        "What is released would have been nearly as likely without any one of those it protects.",
+    ),
+    (
+        "epsilon, delta",
+        "How nearly: no outcome is more than e^epsilon times as likely, but for a chance of about delta.",
+    ),
+    ("certified, nominal", "Proven by the accountant; claimed by a paper, and not proven."),
+    ("entry, ledger", "One release from private records; the list of all on the same people."),
+    ("gradient filter", "What limits how much one record can change a step, before noise is added."),
+    ("ticket", "A small part of a network that is trained in place of the whole."),
+    ("AUC", "How often it ranks one of a class above one of another; guessing has 0.5."),
+)
 
 FOR_SCHEMA = " for a schema"
 """Last words of a release that found the bounds or categories of columns."""
@@ -95,7 +74,8 @@ def sections(body: Mapping[str, Any], costs: Sequence[str] = ()) -> list[Section
     ledger = Table("Entries behind this, in their order", head, rows, stacked=True)
     found = ("false alarms", "records found, at most", "a yes is right, at most (prior 50 %)", "the same (prior 10 %)")
     odds = Table("The best attacker", found, list(_odds(body)))
-    made = [Section("In plain words", _in_plain_words(body)),
+    made = [decision(body),
+            Section("In plain words", _in_plain_words(body)),
             Section("What an attacker can do", meaning(body), tables=[odds] if odds.rows else ()),
             Section("The guarantee", fields=list(_guarantee(body))),
             Section("How it was made private", fields=list(_mechanism(body))),
@@ -104,18 +84,8 @@ def sections(body: Mapping[str, Any], costs: Sequence[str] = ()) -> list[Section
             Section("The records", fields=list(_records(body))), Section("The network", fields=list(_network(body))),
             Section("What came of it", fields=list(_outcome(body))),
             Section("Made with", fields=[Field(name, str(number)) for name, number in body["versions"].items()]),
-            Section("Notes", notes=body["notes"])]  # fmt: skip
+            Section("Notes", notes=body["notes"]), Section("Words", fields=list(_glossary(body)))]  # fmt: skip
     return [part for part in made if part]
-
-
-def percent(share: float, digits: int = 2) -> str:
-    """Return a share as people read it, such as 91.92 %."""
-    return f"{100 * share:.{digits}f} %"
-
-
-def percent_up(share: float) -> str:
-    """Return a share in percent to one digit, rounded up: a bound that is shown is never below what was computed."""
-    return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"
 
 
 def _provenance(said: Mapping[str, Any]) -> str:
@@ -136,6 +106,11 @@ def _plain(value: Any) -> str:
 
 
 # --- sentences ----------------------------------------------------------------------------------------------------------
+
+
+def _glossary(body: Mapping[str, Any]) -> Iterator[Field]:
+    told = {"ticket": body["settings"].get("ticket_set"), "AUC": body["outcome"].get("auc")}
+    yield from (Field(name, meaning) for name, meaning in GLOSSARY if told.get(name, True) is not None)
 
 
 def headline(body: Mapping[str, Any]) -> str:
@@ -163,8 +138,8 @@ def meaning(body: Mapping[str, Any]) -> list[str]:
     if body["odds"] is None:
         return [f"No bound holds for an attacker who asks {asks}: he may always be right."]
     sentences = [
-        f"An attacker who holds it {percent(row['prior'], 0)} likely beforehand {thinks}, and then sees everything that was"
-        f" released, is right in at most {percent_up(row['at_most'])} of cases. Guessing alone gives"
+        f"Suppose that an attacker thinks it {percent(row['prior'], 0)} likely {thinks}. Once everything was released, he"
+        f" guesses right in at most {percent_up(row['at_most'])} of cases; before, in"
         f" {percent(max(row['prior'], 1 - row['prior']), 0)}."
         for row in body["odds"]["right"]
     ]
@@ -206,11 +181,9 @@ def _in_plain_words(body: Mapping[str, Any]) -> list[str]:
     else:
         little = " So large an epsilon is hardly a guarantee." if certified["epsilon"] >= HARDLY else ""
         cost = (
-            f"Together this costs epsilon {figure(certified['epsilon'])} at delta {certified['delta']:g}. Whatever touched"
-            f" private records is among the entries, and the figure covers all of it.{little}"
+            f"This costs epsilon {figure(certified['epsilon'])} at delta {certified['delta']:g}: for all that it was made"
+            f" of, the entries below. What else was released about the same people is not in this figure.{little}"
         )
-    if body["outcome"].get("verdict"):
-        lines.append(f"{body['outcome']['verdict']}.")
     return [*lines, cost]
 
 
@@ -241,7 +214,7 @@ def _of_training(body: Mapping[str, Any]) -> Iterator[str]:
     if released:
         yield f"Released with noise of their own, and counted as well: {', '.join(released)}."
     if "selection" in kinds:
-        yield "Which ticket it was, was drawn at random, the better ones with a larger chance: that is private as well."
+        yield "The ticket was drawn at random, better ones with a larger chance, so the choice is private too."
 
 
 # --- fields -------------------------------------------------------------------------------------------------------------
@@ -255,8 +228,8 @@ def _guarantee(body: Mapping[str, Any]) -> Iterator[Field]:
         yield Field("nominal epsilon", figure(nominal["epsilon"]), claim)
     yield Field(
         "delta", f"{certified['delta']:g}",
-        "What is added beside e^epsilon in the bound on the chance of every set of outcomes. It should be far below 1/n,"
-        f" where n is the number of {_people(body)}.",
+        f"For any outcomes, their chance with one {unit} is at most e^epsilon times that without, plus delta. It should be"
+        f" far below 1/n, where n is the number of {_people(body)}.",
     )  # fmt: skip
     alone = "One record. Whoever has several records is protected for each of them alone."
     yield Field("unit of privacy", unit, alone if unit == RECORD else f"All records of one {unit} together.")

@@ -57,31 +57,31 @@ class NoisyGradients:
 
     Args:
         model: whose parameters get their ``grad``; pruned weights are zeroed before the first.
+        loss: to one value a record; or gradients of it by the same network, mask and settings, which are planned already.
         config: public settings; optimizer, lr and steps are for ``Descent``.
         sampling: coins of the Poisson sampler, and keys of what the network draws; cryptographic outside tests.
         noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
         ranks: all with the same network and records; None for one process. Coins and noise are those of
             rank 0 alone, and so are ``canaries``.
-        gradients: of the same network, mask, loss and settings, planned before; None to plan now.
     """
 
     def __init__(
         self,
         model: nn.Module,
         mask: Mask,
-        loss: Loss,
+        loss: Loss | RecordGradients,
         records: Records,
         config: TrainingConfig,
         *,
         sampling: RandomSource,
         noise: RandomSource,
         ranks: Ranks | None = None,
-        gradients: RecordGradients | None = None,
     ) -> None:
-        grouped = config.groups is not None
-        self.gradients = gradients or RecordGradients(
-            model, mask, loss, config.compile, config.kernels, grouped=grouped
-        )
+        if not isinstance(loss, RecordGradients):
+            loss = RecordGradients(
+                model, mask, loss, config.compile, config.kernels, grouped=config.groups is not None
+            )
+        self.gradients = loss
         self._example = example = _first(records) if len(records) else None
         if example is not None:
             self.gradients.check(*example)

@@ -259,10 +259,9 @@ def noisy_gradients(training: Training, sources: Sources, opened: Arrays) -> Noi
     found = NoisyGradients(
         model,
         start.mask,
-        loss,
+        planned.get(key, loss),
         records,
         config,
-        gradients=planned.get(key),
         sampling=sources.sampling,
         noise=sources.noise,
         ranks=training.ranks,

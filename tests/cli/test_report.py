@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from dpltm.tickets.model_card import read_statement
+
 PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 STEPS = ("--steps", "3", "--batch-size", "100", "--epsilon", "1")
 SAID = """
@@ -42,7 +44,7 @@ fc1.weight
 """What reviewers of published models miss, and what a report is read for."""
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
-SHAPES = {"g", "path", "use", "rect"}
+SHAPES = {"svg", "g", "path", "use", "rect"}
 
 
 class Page(HTMLParser):
@@ -111,9 +113,59 @@ def trained(cli: Any) -> Any:
     return cli
 
 
+def test_what_else_was_released_about_the_same_people_is_counted(cli: Any) -> None:
+    for name in ("one", "two"):
+        budget = ("--epsilon", "1" if name == "one" else "2")
+        made = ("--dense", "--model", "mlp:8", *PRIVATE, *STEPS, *budget, "--out", name, "--quiet")
+        assert cli("train", *made).code == 0
+
+    def outcome(*options: str) -> dict[str, Any]:
+        assert cli("report", "one", *options, "--card", "-o", "page.md", "--quiet").code == 0
+        text = Path("page.md").read_text()
+        Path("page.md").unlink()
+        return dict(read_statement("page.md", text)["outcome"])
+
+    ledger, delta = "digits.ledger.jsonl", json.loads(Path("one/config.json").read_text())["options"]["delta"]
+    total = cli("privacy", "ledger", ledger, "--delta", str(delta), "--json").json["privacy"]["certified"]["epsilon"]
+    said = outcome()
+    assert (said["others"], said["together"], said.get("limit")) == (1, pytest.approx(total), None)
+    assert total > json.loads(Path("one/result.json").read_text())["privacy"]["certified"]["epsilon"]
+    assert cli("privacy", "budget", ledger, "--epsilon", "7", "--delta", str(delta)).code == 0
+    assert outcome()["limit"] == 7
+    Path("elsewhere").mkdir()
+    Path(ledger).rename("elsewhere/l.jsonl")
+    for end in ("key", "rows"):
+        if Path(f"digits.ledger.{end}").exists():
+            Path(f"digits.ledger.{end}").rename(f"elsewhere/l.{end}")
+    assert "others" not in outcome()
+    assert outcome("--ledger", "elsewhere/l.jsonl")["others"] == 1
+    for wrong, why in (("nowhere.jsonl", "there is no such file"), ("other.jsonl", "paid for nothing of one")):
+        if wrong == "other.jsonl":
+            made = ("--dense", "--model", "mlp:8", *PRIVATE, *STEPS, "--ledger", wrong, "--out", "three", "--quiet")
+            assert cli("train", *made).code == 0
+        done = cli("report", "one", "--ledger", wrong, "-o", "page.html")
+        assert done.code == 2
+        assert why in done.err
+        assert not Path("page.html").exists()
+    done = cli("report", "pub", "--purpose", "x", "-o", "page.html")
+    assert done.code == 2
+    assert "--purpose: is of the report of a run" in done.err
+
+
 def test_a_run(trained: Any) -> None:
     body = trained("report", "r", "-o", "r.html", "--plot", "r.svg", "--json").json
-    assert set(body) == {"report", "of", "kind", "state", "problems", "verdict", "bytes", "plot", "privacy"}
+    assert set(body) == {
+        "report",
+        "of",
+        "kind",
+        "state",
+        "problems",
+        "verdict",
+        "decision",
+        "bytes",
+        "plot",
+        "privacy",
+    }
     assert (body["report"], body["kind"], body["state"], body["problems"]) == ("r.html", "run", "finished", [])
     result = json.loads(Path("r/result.json").read_text())
     assert body["privacy"]["certified"] == result["privacy"]["certified"]

@@ -37,13 +37,13 @@ def test_without_skill(cli: Any) -> None:
     assert last(done.out) == skill["verdict"]
     assert last(cli("evaluate r --dataset visits.csv --test others.csv").out) == skill["verdict"]
     done = cli("report r -o r.html")
-    assert last(done.out) == skill["verdict"]
-    page = Path("r.html").read_text()
-    escaped = skill["verdict"].replace('"', "&#34;")
-    assert f'role="note">{escaped}.</p>' in page
-    assert cli("report r -o other.html --json").json["verdict"] == skill["verdict"]
+    found = f"By its criteria this should not go out: n{skill['verdict'][1:]}."
+    assert last(done.out) == found
+    assert found.replace('"', "&#34;") in Path("r.html").read_text()
+    body = cli("report r -o other.html --json").json
+    assert (body["verdict"], body["decision"]) == (skill["verdict"], found)
     assert cli("report r --card -o card.md").code == 0
-    assert "No better than always saying" in Path("card.md").read_text()
+    assert "no better than always saying" in Path("card.md").read_text()
     assert cli("privacy check card.md --json").json["ok"]
 
 

@@ -81,7 +81,7 @@ def test_figures_that_are_changed_with_a_new_digest_are_found() -> None:
     ("old", "new", "said"),
     [
         ("**Certified: (", "**Certified: (0.", "line 20: '**Certified: (0."),
-        ("## In plain words", "", "line 22: '', where the statement gives '## In plain words'"),
+        ("## For whoever decides", "", "line 22: '', where the statement gives '## For whoever decides'"),
         (f"\n{END}", f"\nepsilon 0.1\n{END}", "'epsilon 0.1', where the statement gives '(no line)'"),
         (BEGIN, "", "the marks around what dpltm wrote are not there once each, in their order"),
         (END, f"{END}\n{BEGIN}\n{END}", "the marks around what dpltm wrote are not there once each, in their order"),

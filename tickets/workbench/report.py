@@ -18,14 +18,17 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, lineage_from_json, lineage_of
+from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records.catalogue import catalogue
+from dpltm.reports.decision import TITLE, verdict
+from dpltm.reports.parts import Field, Section, Table, percent, percent_up
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
-from dpltm.reports.wording import Field, Section, Table, headline, percent, percent_up, sections, skill_tables
+from dpltm.reports.wording import headline, sections, skill_tables
 from dpltm.tickets import charts
 from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json
-from dpltm.tickets.ledger_file import BESIDE, open_ledger
+from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
 from dpltm.tickets.model_card import KINDS, card_text, for_page, signed
 from dpltm.tickets.run import FoundRun, find_run, is_run
 from dpltm.tickets.store import find_set, split_round
@@ -60,7 +63,7 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     if picture == out:
         raise InputError("`out`, `plot`: name two different files")
     progress.say(f"reading {target}")
-    made = _reported(request.target or "", progress)
+    made = _reported(request, progress)
     state = made.subject.state
     if request.card and state != "finished":
         raise InputError(
@@ -85,6 +88,7 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
             "state": state,
             "problems": list(made.problems),
             "verdict": said["outcome"].get("verdict"),
+            "decision": verdict(said) or None,
             "bytes": out.stat().st_size,
             "plot": request.plot,
             "privacy": {key: said[key] for key in ("certified", "nominal", "notes")},
@@ -92,12 +96,16 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     )
 
 
-def _reported(target: str, progress: Progress) -> Reported:
+def _reported(request: ReportRequest, progress: Progress) -> Reported:
+    target = request.target or ""
     path = Path(target)
+    if is_run(path):
+        return _of_run(find_run(path), request, progress)
+    for name in ("ledger", "purpose", "contact"):
+        if getattr(request, name) is not None:
+            raise InputError(f"`{name}`: is of the report of a run, and {target} is none; leave it out")
     if is_sweep(path):
         return _of_sweep(path)
-    if is_run(path):
-        return _of_run(find_run(path), progress)
     if not (path / "tickets.json").exists() and not target.startswith("bundled:"):
         raise InputError(
             f"{target}: neither a run, a ticket set nor a sweep; name what dpltm train, generate or run made"
@@ -108,7 +116,7 @@ def _reported(target: str, progress: Progress) -> Reported:
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-def _of_run(found: FoundRun, progress: Progress) -> Reported:
+def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Reported:
     config, result, problems = found.config or {}, found.result or {}, list(found.problems)
     account, terms, name = found.account, terms_of_run(config), found.path.resolve().name
     if found.state == "unfinished":
@@ -117,14 +125,42 @@ def _of_run(found: FoundRun, progress: Progress) -> Reported:
     subject = run_subject(
         name, config, result, parameters=found.parameters, versions=found.environment, weights=found.weights
     )
+    subject = replace(subject, settings={**subject.settings, "purpose": request.purpose, "contact": request.contact})
     attacked = _audit(found, progress)
     if (wrong := found.understated) is not None:
         problems.append(wrong)
-    parts = list(_run_sections(found, subject.settings.get("provenance"), bool(attacked)))
+    attacked |= _all_together(found, terms, request.ledger)
+    parts = list(_run_sections(found, subject.settings.get("provenance"), "audit_canaries" in attacked))
     state = "damaged" if problems else found.state
     return Reported(
         replace(subject, outcome={**subject.outcome, **attacked}, state=state), account, terms, parts, problems
     )
+
+
+def _all_together(found: FoundRun, terms: Terms, named: str | None) -> dict[str, Any]:
+    """Return what all on the same people comes to, by the ledger that paid; empty where that is not at hand.
+
+    Raises:
+        InputError: the ledger that was named paid for nothing of this run.
+    """
+    if named is not None and not Path(named).exists():
+        raise InputError(f"`ledger`: {named}: there is no such file; name the one that paid for {found.path}")
+    mine = {entry.id for entry in found.lineage.paid}
+    usual = dict.fromkeys((BESIDE, *(ledger_path(entry.part.name).name for entry in found.lineage.paid)))
+    at_hand = [Path(named)] if named else [folder / name for folder in (Path(), found.path.parent) for name in usual]
+    books = (open_ledger(path, links=named is not None).book for path in at_hand if path.exists())
+    book = next((one for one in books if mine & {entry.id for entry in one.entries}), None)
+    if book is None and named is not None:
+        raise InputError(f"`ledger`: {named} paid for nothing of {found.path}; name the ledger that did")
+    if book is None:
+        return {}
+    account = book.account(found.lineage)
+    limit = account.budget
+    return {
+        "others": sum(entry.paid and entry.id not in mine for entry in account.entries),
+        "together": json_figure(account.epsilon(terms.delta, certified_by(terms.accountant))),
+        **({} if limit is None else {"limit": limit.epsilon, "limit_delta": limit.delta}),
+    }
 
 
 def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
@@ -139,13 +175,13 @@ def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
 
 
 def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Iterator[Section]:
-    """Yield sections beside the statement; ``provenance`` as far as its ledger and configuration know it."""
+    """Yield sections beside the statement; ``provenance`` as far as its lineage and configuration know it."""
     config = found.config or {}
     yield Section("What gradients go through", charts=charts.filter_shape(section(config, "options")))
     skill = skill_in(found.result or {})
     if skill is not None:
         yield Section("How good it is", tables=list(skill_tables(skill)))
-    if found.metrics:
+    if found.metrics and len(found.metrics) > 1:
         yield Section("Over the steps", charts=charts.over_steps(found.metrics, found.measure))
     tickets = _tickets_of(found)
     if tickets is not None:
@@ -300,7 +336,7 @@ def _page(made: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]
         shown[after:after] = [part for part in made.sections if part]
         page = environment.from_string(source).render(
             title=f"{body['name']}: {KINDS[body['kind']]}", headline=headline(body), figures=_boxes(body), sections=shown,
-            problems=made.problems, verdict=body["outcome"].get("verdict"), statement=for_page(body),
+            problems=made.problems, decision=TITLE, statement=for_page(body),
         )  # fmt: skip
         return page + "\n"
     except (KeyError, TypeError, ValueError) as error:

@@ -24,8 +24,9 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.reports import statement as module
 from dpltm.reports.checking import differences, kept_apart
+from dpltm.reports.parts import Field
 from dpltm.reports.statement import Subject, Terms, check_shape, statement
-from dpltm.reports.wording import PROVENANCE, Field, sections
+from dpltm.reports.wording import PROVENANCE, sections
 
 WHOLE = Part("d", "1" * 64)
 LEFT, RIGHT = (Part("d", "1" * 64, (), "record", *ends) for ends in ((0, 5 * 10**8), (5 * 10**8, 10**9)))
@@ -289,7 +290,9 @@ def test_too_many_entries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_attacker_of_two_hypotheses() -> None:
     body = made(TRAINING)
     body["certified"]["adjacency"] = "replace-one"
-    assert "50 % likely beforehand that the one of two records was used, and not the other, and then" in words(body)
+    assert "thinks it 50 % likely that the one of two records was used, and not the other. Once everything" in words(
+        body
+    )
 
 
 def test_persons_are_called_persons() -> None:

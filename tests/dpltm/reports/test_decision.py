@@ -1,0 +1,101 @@
+"""What stands first on the page of a run: each criterion met, missed and open, and the sentence that follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import Entry, Part
+from dpltm.privacy.mechanisms import NoisySgd, Unprotected
+from dpltm.reports.decision import MET, MISSED, OPEN, criteria, decision, verdict
+from dpltm.reports.statement import Subject, Terms, statement
+
+SETTINGS = {"public_records": 1000, "budget": 10.0, "model": "mlp:2", "records": "d", "expected_batch": 100.0}
+SKILL = {
+    "accuracy": 0.9, "test_records": 100, "majority": "no", "majority_accuracy": 0.8, "balanced_accuracy": 0.7,
+    "auc": 0.8, "auc_low": 0.7, "auc_high": 0.9, "calibration_error": 0.1, "verdict": None,
+}  # fmt: skip
+COUNTED = {"others": 2, "together": 1.5, "limit": 2.0, "limit_delta": 1e-5}
+BUDGET, DELTA, ALL, BETTER = range(4)
+
+
+def body(*, settings: Any = (), kind: str = "run", state: str = "finished", bare: bool = False, **outcome: Any):
+    mechanism = Unprotected() if bare else NoisySgd(0.1, 20, 2.0)
+    entry = Entry("release", Part("d", "1" * 64), (mechanism,), "a training", day="2026-02-03", unit="patient")
+    got = {**SKILL, **COUNTED, **outcome}
+    got = {name: value for name, value in got.items() if value != "gone"}
+    subject = Subject(kind, "r", {**SETTINGS, **dict(settings)}, got, state=state)
+    return statement(subject, Account((entry,), unit="patient"), Terms())
+
+
+def test_all_are_met() -> None:
+    assert [one.met for one in criteria(body())] == [MET] * 4
+    assert verdict(body()) == "By its criteria this may go out: all of them are met."
+
+
+@pytest.mark.parametrize(
+    ("which", "met", "changed", "why"),
+    [
+        (
+            BUDGET,
+            MISSED,
+            {"together": 2.5},
+            "everything on these people comes to 2.5, and the budget in their ledger is 2",
+        ),
+        (BUDGET, MISSED, {"limit_delta": 1e-7}, "and the budget in their ledger is 2"),
+        (BUDGET, MISSED, {"together": "inf"}, "released with no protection"),
+        (BUDGET, MET, {"limit": "gone"}, "and 10 was asked for"),
+        (BUDGET, MISSED, {"limit": "gone", "settings": {"budget": 0.01}}, "and 0.01 was asked for"),
+        (BUDGET, OPEN, {"limit": "gone", "settings": {"budget": None}}, "no budget is on record"),
+        (DELTA, MISSED, {"settings": {"expected_batch": 1e5}}, "one over their number 1e-06"),
+        (DELTA, OPEN, {"settings": {"expected_batch": None}}, "not on record"),
+        (ALL, OPEN, {"others": "gone", "together": "gone", "limit": "gone"}, "not at hand"),
+        (BETTER, MISSED, {"verdict": "No better than chance"}, "no better than chance"),
+        (BETTER, OPEN, {"auc": "gone"}, "nothing here says"),
+    ],
+)
+def test_one_is_not(which: int, met: str, changed: dict[str, Any], why: str) -> None:
+    one = body(**changed)
+    found = list(criteria(one))
+    assert [each.met for each in found] == [met if at == which else MET for at in range(4)]
+    assert why in found[which].why
+    starts = {MISSED: "By its criteria this should not go out: ", OPEN: "By its criteria this is not decided yet: "}
+    if met == MET:
+        assert verdict(one).endswith("all of them are met.")
+    else:
+        assert verdict(one) == f"{starts[met]}{found[which].why}."
+
+
+def test_what_is_missed_is_said_before_what_is_open() -> None:
+    one = body(others="gone", together="gone", limit="gone", verdict="No better than chance")
+    assert verdict(one) == "By its criteria this should not go out: no better than chance."
+
+
+def test_without_protection() -> None:
+    one = body(bare=True)
+    assert next(criteria(one)).met == MISSED
+    assert ("certified epsilon", "inf") in [(each.name, each.value) for each in decision(one).fields]
+
+
+def test_whom_it_protects_and_what_it_reads() -> None:
+    one = body(settings={"columns": "age, sex", "purpose": "triage", "per_unit": 64})
+    fields = {each.name: (each.value, each.meaning) for each in decision(one).fields}
+    assert fields["protects"] == (
+        "each patient in d",
+        "All records of one patient together; of a patient 64 records are used at most.",
+    )
+    assert fields["reads"][0] == "age, sex"
+    assert fields["purpose"] == ("triage", "")
+    assert fields["contact"] == ("-", "Not stated: dpltm report --contact TEXT says it.")
+    assert fields["last paid release"][0] == "2026-02-03"
+    assert fields["all on the same people"][0] == "1.5"
+    assert fields["released"][0] == "a network (mlp:2), every noisy step, and this page"
+
+
+@pytest.mark.parametrize("other", [{"kind": "tickets"}, {"state": "unfinished"}])
+def test_nothing_else_is_decided_on(other: dict[str, str]) -> None:
+    one = body(**other)
+    assert not decision(one)
+    assert verdict(one) == ""
