@@ -22,6 +22,14 @@ DAY = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s?(?:
 
 def table(path: str | Path, settings: dict[str, Any] = SETTINGS) -> tuple[dict[str, list[str]], list[int]]:
     """Return the columns of a CSV file: the texts in each, by its name; and the line of each record."""
+    try:
+        return _table(path, settings)
+    except (UnicodeDecodeError, csv.Error) as error:
+        how = f"{settings['encoding']} separated by {settings['separator']!r}"
+        raise ValueError(f"{path}: is no text in {how}: {error}") from None
+
+
+def _table(path: str | Path, settings: dict[str, Any]) -> tuple[dict[str, list[str]], list[int]]:
     skip = settings["skip"]
     with open(path, newline="", encoding=settings["encoding"]) as stream:
         lines_read = ("" if skip and line.startswith(skip) else line for line in stream)
@@ -56,7 +64,7 @@ def inputs(path: str | Path, settings: dict[str, Any] = SETTINGS) -> dict[str, l
     cells, lines = table(path, settings)
     missing = [column["name"] for column in settings["columns"] if column["name"] not in cells]
     if missing:
-        raise ValueError(f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(cells)}")
+        raise ValueError(f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(cells) or 'none'}")
     empty = frozenset(settings["missing"])
     found: dict[str, list[Any]] = {}
     for column in settings["columns"]:

@@ -8,9 +8,12 @@ compared with dpltm on made-up records before the folder is there.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import importlib
+import io
 import json
+import logging
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -412,12 +415,18 @@ def _traced(network: _Network) -> Any:
     given = network.example()
     batch = torch.export.Dim("batch", min=1)
     module = network.module()
-    with evaluating(module), torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch about itself
+    logging.disable(logging.CRITICAL)
+    with evaluating(module), torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")  # of torch, which prints pages of a network that it cannot trace
         try:
             return torch.export.export(module, (given,), dynamic_shapes=({name: {0: batch} for name in given},))
         except Exception as error:  # of torch, or of the user's own code
-            raise InputError(f"`to`: torch cannot write {network.run.spec.text} out: {first_line(error)}") from error
+            raise InputError(
+                f"`to`: torch cannot trace {network.run.spec.text}: {first_line(error)}; its forward must take the same"
+                " steps whatever records hold"
+            ) from error
+        finally:
+            logging.disable(logging.NOTSET)
 
 
 def _write_torch(network: _Network, path: Path, about: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ in an ``.npz``. ``dpltm export`` writes this file beside a network. A record tha
 import csv
 import importlib
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -115,13 +116,14 @@ def through(steps: list[Any], x: np.ndarray, tensors: Inputs) -> np.ndarray:
 
 def read(source: Path, folder: Path) -> Inputs:
     """Return the inputs of the network for the records in a file, arrays by name."""
-    if source.suffix.lower() != ".csv":
-        values = np.load(source, allow_pickle=False)
-        values = values["x"] if source.suffix.lower() == ".npz" else values
-        about = json.loads((folder / "about.json").read_text("utf-8"))
-        kind = np.int64 if about["inputs"][0]["dtype"] == "int64" else np.float64
-        return {"records": values.reshape(len(values), *about["inputs"][0]["shape"]).astype(kind)}
-    return {name: np.array(values) for name, values in importlib.import_module("encode").inputs(source).items()}
+    if (folder / "encode.py").exists():
+        return {name: np.array(values) for name, values in importlib.import_module("encode").inputs(source).items()}
+    (wanted,) = json.loads((folder / "about.json").read_text("utf-8"))["inputs"]
+    values = np.load(source, allow_pickle=False)
+    values = values["x"] if source.suffix.lower() == ".npz" else values
+    if values.size != len(values) * math.prod(wanted["shape"]):
+        raise ValueError(f"{source}: has records of shape {values.shape[1:]}, and the network takes {wanted['shape']}")
+    return {"records": values.reshape(len(values), *wanted["shape"]).astype(wanted["dtype"])}
 
 
 def main() -> None:
