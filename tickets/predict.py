@@ -58,7 +58,8 @@ def plain(given: Inputs, columns: list[Any], steps: list[Any], tensors: Inputs) 
 def records(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return records in a row each, numbers that are none as 0, and whether a record holds numbers alone."""
     flat = values.reshape(len(values), -1).astype(np.float64)
-    return np.where(np.isfinite(flat), flat, 0), np.isfinite(flat).all(1)
+    finite = np.isfinite(flat)
+    return np.where(finite, flat, 0), np.logical_and.reduce(finite, axis=1)
 
 
 def encoded(given: Inputs, columns: list[Any]) -> tuple[np.ndarray, np.ndarray]:
