@@ -111,10 +111,21 @@ class FileStore:
 
     def __init__(self, path: Path, new: Book, *, links: bool = True) -> None:
         self._path, self._links = path, links
-        stem = path.name.removesuffix(".jsonl")
-        self._key_path, self._rows_path = path.with_name(f"{stem}.key"), path.with_name(f"{stem}.rows")
         self._seen = _Seen(None, 0, new)
         self._block: _Block | None = None
+
+    def _beside(self, suffix: str) -> Path:
+        """Return the path of what lies beside the file itself, wherever a link to it may be."""
+        path = Path(os.path.realpath(self._path)) if self._links else self._path
+        return path.with_name(path.name.removesuffix(".jsonl") + suffix)
+
+    @property
+    def _key_path(self) -> Path:
+        return self._beside(".key")
+
+    @property
+    def _rows_path(self) -> Path:
+        return self._beside(".rows")
 
     def read(self) -> Book:
         """See :meth:`dpltm.privacy.ledger.Store.read`."""
@@ -172,20 +183,26 @@ class FileStore:
         block, count = self._mine(), len(before.entries)
         assert block is not None, "a store adds in a locked block"
         descriptor, size = block.descriptor, block.seen.size
+        new = self._key() is None
+        if new and size:
+            raise ArtifactError(
+                f"{self._path}: its key, {self._key_path.name}, is not beside it, so nothing tells which records were"
+                " declared public or tested on; put it back, and the .rows file with it, or name another `ledger`"
+            )
         text = "" if size else _header_text(after.home, after.population) + "\n"
         for entry, digest in zip(after.entries[count:], after.digests[count + 1 :], strict=True):
             text += f'{{"entry": {canonical(to_json(entry))}, "digest": "{digest}"}}\n'
         data = text.encode()
         try:
             with _writing_record() as write:
-                if new := self._key() is None:
+                if new:
                     _replace(self._key_path, (after.key.hex() + "\n").encode())
                 if marks:
                     _replace(self._rows_path, _rows({**self.marks(), **marks}))
                 try:
                     _append(descriptor, size, data)
                     if new or marks or not size:
-                        sync(self._path.parent)
+                        sync(self._key_path.parent)
                     write(os.path.realpath(self._path), after.head)
                 except (OSError, ArtifactError):
                     os.ftruncate(descriptor, size)

@@ -433,6 +433,29 @@ def test_a_ledger_that_was_moved_is_known_at_its_new_place_once_it_is_used_there
     assert "the ledger that lay here held 1 entry" in refusal("l.jsonl")
 
 
+def test_nothing_is_entered_without_the_key_that_it_had(used):
+    """Under another, records that were declared public, or tested on, would pass for others."""
+    os.rename("l.key", "kept")
+    with pytest.raises(ArtifactError, match=r"its key, l\.key, is not beside it"):
+        used.declare(ONE)
+    assert not os.path.exists("l.key")
+    assert len(open_ledger("l.jsonl").account().entries) == 3, "what it holds can be priced"
+    os.rename("kept", "l.key")
+    used.declare(ONE)
+    assert len(open_ledger("l.jsonl").entries) == 4
+
+
+def test_a_link_has_the_key_of_its_ledger(used):
+    """Or what was declared by the one name could be private by the other."""
+    os.mkdir("project")
+    Path("project/link.jsonl").symlink_to(Path("l.jsonl").absolute())
+    linked = open_ledger("project/link.jsonl")
+    assert linked.snapshot(b"records") == used.snapshot(b"records")
+    linked.declare(ONE)
+    assert len(used.entries) == 4
+    assert os.listdir("project") == ["link.jsonl"]
+
+
 def test_a_ledger_that_is_ahead_was_left_by_a_process_that_died_and_is_taken_over(used):
     before = record_path().read_bytes()
     used.declare(ONE)

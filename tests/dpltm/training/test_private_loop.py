@@ -5,9 +5,13 @@ Samples, means and noise are those of ``train``, to the bit; tests/dpltm/trainin
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import math
+import os
+import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -602,6 +606,42 @@ def test_one_entry_pays_for_one_loop_whoever_copies_it():
     assert refused(again.backward) == TAKEN.format(1)
     for copied in (lambda: copy.copy(loop), lambda: copy.deepcopy(step)):
         assert refused(copied) == "`PrivateLoop`: it cannot be copied, since it runs once; make another one"
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_another_process_takes_no_step_of_a_loop(begun):
+    """Its noise would be another, and one entry would pay for both."""
+    loop = make(sampling=SecureSource(), noise=SecureSource())
+    step = next(iter(loop)) if begun else None
+    if (child := os.fork()) == 0:
+        told = refused(step.backward if begun else lambda: iter(loop))
+        os._exit(0 if told.startswith("PrivateLoop: it was made in another process") else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    list(loop) if step is None else step.backward()
+
+
+def test_of_many_threads_one_has_the_gradient_of_a_step(monkeypatch):
+    """Also before the eleventh, where the loop looks at whether weights move, which takes a while."""
+    model, taken = toy_model(), []
+    loop = make(model, steps=12)
+    look, backward = loop._look, loop._gradients.backward
+    monkeypatch.setattr(loop, "_look", lambda: (time.sleep(0.05), look()))
+    monkeypatch.setattr(loop._gradients, "backward", lambda: (taken.append(1), backward()))
+
+    def attempt(step: Any) -> None:
+        with contextlib.suppress(InputError):
+            step.backward()
+
+    for step in loop:
+        threads = [threading.Thread(target=attempt, args=[step]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with torch.no_grad():
+            for value in model.parameters():
+                value.add_(1e-3)
+    assert len(taken) == 12
 
 
 # What else is known of the records
