@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +13,10 @@ from torch import Tensor, nn
 from dpltm.errors import ArtifactError, InputError
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.compaction import Compact, compact, compact_spec
-from dpltm.networks.layers import Images, Mean, Positions, Vectors
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
 from dpltm.pruning.generation import Ticket, Tickets
+from dpltm.tickets.feature_files import write_map
 from dpltm.tickets.files import MAX_JSON, new_folder, parse_json, read_bytes, write_json, write_lineage
 from dpltm.tickets.run import WEIGHTS, write_config, write_network
 from dpltm.tickets.run import weights_of as run_id
@@ -63,17 +62,9 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
 
 
 def compact_run(run: Run, path: Path) -> Shrunk:
-    """Write a run whose network is compact and gives the same answers; constants are folded into biases.
-
-    With it goes ``model.py``, which loads it with torch and safetensors alone.
-    """
+    """Write a run whose network is compact and gives the same answers; constants are folded into biases."""
     if run.path is None:
         raise ArtifactError(f"{run.label}: lies in no folder; save it first")
-    if run.feature_map is not None:
-        raise InputError(
-            f"{run.path}: its network stands behind {run.feature_map.text} features, which a folder without dpltm cannot"
-            " compute; compact SET@ROUND instead, and train that"
-        )
     spec = _of_a_kind(run.spec, run.label)
     smaller, after = _compacted(spec, weights_of(run.model), run.mask, fold=True)
     with new_folder(path) as folder:
@@ -82,10 +73,10 @@ def compact_run(run: Run, path: Path) -> Shrunk:
         digest = run_id(smaller.model, smaller.mask)
         result: Any = parse_json(run.path / "result.json", read_bytes(run.path / "result.json", MAX_JSON))
         write_json(folder / "result.json", {**result, WEIGHTS: digest})  # figures are of the same answers
-        write_config(folder, {**run.config, "model": after.text, "compacted_from": spec.text})
+        front = write_map(folder, run.feature_map)
+        write_config(folder, {**run.config, "model": after.text, "feature_map": front, "compacted_from": spec.text})
         write_network(folder, smaller.model, smaller.mask)
         write_lineage(folder, run.lineage, digest)
-        (folder / "model.py").write_text(plain_pytorch(after, "model.safetensors"), encoding="utf-8")
     return _shrunk(spec, after, run.mask, smaller)
 
 
@@ -113,43 +104,3 @@ def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fol
 def _shrunk(before: ModelSpec, after: ModelSpec, mask: Mask, smaller: Compact) -> Shrunk:
     sizes = sum(value.numel() for value in mask.values()), sum(value.numel() for value in smaller.mask.values())
     return Shrunk(before, after, sizes, (mask.live, smaller.mask.live))
-
-
-# --- the same network in plain PyTorch -------------------------------------------------------------------------------
-
-_OWN = (Images, Positions, Vectors, Mean)
-"""Layers that torch has no module for; their source goes along."""
-
-
-def plain_pytorch(spec: ModelSpec, weights: str) -> str:
-    """Return a program that builds the network of ``spec`` and loads ``weights``, a file of its state dict beside it.
-
-    It needs torch and safetensors alone and makes ``model``: ``(batch, features)`` to ``(batch, classes)``.
-    """
-    model = build(spec)
-    own = [inspect.getsource(kind) for kind in _OWN if any(isinstance(module, kind) for module in model.modules())]
-    layers = "\n".join(f"    {name}={_call(module)}," for name, module in model.named_children())
-    return "\n\n\n".join(
-        [
-            "from collections import OrderedDict\nfrom pathlib import Path\n\n"
-            "import torch\nfrom safetensors.torch import load_file\nfrom torch import Tensor, nn",
-            *(text.rstrip() for text in own),
-            f"model = nn.Sequential(OrderedDict(\n{layers}\n))\n"
-            f'model.load_state_dict(load_file(Path(__file__).with_name("{weights}")))\nmodel.eval()\n',
-        ]
-    )
-
-
-def _call(module: nn.Module) -> str:
-    match module:
-        case Images():
-            return "Images({}, {}, {})".format(*module.size)
-        case Vectors():
-            return f"Vectors({module.rows.num_embeddings + 1}, {module.rows.embedding_dim})"
-        case Positions():
-            return f"Positions({module.size})"
-        case Mean():
-            return "Mean()"
-    if type(module).__module__.startswith("torch.nn.") and not list(module.children()):
-        return f"nn.{module!r}"  # torch writes its layers as they are made
-    raise NotImplementedError(f"no plain form of {type(module).__name__}")

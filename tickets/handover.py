@@ -594,8 +594,8 @@ def _readme(network: _Network, about: Mapping[str, Any]) -> str:
         f"Certified: {cost}. It covers the records that it was trained on, and not those that it is used on.",
         f"Classes: {', '.join(about['classes'])}.",
         f"    python predict.py {source} predictions.csv{' [ID]' if table else ''}",
-        f"predicts, with {needs}. `about.json` says what the inputs are, and holds the digest of the weights (SHA-256"
-        f" {about['weights']}), which `dpltm privacy check` compares.",
+        f"predicts, with {needs}. `about.json` says what the inputs are. Page and card of the run are of the same weights if"
+        f" they have this SHA-256: {about['weights']}.",
     ]
     if table:
         lines.append(

@@ -152,8 +152,7 @@ class ImportRequest(ImportOptions, LedgerOptions, FeatureOptions, DataOptions):
 class CompactRequest:
     """Removes for good what a mask leaves without use: a smaller network that computes the same.
 
-    SET@ROUND becomes a set for the smaller network, to train; RUN a run of it, to use, with constants folded into biases,
-    and a model.py that loads it without dpltm.
+    SET@ROUND becomes a set for the smaller network, to train; RUN a run of it, to use, with constants folded into biases.
 
     Examples:
         # a ticket, to train

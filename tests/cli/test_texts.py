@@ -13,7 +13,6 @@ from commands import PRIVATE, PUBLIC, certified, made_by
 from dpltm.networks import ModelSpec, build
 from dpltm.records import Layout, load_records
 from dpltm.tickets.run import load_run
-from programs import program
 
 WORDS = "--words 30 --length 12 --classes 2"
 TEXTS, OTHER = f"--dataset texts.npz {WORDS}", f"--dataset other.npz {WORDS}"
@@ -106,7 +105,7 @@ def test_compact(cli, texts):
     answer = cli("tickets compact run --out small --json").json
     assert answer["parameters"]["after"] < answer["parameters"]["before"]
     x = torch.arange(36.0).view(3, 12) - 3
-    found, expected = program(str(texts / "small/model.py")).model(x), load_run(texts / "run").model(x)
+    found, expected = (load_run(texts / name).model(x) for name in ("small", "run"))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 

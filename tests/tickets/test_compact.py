@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
-from torch import nn
 
 from dpltm.errors import ArtifactError, InputError
+from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import Ticket, Tickets
-from dpltm.tickets.compact import compact_run, compact_set, plain_pytorch
+from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.files import new_folder, write_json, write_lineage
 from dpltm.tickets.run import load_run, weights_of, write_run
 from dpltm.tickets.run import weights_of as digest_of_run
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
 from dpltm.training.artifacts import Parent
+from dpltm.verbs.predict import predict
 from refusals import told
 from set_entries import DRAWN, LINEAGES
 from sets import store_set
@@ -153,13 +153,13 @@ def test_nothing_to_compact(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "r", "s"]
 
 
-def saved_run(path, kind, mask):
+def saved_run(path, kind, mask, front=None):
     """A run of the masked network, with some ledger."""
     spec = SPECS[kind]
     config = {"model": spec.text, "features": spec.features, "classes": 4, "bounds": [0.0, 1.0], "records": {"a": 1}}
     metrics = [{"step": 1, "epsilon": 1.0, "accuracy": 0.5}]
     with new_folder(path) as folder:
-        write_run(folder, config, masked(spec, values_of(spec, 1), mask), mask, metrics)
+        write_run(folder, config, masked(spec, values_of(spec, 1), mask), mask, metrics, front)
         write_json(folder / "result.json", {"accuracy": 0.5})
         model = masked(spec, values_of(spec, 1), mask)
         write_lineage(folder, LINEAGES["dp"], weights_of(model, mask))
@@ -179,9 +179,6 @@ def test_a_compact_run_gives_the_same_answers_and_says_what_it_is(tmp_path, run,
     shrunk = compact_run(run, tmp_path / "c")
     small, x = load_run(tmp_path / "c"), records(SPECS[kind], 50)
     assert close(small.model(x), run.model(x))
-    program = executed(tmp_path / "c/model.py")
-    assert close(program(x), run.model(x))
-    assert not program.training
     assert {name: tuple(value.shape) for name, value in small.model.named_parameters()} == shrunk.after.shapes()
     assert shrunk.after.text == FOLDED[kind]
     assert sum(int(value.sum()) for value in small.mask.values()) == shrunk.live[1] < shrunk.live[0]
@@ -194,6 +191,17 @@ def test_a_compact_run_gives_the_same_answers_and_says_what_it_is(tmp_path, run,
     assert result == json.loads(before["result.json"])
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
     assert small.lineage == run.lineage == LINEAGES["dp"]
+
+
+def test_what_stands_in_front_stays(tmp_path):
+    """A run behind centred features, whose tensors go along."""
+    features = SPECS["mlp"].features
+    front = make_feature_map("unit", (features,), (0.0, 1.0)).centred_at(torch.arange(float(features)))
+    run = saved_run(tmp_path / "r", "mlp", mask_of("mlp"), front)
+    compact_run(run, tmp_path / "c")
+    small, x = load_run(tmp_path / "c"), records(SPECS["mlp"], 20).numpy()
+    assert small.feature_map.id == front.id
+    assert np.abs(predict(small, x).outputs - predict(run, x).outputs).max() < 1e-5
 
 
 @pytest.mark.parametrize("kind", ["mlp"])
@@ -210,30 +218,3 @@ def test_nothing_is_copied_through_a_link(tmp_path, run, name):
         assert sorted(one.name for one in tmp_path.iterdir()) == ["r", "secret"]
         path.unlink(missing_ok=True)
         path.touch()
-
-
-def executed(path):
-    """The model that a program makes, which finds its weights beside itself."""
-    scope = {"__file__": str(path)}
-    exec(compile(path.read_text(), path.name, "exec"), scope)
-    return scope["model"]
-
-
-@pytest.mark.parametrize(
-    ("model", "features"),
-    [("mlp", 5), ("mlp:6", 5), ("mlp:project4,6,5", 5), ("cnn:14x14x1", 196), ("cnn:20x15x3:2,3,4", 900)],
-)
-def test_the_program_builds_the_same_network(tmp_path, model, features):
-    """Same names, same outputs, whatever the weights; and it needs no dpltm."""
-    spec = ModelSpec(model, features, 3)
-    save_file(values_of(spec, 1), tmp_path / "w.safetensors")
-    text = plain_pytorch(spec, "w.safetensors")
-    (tmp_path / "model.py").write_text(text)
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    modules = {getattr(node, "module", None) or alias.name for node in nodes for alias in node.names}
-    assert modules == {"collections", "pathlib", "torch", "safetensors.torch"}
-    found, expected = executed(tmp_path / "model.py"), build(spec)
-    expected.load_state_dict(values_of(spec, 1))
-    assert isinstance(found, nn.Sequential)
-    assert {name: tuple(value.shape) for name, value in found.named_parameters()} == spec.shapes()
-    assert torch.equal(found(records(spec)), expected(records(spec)))
