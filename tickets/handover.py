@@ -597,11 +597,17 @@ def _readme(network: _Network, about: Mapping[str, Any]) -> str:
         f"predicts, with {needs}. `about.json` says what the inputs are. Page and card of the run are of the same weights if"
         f" they have this SHA-256: {about['weights']}.",
     ]
+    arrays = "given = {name: numpy.array(values) for name, values in encode.inputs('new.csv').items()}"
+    calls = {
+        "onnx": "onnxruntime.InferenceSession('model.onnx').run(['probabilities'], given)",
+        "torch": "torch.export.load('model.pt2').module()({name: torch.from_numpy(given[name]) for name in given})",
+        "plain": "predict.network(pathlib.Path())(given)",
+    }
     if table:
+        lines += ["In a program of your own:", f"    {arrays}\n    {calls[network.form]}"]
         lines.append(
-            "`encode.py` makes the inputs from a CSV file, by names of columns, with Python alone: `from encode import"
-            ' inputs; inputs("new.csv")`. A cell that the network was not trained on is refused there; given to the network'
-            " itself, it makes the probabilities NaN."
+            "`encode.py` makes the inputs from a CSV file, by names of columns, with Python alone. It refuses a cell that"
+            " the network was not trained on; given to the network itself, that makes the probabilities NaN."
         )
     return "\n\n".join(lines) + "\n"
 
