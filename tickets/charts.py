@@ -99,12 +99,13 @@ class Chart:
             for patch in (figure.patch, axes.patch):  # the page has its own background
                 patch.set_visible(False)
             _draw(axes, replace(self, title=""))
+            axes.tick_params(which="both", length=0)  # lines go through the whole chart
             figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
         head, _, drawn = text.getvalue().partition("<svg ")[2].partition(">")
         (box,) = re.findall(r'viewBox="[^"]*"', head)
         drawn = re.sub(r'<!--.*?-->|<style.*?</style>|(?<=<g) id="[^"]*"', "", drawn, flags=re.DOTALL)
         drawn = re.sub(r' font-family: [^;"]*;?| transform="rotate\(-0 [^"]*"', "", drawn)  # fonts are the page's own
-        drawn = re.sub(r"<[^>]*>", lambda tag: _PLACE.sub(_rounded, tag[0]), drawn)
+        drawn = re.sub(r"<[^>]*>", lambda tag: _PLACE.sub(_rounded, re.sub("([:;]) ", r"\1", tag[0])), drawn)
         drawn = _ungrouped(drawn)
         drawn = re.sub(r"\s+", " ", drawn).replace("> <", "><").replace("xlink:href", "href")
         for name, colour in {**COLOURS, "text": TEXT, "soft": SOFT, "line": LINE}.items():
