@@ -19,6 +19,9 @@ EPSILONS = ("epsilon", "eps1", "label epsilon")
 FEW_CLASSES = 3
 """Most classes whose recall is shown in a line."""
 
+FIND = 0.8
+"""Share of the second of two classes that the operating point in a line finds."""
+
 BOUNDS = ("lower bound", "bound,")
 """Beginnings of names of figures that are rounded down."""
 
@@ -97,6 +100,13 @@ def with_skill(body: dict[str, Any]) -> dict[str, Any]:
             if len(skill["classes"]) <= FEW_CLASSES:
                 recall = (one for one in skill["classes"] if one["recall"] is not None)
                 told["recall"] = [f"{one['name']} {percent(one['recall'])}" for one in recall]
+            for point in skill["points"]:
+                if point["recall"] >= FIND:
+                    told[f"to find {percent(point['recall'])}"] = (
+                        f"take {skill['classes'][1]['name']} from a chance of {point['threshold']:g}: names"
+                        f" {percent(point['named'] / skill['records'])}, {percent(point['precision'])} of them right"
+                    )
+                    break
             told["calibration error"] = skill["calibration_error"]
     return told
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,12 @@ BINS = 10
 
 FEW = 10
 """Records outside the most frequent class; with fewer, DeLong's interval is too narrow."""
+
+RECALLS = (0.5, 0.8, 0.9, 0.95)
+"""Shares of the second of two classes that operating points are to find."""
+
+DIGITS = 3
+"""Of thresholds, rounded down: what is typed finds no fewer."""
 
 MOST_SHOWN = 100
 """Classes of a confusion matrix, at most; of more it would be longer than all else."""
@@ -67,6 +74,24 @@ class Bin:
 
 
 @dataclass(frozen=True)
+class OperatingPoint:
+    """A threshold on the chance of the second of two classes: records at or above it are taken for that class.
+
+    Attributes:
+        named: records that are taken for it.
+        recall: share of the class that is among them (sensitivity).
+        precision: share of them that is of the class (positive predictive value).
+        specificity: share of the other class that is not among them.
+    """
+
+    threshold: float
+    named: int
+    recall: float
+    precision: float
+    specificity: float
+
+
+@dataclass(frozen=True)
 class Skill:
     """How good a network is on some records.
 
@@ -83,6 +108,8 @@ class Skill:
         classes: every class, in order.
         calibration_error: mean distance of chance and share, weighted by the records of a bin (expected calibration error).
         bins: of two classes by the chance of the second; of more by the chance of the one that the network says.
+        points: of two classes that both have records, the highest thresholds that find ``RECALLS`` of the second; found on
+            these records, so a little better than on others.
         confusion: records by class (rows) and by what the network says; None for more than ``MOST_SHOWN`` classes.
         metric: by which it is judged: ``accuracy``, ``balanced-accuracy`` or ``auc``.
     """
@@ -97,6 +124,7 @@ class Skill:
     classes: tuple[ClassSkill, ...]
     calibration_error: float
     bins: tuple[Bin, ...]
+    points: tuple[OperatingPoint, ...]
     confusion: tuple[tuple[int, ...], ...] | None
     metric: str = "accuracy"
 
@@ -180,6 +208,7 @@ def skill_of(
         ),
         calibration_error=math.fsum(apart) / count,
         bins=bins,
+        points=_points(np.exp(logs[:, 1]), labels == 1) if two and there.all() else (),
         confusion=tuple(tuple(map(int, row)) for row in matrix) if classes <= MOST_SHOWN else None,
         metric=metric,
     )
@@ -240,6 +269,32 @@ def _placements(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the share of others that each score is above, ties by half."""
     others = np.sort(others)
     return (np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")) / (2 * len(others))
+
+
+def _points(chances: np.ndarray, own: np.ndarray) -> tuple[OperatingPoint, ...]:
+    """Return an operating point for each of ``RECALLS``."""
+    highest, found = np.sort(chances[own])[::-1], []
+    for wanted in RECALLS:
+        threshold = _rounded_down(float(highest[math.ceil(wanted * len(highest)) - 1]))
+        named = chances >= threshold
+        hits = int((named & own).sum())
+        found.append(
+            OperatingPoint(
+                threshold,
+                int(named.sum()),
+                hits / len(highest),
+                hits / int(named.sum()),
+                float((~named & ~own).sum() / (~own).sum()),
+            )
+        )
+    return tuple(found)
+
+
+def _rounded_down(chance: float) -> float:
+    if chance <= 0:
+        return 0.0
+    exact = Decimal(repr(chance))
+    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - DIGITS), rounding=ROUND_FLOOR))
 
 
 def _bins(chances: np.ndarray, came_true: np.ndarray) -> tuple[Bin, ...]:

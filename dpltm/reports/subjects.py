@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dpltm.networks.skill import BINS, Bin, ClassSkill, Estimate, Skill
+from dpltm.networks.skill import BINS, Bin, ClassSkill, Estimate, OperatingPoint, Skill
 from dpltm.options.train import PER_UNIT
 from dpltm.privacy.mechanisms import Adjacency, Selection
 from dpltm.reports.statement import Subject, Terms
@@ -181,6 +181,13 @@ def _skill(body: Mapping[str, Any]) -> Skill:
             for one in body["classes"]
         ),
         calibration_error=_known(number(body["calibration_error"])),
+        points=tuple(
+            OperatingPoint(
+                **{key: _known(number(one[key])) for key in ("threshold", "recall", "precision", "specificity")},
+                named=whole(one["named"]),
+            )
+            for one in body.get("points", ())
+        ),
         bins=tuple(Bin(whole(one["records"]), share(one["chance"]), share(one["share"])) for one in body["bins"]),
         confusion=None
         if body["confusion"] is None

@@ -408,6 +408,23 @@ def skill_tables(skill: Skill) -> Iterator[Table]:
             ("class", *(f"says {name}" for name in names)),
             counts,
         )
+    if skill.points:
+        points = [
+            (
+                f"{one.threshold:g}",
+                _share(one.recall),
+                _share(one.precision),
+                _share(one.specificity),
+                f"{one.named:,}",
+            )
+            for one in skill.points
+        ]
+        head = (f"chance of {names[1]} from", "found (sensitivity)", "right when named (positive predictive value)",
+                "others left alone (specificity)", "named")  # fmt: skip
+        title = (
+            f"Where to draw the line for {names[1]}; chosen on these test records, so a little better than on others"
+        )
+        yield Table(title, head, points, stacked=True)
     said = f"chance of {names[1]}" if len(names) == 2 else "chance of the class it says"
     came = f"share of {names[1]}" if len(names) == 2 else "share right"
     binned = [

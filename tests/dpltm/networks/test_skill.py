@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
-from dpltm.networks.skill import BINS, Skill, skill_of, wilson
+from dpltm.networks.skill import BINS, DIGITS, RECALLS, Skill, skill_of, wilson
 from dpltm.reports.subjects import skill_in
 
 
@@ -55,6 +55,34 @@ def test_is_that_of_scikit_learn(classes: int, seed: int) -> None:
     assert np.array(found.confusion).tolist() == metrics.confusion_matrix(labels, said).tolist()
     assert (found.majority, found.majority_accuracy) == ("0", np.mean(labels == 0))
     assert found.difference.value == pytest.approx(found.accuracy.value - found.majority_accuracy, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_operating_points_are_those_of_the_curve_of_scikit_learn(seed: int) -> None:
+    outputs, labels = made(2, seed=seed)
+    found, shares = judged(outputs, labels), chances(outputs)[:, 1]
+    false, true, thresholds = metrics.roc_curve(labels, shares, drop_intermediate=False)
+    for point, wanted in zip(found.points, RECALLS, strict=True):
+        first = int(np.argmax(true >= wanted))  # the highest threshold
+        assert thresholds[first] * (1 - 10 ** (1 - DIGITS)) <= point.threshold <= thresholds[first]
+        said = shares >= point.threshold
+        assert point.recall == metrics.recall_score(labels, said) >= wanted
+        assert point.precision == metrics.precision_score(labels, said)
+        assert point.specificity == pytest.approx(metrics.recall_score(1 - labels, 1 - said), rel=1e-12)
+        assert point.specificity <= 1 - false[first] + 1e-12
+        assert point.named == said.sum()
+
+
+def test_there_are_none_where_nothing_is_to_be_found() -> None:
+    outputs, labels = made(3)
+    assert judged(outputs, labels).points == ()
+    assert judged(outputs[:, :2], np.zeros(len(labels), dtype=np.int64)).points == ()
+
+
+def test_a_chance_of_nothing_finds_all() -> None:
+    outputs = np.array([[1e4, -1e4], [0, 0], [0, 1]], np.float32)
+    assert judged(outputs, np.array([1, 0, 1])).points[-1].threshold == 0
+    assert judged(outputs, np.array([1, 0, 1])).points[-1].named == 3
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -248,7 +276,7 @@ def test_is_read_again(classes: int) -> None:
     body = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert set(body) == {
         *("records", "accuracy", "majority", "majority_accuracy", "difference", "balanced_accuracy", "auc", "classes"),
-        *("calibration_error", "bins", "confusion", "metric", "verdict"),
+        *("calibration_error", "bins", "points", "confusion", "metric", "verdict"),
     }
     assert skill_in({"skill": body}) == found
 
