@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -109,6 +111,19 @@ def test_another_network_is_told_apart_and_an_edited_file_is_said(nets, done):
         if "nets.py" in note
     ]
     assert note.startswith("the file of nets.py:Small is not the one that the network was made with")
+
+
+def test_the_file_of_what_a_package_hands_on_is_its_own(nets, done, monkeypatch):
+    """So an edit of that module is seen, by whoever loads the set or goes on with a training."""
+    package = Path("handing_on")
+    package.mkdir()
+    (package / "__init__.py").write_text("from handing_on.inner import Small\n")
+    (package / "inner.py").write_text(Path(nets).read_text())
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    monkeypatch.syspath_prepend(os.getcwd())
+    assert done(f"{GENERATE} --model handing_on:Small --out a.tickets").code == 0
+    document = json.loads(Path("a.tickets/tickets.json").read_text())
+    assert document["own"]["source_sha256"] == hashlib.sha256((package / "inner.py").read_bytes()).hexdigest()
 
 
 def test_given_weights_frozen_and_prunable_parameters(nets, done):

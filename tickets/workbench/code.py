@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Iterator
@@ -75,12 +76,15 @@ def _named(text: str, **settings: Any) -> OwnModel:
     else:
         module, said = _of_package(place), text
         source = getattr(module, "__file__", None)
-    digest = None if source is None else file_digest(source)
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
             raise InputError(f"`model`: {place} has no {name}{did_you_mean(part, vars(found))}")
         found = getattr(found, part)
+    if not place.endswith(".py") and (inspect.isclass(found) or inspect.isfunction(found)):
+        with contextlib.suppress(TypeError, OSError):  # a package may hand on what one of its modules holds
+            source = inspect.getsourcefile(found) or source
+    digest = None if source is None else file_digest(source)
     return own_model(found, text=said, source_sha256=digest, **settings)
 
 
