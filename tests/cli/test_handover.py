@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
-import hospital
+from programs import program
+
+hospital = program("examples/hospital_table.py")
+
 
 TRAIN = (
-    "train --dense --dataset visits.csv --schema visits.toml --records 1000 --delta 1e-4 --epsilon 1 --steps 4"
+    "train --dense --dataset visits.csv --schema known.toml --records 1000 --delta 1e-4 --epsilon 1 --steps 4"
     " --batch-size 100 --model mlp:4"
 )
 

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hospital
+from programs import program
 
-TABLE = "--dataset visits.csv --schema visits.toml --test others.csv --records 1000"
+hospital = program("examples/hospital_table.py")
+
+
+TABLE = "--dataset visits.csv --schema known.toml --test others.csv --records 1000"
 BRIEFLY = "--delta 1e-4 --epsilon 1 --steps 4 --batch-size 100 --model mlp:4"
 
 
@@ -92,7 +95,7 @@ def test_by_auc(cli: Any) -> None:
 
 @pytest.mark.usefixtures("table")
 def test_tuning_by_auc(cli: Any) -> None:
-    where = "--dataset visits.csv --schema visits.toml --test others.csv"
+    where = "--dataset visits.csv --schema known.toml --test others.csv"
     options = "--for-records 1000 --epsilon 20 --delta 1e-4 --model mlp --batch-size 200 --epochs 1 --lr 0.01,1,4"
     body = cli(f"tune {where} {options} --metric auc --out best.toml --json").json
     scores = [trial["score"] for trial in body["trials"]]

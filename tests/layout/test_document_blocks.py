@@ -48,10 +48,14 @@ def test_python_of_documents_compiles(document):
         compile(body, str(document), "exec")
 
 
+MADE = ("returns/predict.py",)
+"""Programs that a step before makes (``dpltm export``)."""
+
+
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
 def test_programs_of_documents_exist_with_such_options(document):
     for step in steps(document):
         words = step.command
-        if words[:1] == ["python"] and words[1].endswith(".py"):
+        if words[:1] == ["python"] and words[1].endswith(".py") and words[1] not in MADE:
             source = (ROOT / words[1]).read_text(encoding="utf-8")
             assert [word for word in words if word.startswith("--") and f'"{word}"' not in source] == [], step

@@ -140,7 +140,7 @@ class Reader:
         match step.words:
             case ["dpltm", *arguments]:
                 return run(arguments)
-            case ["python", program, *arguments] if program.endswith(".pyz"):
+            case ["python", program, *arguments] if not (ROOT / program).exists():  # a step before made it
                 return subprocess.run([sys.executable, program, *arguments], check=False, env=os.environ).returncode
             case ["python", program, *arguments]:
                 with pytest.MonkeyPatch.context() as patch:

@@ -1,8 +1,9 @@
 """A made table as hospitals have them: ages, dates, codes, words, holes, several rows a patient, and a rare outcome.
 
-    python tests/support/hospital.py FOLDER [ROWS]
+    python examples/hospital_table.py FOLDER [ROWS]
 
-writes ``visits.csv``, ``others.csv`` (a fifth as many rows, of other patients) and ``visits.toml``, the schema of both.
+writes ``visits.csv``, ``others.csv`` (a fifth as many rows, of other patients), ``new.csv`` (columns in another order, and
+no outcome) and ``known.toml``, the schema of all. Nobody in it lives.
 """
 
 from __future__ import annotations
@@ -97,11 +98,15 @@ def rows(count: int, seed: int, first: int = 0) -> list[tuple[str, ...]]:
 
 
 def write(folder: Path, count: int = 20_000, seed: int = 0) -> None:
-    """Write both tables and their schema."""
+    """Write the tables and their schema."""
     for name, number, shift in (("visits.csv", count, 0), ("others.csv", count // 5, 1)):
         with (folder / name).open("w", newline="", encoding="utf-8") as stream:
             csv.writer(stream, lineterminator="\n").writerows([HEAD, *rows(number, seed + shift, shift * 10**5)])
-    (folder / "visits.toml").write_text(SCHEMA.replace("'", '"'), encoding="utf-8")
+    order = ("note", "patient", "creatinine", "age", "code", "sex", "admitted")
+    with (folder / "new.csv").open("w", newline="", encoding="utf-8") as stream:
+        new = [dict(zip(HEAD, row, strict=True)) for row in rows(count // 20, seed + 2, 2 * 10**5)]
+        csv.writer(stream, lineterminator="\n").writerows([order, *([row[name] for name in order] for row in new)])
+    (folder / "known.toml").write_text(SCHEMA.replace("'", '"'), encoding="utf-8")
 
 
 if __name__ == "__main__":
