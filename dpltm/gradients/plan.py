@@ -69,17 +69,19 @@ class Plan:
 
 def check_model(model: nn.Module) -> None:
     """Raise InputError for modules that mix records, however they are used."""
-    if isinstance(model, torch.jit.ScriptModule):
-        raise InputError("model: is compiled by torch.jit, which hides its layers; give the model itself")
+    for name, module in model.named_modules():
+        what = f"model: {name}" if name else "model:"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise InputError(f"{what} is compiled by torch.jit, which hides its layers; give the module itself")
+        if hasattr(module, "_orig_mod"):
+            raise InputError(
+                f"{what} is compiled by torch.compile, which hides its layers; give the module itself (its _orig_mod), and"
+                " compile=True for element-wise filters"
+            )
     if any(isinstance(value, UninitializedParameter) for value in model.parameters()):
         raise InputError("model: has lazy layers without a shape; run one batch of made-up records through it first")
     if torch.is_inference_mode_enabled():
         raise InputError("torch.inference_mode: no gradient can be had in it; train outside")
-    if hasattr(model, "_orig_mod"):
-        raise InputError(
-            "model: is compiled by torch.compile, which hides its layers; give the model itself (model._orig_mod), and"
-            " compile=True for element-wise filters"
-        )
     check_batch_norm(model)
     for name, module in model.named_modules():
         where = f"model: {name or type(module).__name__}"

@@ -253,8 +253,10 @@ def _is_drawn(module: nn.Module, again: nn.Module) -> bool:
 def check_module(module: nn.Module, text: str) -> None:
     """Raise InputError for a module that dpltm cannot take, whatever the records."""
     where = f"`model`: {text}"
-    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
-        raise InputError(f"{where} is compiled, which hides its layers; give the module itself")
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule) or hasattr(part, "_orig_mod"):
+            what = f"{where}: {name}" if name else where
+            raise InputError(f"{what} is compiled, which hides its layers; give the module itself")
     if "forward" in vars(module):
         raise InputError(f"{where} has a forward of its own as an attribute; define it in the class")
     if module._forward_pre_hooks or module._forward_hooks:

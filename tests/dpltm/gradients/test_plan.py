@@ -76,7 +76,7 @@ PERMANENT = (
     " zeros as a mask"
 )
 COMPILED = (
-    ": is compiled by torch.compile, which hides its layers; give the model itself (model._orig_mod), and compile=True for"
+    ": is compiled by torch.compile, which hides its layers; give the module itself (its _orig_mod), and compile=True for"
     " element-wise filters"
 )
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
@@ -100,7 +100,12 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "compiled": (lambda: torch.compile(nn.Linear(6, 3)), COMPILED),
     "scripted": (
         lambda: torch.jit.script(nn.Linear(6, 3)),
-        ": is compiled by torch.jit, which hides its layers; give the model itself",
+        ": is compiled by torch.jit, which hides its layers; give the module itself",
+    ),
+    "a part compiled": (lambda: nn.Sequential(nn.Linear(6, 6), torch.compile(nn.Linear(6, 3))), ": 1" + COMPILED[1:]),
+    "a part scripted": (
+        lambda: nn.Sequential(torch.jit.script(nn.Linear(6, 3)), nn.ReLU()),
+        ": 0 is compiled by torch.jit, which hides its layers; give the module itself",
     ),
     "lazy": (
         lambda: nn.Sequential(nn.LazyLinear(3)),
