@@ -14,24 +14,32 @@ from dpltm.cli.console import answering
 from dpltm.cli.ledgers import read_book
 from dpltm.cli.show import show_notes
 from dpltm.errors import BudgetError, InputError
-from dpltm.options.privacy import CurveRequest, EpsilonRequest, NoiseRequest, SettingOptions
+from dpltm.options.privacy import PLAIN, CurveRequest, EpsilonRequest, NoiseRequest, SettingOptions
 from dpltm.privacy import gdp
 from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
 from dpltm.privacy.checks import MAX_NOISE, MAX_STEPS, check_delta_alone, check_epsilon, steps_of
 from dpltm.privacy.describe import figure, percent
-from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Selection
+from dpltm.privacy.mechanisms import Adjacency, LaplaceRelease, Mechanism, NoisySgd, RandomizedResponse, Selection
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
 from dpltm.privacy.trade_off import Curves, curves, curves_of_account, sentence
 from dpltm.progress import Progress
 from dpltm.tickets.charts import deltas, new_picture, trade_off, write_charts, write_csv
 from dpltm.tickets.files import check_free, check_writable
 
+MAX_RELEASES = 100_000
+"""Releases that are not a training's, one by one."""
+
 
 def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy epsilon``: what a training costs, by every accountant."""
     del progress
+    if options.mechanism in PLAIN:
+        return _of_releases(options)
+    for name, usual in (("categories", 2), ("group", 1)):
+        if getattr(options, name) != usual:
+            raise InputError(f"`{name}`: goes with `mechanism` {', '.join(PLAIN)}; leave it out")
     training, draw = _mechanisms(options, find=None)
     mechanisms = (*draw, training)
     figures = {name: epsilon(mechanisms, options.delta, name) for name in CERTIFIED}
@@ -46,6 +54,55 @@ def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
             "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow for ma's epsilon",
         },
         "notes": notes,
+    }
+
+
+def _of_releases(options: EpsilonRequest) -> dict[str, Any]:
+    """Return the same of releases from all records, for all records of a group together.
+
+    The sensitivity of a Gaussian or Laplace release grows with the group, by the triangle inequality. Of randomised
+    responses each record of the group gives one.
+    """
+    check_delta_alone(options.delta)
+    name, each, steps, group = options.mechanism, options.noise_multiplier, options.steps or 1, options.group
+    answers = name == "randomized-response"
+    taken = ("noise_multiplier",) if answers else ("eps1", "categories")
+    for other in ("sampling_rate", "epochs", *taken):
+        if getattr(options, other) not in (None, 2):
+            raise InputError(f"`{other}`: does not go with `mechanism` {name}; leave it out")
+    for what, count in (("steps", options.steps), ("group", group)):
+        if count is not None and not 1 <= count <= MAX_RELEASES:
+            raise InputError(f"`{what}`: {count} is not a whole number from 1 to {MAX_RELEASES:,}")
+    value = options.eps1 if answers else each
+    if value is None:
+        missing = "`eps1` is missing: the epsilon of one answer" if answers else "`noise_multiplier` is missing"
+        raise InputError(f"{missing}, such as 1.1")
+    if not 0 < value <= MAX_NOISE:
+        named = "eps1" if answers else "noise_multiplier"
+        raise InputError(f"`{named}`: {value:g} is not a positive number up to {MAX_NOISE:g}")
+    adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
+    one: Mechanism
+    if answers:
+        if steps * group > MAX_RELEASES:
+            raise InputError(f"`steps`, `group`: more than {MAX_RELEASES:,} answers; ask for fewer")
+        one, count, adjacency = RandomizedResponse(value, options.categories), steps * group, "replace-one"
+    elif name == "laplace":
+        one, count = LaplaceRelease(value, float(group), adjacency=adjacency), steps
+    else:
+        one, count = NoisySgd(1.0, steps, value / group, adjacency=adjacency), 1
+    mechanisms = [one] * count
+    figures = {known: epsilon(mechanisms, options.delta, known) for known in CERTIFIED}
+    return {
+        "mechanism": name,
+        "noise_multiplier": None if answers else value,
+        "eps1": value if answers else None,
+        "categories": options.categories if answers else None,
+        "steps": steps,
+        "group": group,
+        "delta": options.delta,
+        "adjacency": adjacency,
+        **{known: json_figure(figure) for known, figure in figures.items()},
+        "notes": [SEARCH_NOTE],
     }
 
 
@@ -240,7 +297,7 @@ SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the answer of ``dpltm privacy epsilon``."""
     table = Table("accountant", "epsilon", "what it is", title=_title(body), title_justify="left")
-    for name in sorted(ACCOUNTANTS, key=lambda name: name not in CERTIFIED):
+    for name in sorted((name for name in ACCOUNTANTS if name in body), key=lambda name: name not in CERTIFIED):
         accountant = ACCOUNTANTS[name]
         limit = f", mu = {figure(body['mu'])}" if name == "clt" else ""
         style = "bold" if name == DEFAULT else None if accountant.certifies else "dim"
@@ -248,6 +305,16 @@ def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
     rich.print(table)
     _show_nominal_noise(rich, body)
     show_notes(rich, body)
+
+
+def _of_group(body: dict[str, Any]) -> str:
+    if body["noise_multiplier"] is None:
+        what = f"epsilon {body['eps1']:g} an answer, {body['categories']:,} categories"
+    else:
+        what = f"noise multiplier {body['noise_multiplier']:.4g}"
+    times = "" if body["steps"] == 1 else f", {body['steps']:,} times"
+    group = "" if body["group"] == 1 else f", for groups of {body['group']:,}"
+    return f"{body['mechanism']}, {what}{times}{group}, delta {body['delta']:g}, {body['adjacency']}"
 
 
 def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -266,6 +333,8 @@ def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def _title(body: dict[str, Any]) -> str:
+    if "group" in body:
+        return _of_group(body)
     draw = "" if body["eps1"] is None else f", after a draw at eps1 {body['eps1']:g}"
     return (
         f"noise multiplier {body['noise_multiplier']:.4g}, sampling rate {body['sampling_rate']:.4g}, {body['steps']:,}"
@@ -274,7 +343,7 @@ def _title(body: dict[str, Any]) -> str:
 
 
 def _show_nominal_noise(rich: RichConsole, body: dict[str, Any]) -> None:
-    if body["nominal"] is not None:
+    if body.get("nominal") is not None:
         rich.print(
             f"nominal noise multiplier = {body['nominal']['noise_multiplier']:.4g} ({body['nominal']['source']})",
             style="dim",

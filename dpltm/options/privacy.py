@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from dpltm.options import option
 from dpltm.privacy.accountants import ACCOUNTANTS
 
+DRAWS, PLAIN = ("exponential", "permute-and-flip"), ("gaussian", "laplace", "randomized-response")
+
 
 @dataclass(frozen=True, kw_only=True)
 class SettingOptions:
@@ -20,19 +22,29 @@ class SettingOptions:
     epochs: float | None = option(None, "Expected passes over the records, instead of `steps`.", "N")
     delta: float = option(1e-5, "Delta of the guarantee.", "D")
     eps1: float | None = option(None, "Epsilon of a draw of tickets before the training.", "E")
-    mechanism: str = option("exponential", "How that draw is made.", choices=("exponential", "permute-and-flip"))
+    mechanism: str = option("exponential", "How that draw is made.", choices=DRAWS)
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpsilonRequest(SettingOptions):
-    """What a training costs, by every accountant.
+    """What a training costs, by every accountant; or other releases, from all records each.
 
     pld is the certified figure; rdp and ma are certified too, and looser. clt is an approximation that promises nothing.
+    With `mechanism` gaussian or laplace, `noise_multiplier` is the deviation, or the scale, over the L2, or L1, sensitivity;
+    with randomized-response, `eps1` is the epsilon of one answer. `steps` is how many there are, by default 1.
 
     Examples:
         dpltm privacy epsilon --noise-multiplier 1.1 --sampling-rate 256/60000 --epochs 15 --delta 1e-5
+        # ten counts with Laplace noise of scale 20, for groups of three records
+        dpltm privacy epsilon --mechanism laplace --noise-multiplier 20 --steps 10 --group 3
     """
+
+    mechanism: str = option(
+        "exponential", "How that draw is made; or what is released in place of a training.", choices=(*DRAWS, *PLAIN)
+    )
+    categories: int = option(2, "Of randomized-response.", "K")
+    group: int = option(1, "Without sampling: records that are protected together.", "N")
 
 
 @dataclass(frozen=True, kw_only=True)

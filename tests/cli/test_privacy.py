@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,63 @@ def test_a_draw_before_the_training(cli, mechanism, total):
     setting = f"privacy epsilon --noise-multiplier 1.1 {RATE} --steps 3515 --json"
     assert cli(setting).json["pld"] == pytest.approx(1.134, abs=1e-3)
     assert cli(f"{setting} --eps1 0.5 --mechanism {mechanism}").json["pld"] == pytest.approx(total, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "exact"),
+    [
+        # one Laplace release: delta(e) = 1 - exp((e - 1/b) / 2) (Dwork and Roth 2014)
+        ("laplace --noise-multiplier 2 --group 3", lambda delta: 1.5 + 2 * math.log(1 - delta)),
+        ("laplace --noise-multiplier 2", lambda delta: 0.5 + 2 * math.log(1 - delta)),
+        # one of two categories: delta(e) = p - e^e q, p = 1 - q = e^eps / (1 + e^eps)
+        ("randomized-response --eps1 1", lambda delta: math.log(math.e - delta * (1 + math.e))),
+        # of three categories: p = e^eps / (2 + e^eps)
+        ("randomized-response --eps1 1 --categories 3", lambda delta: math.log(math.e - delta * (2 + math.e))),
+    ],
+)
+def test_one_release_costs_what_its_formula_says(cli, options, exact):
+    body = cli(f"privacy epsilon --mechanism {options} --delta 0.01 --json").json
+    assert exact(0.01) <= body["pld"] == pytest.approx(exact(0.01), rel=1e-3)
+
+
+def test_releases_of_a_group(cli):
+    def priced(options: str) -> dict[str, Any]:
+        return cli(f"privacy epsilon --delta 1e-4 {options} --json").json
+
+    one, three = (priced(f"--mechanism gaussian --noise-multiplier 6 --steps 4 --group {group}") for group in (1, 3))
+    assert one["pld"] == priced("--noise-multiplier 6 --sampling-rate 1 --steps 4")["pld"]
+    assert three["pld"] == priced("--noise-multiplier 2 --sampling-rate 1 --steps 4")["pld"]
+    assert (three["group"], three["noise_multiplier"], three["adjacency"]) == (3, 6, "add-remove")
+    answers = "--mechanism randomized-response --eps1 0.3"
+    assert priced(f"{answers} --group 5")["pld"] == priced(f"{answers} --steps 5")["pld"]
+    assert priced(answers)["adjacency"] == "replace-one"
+    shown = cli("privacy epsilon --mechanism laplace --noise-multiplier 20 --steps 10 --group 3").out
+    assert "laplace, noise multiplier 20, 10 times, for groups of 3, delta 1e-05, add-remove" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--mechanism laplace", "--noise-multiplier is missing, such as 1.1"),
+        ("--mechanism randomized-response", "--eps1 is missing: the epsilon of one answer, such as 1.1"),
+        (
+            "--mechanism laplace --noise-multiplier 1 --sampling-rate 0.1",
+            "--sampling-rate: does not go with --mechanism laplace",
+        ),
+        ("--mechanism gaussian --noise-multiplier 1 --eps1 1", "--eps1: does not go with --mechanism gaussian"),
+        ("--mechanism randomized-response --eps1 1 --noise-multiplier 1", "--noise-multiplier: does not go with"),
+        ("--mechanism laplace --noise-multiplier 0", "--noise-multiplier: 0 is not a positive number"),
+        ("--mechanism laplace --noise-multiplier 1 --group 0", "--group: 0 is not a whole number from 1"),
+        (
+            "--noise-multiplier 1 --sampling-rate 0.1 --steps 1 --group 2",
+            "--group: goes with --mechanism gaussian, laplace",
+        ),
+    ],
+)
+def test_what_does_not_go_together(cli, options, said):
+    done = cli(f"privacy epsilon {options}")
+    assert done.code == 2
+    assert said in done.err
 
 
 def test_an_accountant_that_was_registered_in_one_line(cli):
