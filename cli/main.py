@@ -68,7 +68,7 @@ COMMANDS = [
         epilog="dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --steps 3516\ndpltm privacy ledger digits.run/ledger.jsonl",  # noqa: E501
         no_args_is_help=True,
         commands=laters({
-            "privacy:epsilon": "What a training costs, by every accountant.",
+            "privacy:epsilon": "What a training costs, by every accountant; or other releases, from all records each.",
             "privacy:noise": "What a budget allows: the least noise, the most steps, or the largest sampling rate.",
             "privacy:curve": "What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.",  # noqa: E501
             "ledgers:ledger": "Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.",  # noqa: E501
