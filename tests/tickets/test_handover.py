@@ -150,6 +150,7 @@ def chances(path, first):
     )
 
 
+@pytest.mark.long
 def test_ten_thousand_rows_by_the_runtime_alone(home, run, folder):
     """By ONNX Runtime, columns in another order and one more: what dpltm says of the file as it was."""
     runtime = pytest.importorskip("onnxruntime")
