@@ -4,7 +4,7 @@
 
 ``a9a`` is the binarised table of LIBSVM; ``adult`` are the raw files, through a ``ColumnTransformer`` whose categories and
 bounds are public: those of ``examples/schemas/adult.toml``. Bounds, classes and the number of records are stated. All else
-is as usual: the estimator's defaults were chosen on other tables (``dpltm.estimators.FEW_COLUMNS``).
+is as usual: the defaults for tables, which ``table_defaults.py`` measures.
 
 Prints one JSON object: per table and epsilon, accuracies on the published test split in percent, their mean with the half
 width of its 95 % confidence interval (Student's t over the runs), and the certified epsilon of one run at delta 1e-5.
@@ -87,7 +87,12 @@ def measure(name: str, home: Path, epsilon: float, seeds: int) -> dict[str, Any]
     found, spent = [], 0.0
     for seed in range(seeds):
         last = dpltm.TicketClassifier(
-            epsilon=epsilon, bounds=(0, 1), classes=classes, n_records=RECORDS, random_state=seed
+            epsilon=epsilon,
+            bounds=(0, 1),
+            classes=classes,
+            n_records=RECORDS,
+            random_state=seed,
+            ledger=dpltm.Ledger(),
         )
         model = make_pipeline(front, last).fit(x, y)
         found.append(float(np.mean(model.predict(x_test) == y_test)) * 100)

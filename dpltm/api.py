@@ -17,7 +17,7 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import NoneType
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
-from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
+from dpltm.features.setup import FeatureSources, features_of, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, names_code
 from dpltm.networks.own import SETTINGS, OwnModel, own_model
 from dpltm.options import arguments
@@ -340,6 +340,8 @@ def train(
     )  # where the map in front of the network comes from
     with in_python(model="ticket", public=in_front):
         entered = paying(ledger, train_verb.protected_units(dataset, settings))
+        if isinstance(ticket, str) and dataset.feature_map is None:
+            settings = replace(settings, features=features_of(dataset, settings.features, ticket))
         dataset = _in_front(ticket, dataset, settings, services.progress)
         start = starting_point(ticket, dataset, round=number, dense=dense, seed=settings.seed)
         return train_verb.train_start(start, dataset, settings, entered, services, own=own)

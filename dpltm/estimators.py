@@ -42,7 +42,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpltm import api
 from dpltm.errors import DataError, DpltmError, InputError, in_python, named, shown_value, whole_number
 from dpltm.features.inputs import Services
-from dpltm.features.setup import take_over_map
+from dpltm.features.setup import features_of, take_over_map
 from dpltm.networks.masks import Mask
 from dpltm.options import arguments
 from dpltm.options.select import SelectOptions
@@ -76,11 +76,6 @@ SCORED = "how many records `score` was measured on is treated as public"
 
 GRID = 1024
 """Steps of a value that a paid score sums."""
-
-FEW_COLUMNS = 32
-"""Up to so many columns, ``features="auto"`` means ``fourier``; above ``unit``, which needs no room for interactions. By the
-public number of columns alone. This, and that step sizes fall to zero, was compared on the digits (64 columns) and breast
-cancer (30) that come with scikit-learn, at epsilon 0.3, 1 and 3."""
 
 WHOSE = (
     "`score` was not told whose its records are: accuracy on records of persons who were trained on would show what is"
@@ -347,7 +342,7 @@ class TicketEstimator(BaseEstimator):
     batch_size: float | None = None
     lr: float | None = None
     optimizer: str = "sgd"
-    schedule: str = "linear"
+    schedule: str | None = None
     centre: float | None = None
     noise: str = "secure"
     adjacency: str = "add-remove"
@@ -428,10 +423,14 @@ class TicketEstimator(BaseEstimator):
         facts |= {"rows_coincide": self.rows_coincide, "units": whose, "for_training": for_training}
         with in_python():
             dataset = columns.taken(x, y, **facts)
+        names = self.__dict__.get("feature_names_in_")
+        if names is not None and schema is None and self.record_shape is None:
+            dataset = replace(dataset, columns=tuple(names.tolist()))
+        dataset = replace(dataset, of_table=self.record_shape is None)
         try:
-            run = self._train(dataset, features)
+            run = self._train(dataset)
         except Begun:  # another worker was first with a new ledger file; nothing was entered here
-            run = self._train(dataset, features)
+            run = self._train(dataset)
         said = () if run.privacy is None else run.privacy.notes
         # `score` measures what NO_TEST misses
         self._spent.notes |= dict.fromkeys(_named_here(note) for note in said if note != NO_TEST)
@@ -494,12 +493,10 @@ class TicketEstimator(BaseEstimator):
             planned = plan(settle(start, behind, given, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
 
-    def _train(self, dataset: Dataset, columns: int) -> Run:
+    def _train(self, dataset: Dataset) -> Run:
         options = {name: value for name, value in self.get_params(deep=False).items() if name in _TRAINING}
         if self.noise_multiplier is not None:  # the default budget says nothing beside it
             options["epsilon"] = None
-        if self.head != "dp-sgd" and self.schedule == "linear":  # nor the default schedule of a head that takes none
-            options["schedule"] = "constant"
         options |= self._of_classes
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         behind = {**options, "features": None if self.features == "auto" else self.features}
@@ -514,7 +511,7 @@ class TicketEstimator(BaseEstimator):
         tickets = self._drawn(dataset, ledger, behind)
         features = self.features
         if features == "auto":
-            features = "fourier" if columns <= FEW_COLUMNS else "unit"
+            features = features_of(dataset, None, self.model) or ("unit" if self.model in (None, "mlp") else None)
         if tickets is None and self.round is not None:
             raise InputError("`round`: of a ticket set; give `tickets`, or leave it out")
         network = self.model or ("mlp:300,100" if features in (None, "none") else "mlp")
@@ -727,14 +724,14 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         round: the ticket of a set that is taken.
         select_epsilon: draws the ticket on the records in place of ``round``, for so much of ``epsilon``.
         model: network, where there are no tickets; by default one layer behind features, else ``mlp:300,100``.
-        features: what stands in front of the network, as for ``dpltm.train``; ``auto`` is ``fourier`` up to 32 columns, and
-            ``unit`` above; None for nothing.
+        features: what stands in front of the network, as for ``dpltm.train``; ``auto`` is ``fourier`` in front of
+            one layer (``unit`` of records with a ``record_shape``), nothing in front of another ``model``; None for nothing.
         record_shape: of a record whose values stand in a row, such as ``(28, 28)``; needed by maps for images.
         head: how the network is fitted: ``dp-sgd``, or ``least-squares`` for one layer behind features with nothing to tune.
         filter, clip_norm: gradient filter, and the norm that it clips to.
         epochs, batch_size: expected passes over the records, 15 by default, and expected batch size.
-        lr, optimizer, schedule: of the steps, whose size falls to zero by default; otherwise as for ``dpltm.train``.
-        centre: part of ``epsilon`` by which features are centred at their noisy mean.
+        lr, optimizer, schedule: of the steps, as for ``dpltm.train``.
+        centre: part of ``epsilon`` by which features are centred at their noisy mean; 0.05 by default in front of one layer.
         noise: ``secure``, or ``fast`` for bits that are not cryptographic.
         adjacency: neighbouring relation, ``add-remove`` or ``replace-one``.
         per_unit: most records of a person that count, where ``fit`` gets ``units``; 64 by default.

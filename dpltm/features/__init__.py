@@ -322,7 +322,8 @@ MAPS = Registry(
                 Parameter("gamma", 2.0, "The kernel is exp(-GAMMA |u - v|^2).", "GAMMA", 1e-3, 1e3),
             ),
             "any",
-            "D random Fourier features of a Gaussian kernel between records, which are centred and put on a sphere first.",
+            "D random Fourier features of a Gaussian kernel between centred records on a sphere; by itself GAMMA follows the"
+            " number of columns.",
             "Rahimi, Recht 2007",
             Deferred("dpltm.features.transforms:FourierFeatures"),
             takes_values=(-1.0, 1.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,6 +46,11 @@ def _no_runs(name: str) -> Trained:
     raise InputError(f"`features`: network:{name}: no runs are at hand; pass where they come from")
 
 
+FEW_COLUMNS, NARROWEST, WIDEST = 32, 0.5, 8.0
+"""GAMMA of ``fourier`` where nobody says it: the square of ``FEW_COLUMNS`` over the number of columns, within these. Few
+columns hold interactions that a narrow kernel finds; of many the kernel is better nearly linear. Found on public tables
+alone, by ``benchmarks/table_defaults.py`` (docs/results.md)."""
+
 PUBLIC = partial(load, rows_coincide=True)
 """A dataset by name, of which nothing is private."""
 
@@ -57,6 +63,24 @@ class FeatureSources:
     network: Callable[[str], Trained] = _no_runs
 
 
+def features_of(dataset: Dataset, features: str | None, network: str | None) -> str | None:
+    """Return what stands in front of a network: of a table where nobody names more than one layer, ``fourier``.
+
+    Args:
+        features, network: as they are named; None for not.
+    """
+    table = dataset.is_table and not dataset.tables and network in (None, "mlp")
+    return "fourier" if features is None and table else features
+
+
+def completed(text: str, columns: int) -> str:
+    """Return the name of maps with the GAMMA of ``fourier`` that nobody gave, by the public number of columns."""
+    kind = MAPS["fourier"]
+    gamma = float(f"{min(max((FEW_COLUMNS / columns) ** 2, NARROWEST), WIDEST):.2g}")
+    usual = kind.text((kind.parameters[0].default, gamma))
+    return "+".join(usual if part == kind.name else part for part in text.split("+"))
+
+
 def with_feature_map(
     dataset: Dataset, options: Asked, sources: FeatureSources, progress: Progress = SILENT
 ) -> Dataset:
@@ -64,7 +88,8 @@ def with_feature_map(
 
     Public records that the map was fitted to are not declared so yet: see :func:`declarations`.
     """
-    choice = chosen_map(options)
+    text = None if options.features is None else completed(options.features, math.prod(dataset.row_shape))
+    choice = chosen_map(options, text)
     if choice is None:
         return dataset
     check_quantities(dataset, "`features`")
@@ -100,9 +125,9 @@ def as_declared(dataset: Dataset, public: Lineage) -> Dataset:
     return replace(dataset, feature_map=known)
 
 
-def chosen_map(options: Asked) -> Choice | NetworkRun | None:
-    """Return the map that options name; None for records as they are."""
-    choice = parse("none" if options.features is None else options.features)
+def chosen_map(options: Asked, text: str | None = None) -> Choice | NetworkRun | None:
+    """Return the map that options name, as ``text`` if it is given; None for records as they are."""
+    choice = parse(text or options.features or "none")
     if options.components is not None and options.public is None:
         raise InputError("`components`: of public features; name their dataset with `public`")
     by_statistics = isinstance(choice, Choice) and choice.channels

@@ -77,8 +77,11 @@ class TrainOptions(FeatureOptions):
     optimizer: str = option(
         "sgd", "Optimizer; all have the same guarantee.", choices=("sgd", "momentum", "adam", "adagrad")
     )
-    schedule: str = option(
-        "constant", "Step size over the run: constant, or down to zero.", choices=("constant", "linear", "cosine")
+    schedule: str | None = option(
+        None,
+        "Step size over the run: constant, or down to zero.",
+        choices=("constant", "linear", "cosine"),
+        shown="constant; of one layer behind features of a table linear",
     )
     average: str = option(
         "none",
@@ -108,7 +111,10 @@ class TrainOptions(FeatureOptions):
         section="Inputs and settings",
     )
     centre: float | None = option(
-        None, "Centre features at their noisy mean, for this part of the budget; 0.05 often pays.", "F"
+        None,
+        "Centre features at their noisy mean, for this part of the budget; 0 for not.",
+        "F",
+        shown="0.05 of one layer behind features of a table, else 0",
     )
     lineage: str | None = option(
         None, "What the settings were searched on, as dpltm tune writes it into a file of settings.", "JSON"

@@ -126,6 +126,7 @@ class Dataset:
         synthetic: whether the records are synthetic: nobody's.
         columns: names of the features, in their order, of a table without a schema; None of all others.
         left_out: columns of that table that are row numbers by their names, and no features.
+        of_table: whether the values are columns of a table, of arrays that have no names.
         public_notes: what was assumed of records declared public that the feature map was made from.
     """
 
@@ -158,6 +159,7 @@ class Dataset:
     hold_out: float = 0.0
     columns: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
+    of_table: bool = False
 
     def __post_init__(self) -> None:
         if self.synthetic:
@@ -185,6 +187,11 @@ class Dataset:
     def noun(self) -> str:
         """Whom a training protects: whoever the records say they are of, else a record."""
         return self.units_name or self.unit
+
+    @property
+    def is_table(self) -> bool:
+        """Tell whether the records are rows of a table: their values are columns with names, or it was said."""
+        return bool(self.columns or self.schema or self.of_table)
 
     @property
     def features(self) -> int:

@@ -149,6 +149,7 @@ def settle(
     filter = check_options(options)
     if start.tickets is not None:
         dataset = start.tickets.takes(dataset)
+    options = with_defaults(options, start, dataset)
     dataset = protected_units(dataset, options)
     check_metric(options.metric, dataset.rated, start.spec.score)
     start = _without_held_out(start, dataset)
@@ -206,6 +207,23 @@ def settle(
         ledger=ledger,
         services=services,
     )
+
+
+TABLE_SCHEDULE, TABLE_CENTRE = "linear", 0.05
+"""Of one layer behind features of a table, where nobody says otherwise. Found on public tables (docs/results.md)."""
+
+
+def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> TrainOptions:
+    """Return options with what follows from public facts where nobody said it: step sizes, and whether to centre."""
+    one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and start.tickets is None
+    settled = replace(options, schedule=options.schedule or "constant", centre=options.centre or None)
+    if head.is_least_squares(options) or not (
+        one_layer and dataset.is_table and options.optimizer in ("sgd", "momentum")
+    ):
+        return settled
+    budget = options.epsilon is not None and not options.budget_stop and options.audit is None
+    centre = TABLE_CENTRE if options.centre is None and budget else options.centre
+    return replace(options, schedule=options.schedule or TABLE_SCHEDULE, centre=centre or None)
 
 
 def searched_on(options: TrainOptions) -> Lineage:
@@ -286,9 +304,9 @@ def check_options(options: TrainOptions) -> Filter:
         raise InputError("epochs", options.epochs, "a positive number")
     if options.steps is not None and options.steps < 1:
         raise InputError("steps", options.steps, "a positive whole number")
-    if options.centre is not None and not 0 < options.centre < 1:
+    if options.centre is not None and not 0 <= options.centre < 1:
         raise InputError("centre", options.centre, "a part between 0 and 1, such as 0.05")
-    if options.centre is not None and options.epsilon is None:
+    if options.centre and options.epsilon is None:
         raise InputError("`centre`: a part of a budget, so it needs `epsilon`; `noise_multiplier` states no budget")
     return filter
 

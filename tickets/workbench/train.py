@@ -10,6 +10,7 @@ from typing import Any
 
 from dpltm import __version__
 from dpltm.errors import InputError, RankError, as_flags
+from dpltm.features.setup import features_of
 from dpltm.networks import model_spec, names_code
 from dpltm.options.network import GIVEN
 from dpltm.options.train import TrainRequest
@@ -139,6 +140,8 @@ def open_start(
     if request.ticket is None:
         dataset = open_dataset(request, dataset_cache=dataset_cache)
         opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
+        if own_of(request.model, request) is None:
+            request = replace(request, features=features_of(dataset, request.features, request.model))
         dataset = open_features(dataset, request, progress)
         model = own_of(request.model, request) or request.model or default_network(dataset)
         return fresh(model_spec(model, dataset), request.seed), dataset

@@ -85,8 +85,8 @@ def test_it_learns_digits_and_says_what_that_cost():
     assert (certified.delta, certified.adjacency, certified.unit) == (1e-5, "add-remove", "record")
     assert made.run_.privacy.certified == certified
     assert Account(made.ledger_.entries).epsilon(1e-5) == certified.epsilon
-    assert kinds(made.run_.lineage) == ["NoisySgd"]
-    assert made.ticket_.live == 650
+    assert kinds(made.run_.lineage) == ["GaussianRelease+NoisySgd"], "features are centred"
+    assert made.ticket_.live == 10 * 1024 + 10
 
 
 def test_probabilities_decisions_and_labels_agree():
@@ -663,12 +663,13 @@ def test_random_state_decides_the_starting_weights():
     assert len(set(seeds)) == 3
 
 
-@pytest.mark.parametrize(("columns", "map"), [(32, "fourier"), (33, "unit")])
-def test_features_follow_the_public_number_of_columns(columns, map):
+@pytest.mark.parametrize(("columns", "gamma"), [(8, "8"), (16, "4"), (32, "1"), (99, "0.5")])
+def test_features_follow_the_public_number_of_columns(columns, gamma):
     x = np.random.default_rng(0).random((60, columns))
     made = classifier(classes=2).fit(x, np.arange(60) % 2)
-    assert made.run_.feature_map.text.startswith(map)
+    assert made.run_.feature_map.text == f"fourier:1024,{gamma}"
     assert made.run_.spec.text == "mlp"
+    assert made.run_.config["options"]["schedule"] == "linear"
     plain = classifier(classes=2, features=None, model="mlp:4").fit(x, np.arange(60) % 2)
     assert plain.run_.feature_map is None
     with pytest.raises(InputError, match=r"^`model`: unknown network 'mpl'"):

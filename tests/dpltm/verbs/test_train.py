@@ -112,7 +112,7 @@ def alone(mechanism, delta: float = 1e-5) -> float:
         ),
         *(
             ({"centre": value}, f"`centre`: {value:g} is not a part between 0 and 1, such as 0.05")
-            for value in (0.0, 1.0, math.nan)
+            for value in (-0.1, 1.0, math.nan)
         ),
         ({"delta": 0.01}, "`delta`: 0.01 is not between 0 and 1/n = 0.005 for 200 records; take one well below it"),
         ({"delta": 1e-16}, "`delta`: 1e-16 is below 1e-15, which the accountant does not resolve; take a larger one"),
