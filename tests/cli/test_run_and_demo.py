@@ -76,7 +76,9 @@ def test_run(cli):
     assert mechanisms(LEDGER) == [[], [Selection], [NoisySgd]]
     assert open_ledger(LEDGER).account().epsilon(1e-6) == body["privacy"]["certified"]["epsilon"]
     told = {key: value for key, value in body["train"].items() if key != "seconds"}
-    assert json.loads(Path("o/run/result.json").read_text()) == {**told, "run": "run", "ticket_set": "tickets"}
+    weights = json.loads(Path("o/run/lineage.json").read_text())["of"]
+    told |= {"run": "run", "ticket_set": "tickets", "weights": weights}
+    assert json.loads(Path("o/run/result.json").read_text()) == told
     done = cli("run", "--config", "c.toml", "--out", "again")
     assert done.code == 1
     assert not Path("again").exists()
