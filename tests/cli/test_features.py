@@ -106,9 +106,6 @@ def test_a_set_remembers_what_stands_in_front_of_it(cli):
     digits = load("digits")
     values = make_feature_map("scatter:2,8", (8, 8), (0.0, 16.0))(arrays_of(digits.test).x).numpy()
     assert np.mean(outputs("r", values) == arrays_of(digits.test).y) == pytest.approx(body["accuracy"], abs=0.006)
-    assert cli("tickets compact r --out small").err.startswith(
-        "error: r: its network stands behind scatter:2,8 features"
-    )
 
 
 def test_random_fourier_features_from_training_to_predictions(cli):

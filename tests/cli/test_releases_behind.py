@@ -30,7 +30,7 @@ FEW = ("--steps", "2", "--batch-size", "60", "--noise-multiplier", "5")
 DENSE = ("train", "--dense", "--model", "mlp:4", *FEW)
 MADE = ("synthesize", *A, "--epsilon", "9", "--records-out", "80", "--model", "mlp:4", "--out", "made.npz")
 SET = ("--model", "mlp:4", "--rounds", "1", "--iterations", "2", "--batch-size", "20")
-FIND = ("datasets", "schema", "a.csv", "--private", "draft.toml", "--records", "300", "--epsilon", "4", *DELTA,
+FIND = ("datasets", "schema", "a.csv", "--schema", "draft.toml", "--records", "300", "--private", "4", *DELTA,
         "--out", "found.toml", "--ledger", "found.jsonl")  # fmt: skip
 OF_MADE = ("generate", "--dataset", "made.npz", "--provenance", "public", *SET, *DELTA, "--out", "t")
 BY_QUERY = ("generate", *A, *FOUND, "--criterion", "dp-synthetic", "--epsilon", "9", *SET, "--out", "t")

@@ -184,6 +184,7 @@ def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli, cwd, made, 
     assert body["ticket_set"] == f"{home}/pub"
     assert json.loads(Path("a.run/result.json").read_text()) == {
         **{key: value for key, value in body.items() if key != "seconds"}, "ticket_set": "pub",
+        "weights": json.loads(Path("a.run/lineage.json").read_text())["of"],
     }  # fmt: skip
     shown = cli(f"{given} --ledger b.jsonl --out b.run").out
     assert re.search(r"│ seconds +│ 296,296 +│", shown)
