@@ -90,7 +90,7 @@ class MapOptions:
         " (K neighbours averaged) or fourier (random features of a Gaussian kernel) for any records, several of these"
         " joined by +, or network:RUN.",
         metavar(),
-        shown="none; a ticket set remembers its own",
+        shown="none; of a table that train gets without a network fourier; a ticket set remembers its own",
         section="Features",
     )
     public: str | None = option(

@@ -177,7 +177,7 @@ class StartOptions:
         None,
         "Network for `dense` without SET; or the code of that of SET.",
         f"{network_metavar()}|{CODE}",
-        shown="mlp:300,100; behind features mlp, one layer",
+        shown="mlp:300,100; behind features, and of a table, mlp, one layer",
     )
 
 

@@ -141,6 +141,20 @@ def test_one_line_before_anything_is_spent(refused, change):
     assert refused(f"{TRAIN} --out r").startswith("d.csv: does not fit its schema: ")
 
 
+def test_a_first_line_that_is_a_record_makes_no_names(cli, refused):
+    """It is asked about: else a record would stand in the draft, and be lost to the training."""
+    lines = Path("d.csv").read_text().splitlines()[1:]
+    Path("bare.csv").write_text("\n".join(lines) + "\n")
+    first = lines[0].split(",")
+    assert refused("datasets schema bare.csv") == (
+        f"bare.csv: its first line holds {first[0]!r}, {first[3]!r} where names of columns belong; say --no-header where"
+        " that is a record, or rename those columns"
+    )
+    assert '[column."c1"]' in cli("datasets schema bare.csv --no-header").out
+    said = refused(f"{TRAIN} --dataset bare.csv")
+    assert "or let the schema say header = false, where the first line is a record" in said
+
+
 def test_nobody_is_told_how_much_bounds_clip(cli):
     """Silence: the words are the same whether all ages are beyond the bounds, or none."""
     said = []

@@ -151,6 +151,7 @@ def test_csv(tmp_path):
             )
             for body, line, column, cell in (
                 ("1,0\n2,cat\n", 3, "y", "'cat'"),
+                ("1,0\n1_05,0\n", 3, "a", "'1_05'"),
                 ("1,0\n\n1,0\n0x1,0\n", 5, "a", "'0x1'"),
                 ('1,0\n"two\nlines",1\n', 4, "a", "'two\\nlines'"),
             )
