@@ -11,6 +11,7 @@ FAMILY_NAMES = ("tickets", "synthetic", "latent", "dry", "parts", "sweeps", "sch
 CASES = [case for name in FAMILY_NAMES for case in FAMILIES[name]()]
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_nothing_goes_past_the_mechanisms(case: Case) -> None:
     found = examine(case)

@@ -14,7 +14,7 @@ from child_processes import PATIENCE
 from rank_work import TRAIN
 from ranked import Ranked
 
-OPTIONS = ("--eval-private 0.5 --stop-at 0.01", "--features unit:1 --centre 0.2 --model mlp --schedule cosine")
+OPTIONS = ("--features unit:1 --centre 0.2 --model mlp --schedule cosine", "--eval-private 0.5 --stop-at 0.01")
 WORK = "rank_work:command"
 LEDGER = "digits.ledger.jsonl"
 

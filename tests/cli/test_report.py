@@ -345,6 +345,7 @@ def test_a_damaged_run_shows_what_there_is(trained: Any, name: str) -> None:
     assert [row["state"] for row in json.loads(done.out)["rows"]] == ["finished", "damaged"]
 
 
+@pytest.mark.long
 def test_a_private_search(trained: Any) -> None:
     searched = ("--model", "mlp:8", "--lr", "0.5,1", "--clip-norm", "0.5,1", "--batch-size", "100", "--epochs", "0.5")
     own = ("--ledger", "s.jsonl", "--out", "s", "--quiet")

@@ -78,7 +78,7 @@ INSTEAD = {  # page: words on it, and what is typed in their place
 MIXED_TABLE = re.compile(r"visits\.(toml|tickets|run)\b")
 """Commands of docs/data.md that run as long as they say, and whose answers are looked at."""
 
-OF_FIGURES = ("results.md", "accuracy.md", "latent.md", "hospital.md")
+OF_FIGURES = ("results.md", "accuracy.md", "latent.md", "hospital.md", "stages.md")
 """Pages whose commands take long, and are like others that tests run: with ``make proofs``."""
 
 HOURS = "trains for minutes to hours on whole datasets"

@@ -161,6 +161,7 @@ def test_two_sweeps_in_one_folder_share_its_trials(tmp_path: Path, scheduler: st
     assert finished(recipe, SweepFolder(tmp_path / "s", recipe.title, "later")) == {"one", "two", "three", "x"}
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_takes_one_trial_along(tmp_path: Path, scheduler: str) -> None:
     recipe = read_recipe(HEAD + FINE + arm("dies", lr=DIES), seeds=1)
     with dask_workers(scheduler, "s") as cluster:
