@@ -195,6 +195,10 @@ class FileStore:
         data = text.encode()
         try:
             with _writing_record() as write:
+                known = read_record().get(before.home)
+                if size and (known is None or known.head != before.head):
+                    # whoever wrote that died: were the next entry torn, it could not be told from one that paid
+                    write(os.path.realpath(self._path), before.head)
                 if new:
                     _replace(self._key_path, (after.key.hex() + "\n").encode())
                 if marks:
