@@ -59,8 +59,9 @@ def test_an_audit_is_of_the_training_alone():
 def test_claims_that_fall_are_named(noise, fallen):
     """Of 40 canaries, nearly all are found. Tanh as printed claims a bound of 1 in place of 7.9."""
     run = trained(noise_multiplier=noise, filter="tanh", no_pre_clip=True)
-    told = np.where(run.observations.included, 1.0, -1.0)
-    found = audit(replace(run, observations=replace(run.observations, scores=told)))
+    included = np.arange(len(run.observations.included)) % 2 == 0  # as coins mostly fall, but in every run
+    told = np.where(included, 1.0, -1.0)
+    found = audit(replace(run, observations=replace(run.observations, included=included, scores=told)))
     assert found.lower_bound > 1.5
     assert found.violates == fallen
 
