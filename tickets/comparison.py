@@ -9,10 +9,9 @@ from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure
+from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import RECORD, lineage_of
 from dpltm.privacy.statement import json_figure
-from dpltm.reports.parts import percent
 from dpltm.reports.statement import interval
 from dpltm.reports.subjects import count, number, section, skill_in, text
 from dpltm.tickets.run import FoundRun

@@ -38,9 +38,10 @@ from dpltm.networks.state import evaluating, put, weights_of
 from dpltm.options.evaluate import RUN_FORMS
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import RECORD, lineage_of
+from dpltm.privacy.entry import lineage_of
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
+from dpltm.records.made_up import fractions
 from dpltm.records.scaling import affine, unit_range
 from dpltm.records.schema import Column, Schema, written
 from dpltm.records.tables import read_by_schema
@@ -250,9 +251,8 @@ class _Network:
         matrix = {"name": "records", "dtype": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
         if run.columns is not None and self.schema is None:
             matrix["columns"] = list(run.columns)
-        entry, terms, paid = run.entry, terms_of_run(run.config), run.lineage.paid
-        account = Account.of((), run.lineage, unit=paid[0].unit if paid else RECORD)
-        said = statement(account, terms.delta, terms.accountant, terms.adjacency).to_json()
+        entry, terms = run.entry, terms_of_run(run.config)
+        said = statement(Account.alone(run.lineage), terms.delta, terms.accountant, terms.adjacency).to_json()
         return {
             "format": "dpltm-export",
             "schema": 1,
@@ -654,16 +654,10 @@ def _run(form: str, folder: Path, given: dict[str, np.ndarray]) -> np.ndarray:
     return np.asarray(evaluator(str(folder / NAMES[form])).run(["probabilities"], given)[0])
 
 
-def _fractions(count: int, columns: int) -> np.ndarray:
-    """Return ``(count, columns)`` numbers from 0 to 1 that follow no pattern: multiples of the golden ratio."""
-    places = np.arange(1, count * columns + 1, dtype=np.float64)
-    return (places * 0.6180339887498949 % 1).reshape(count, columns)
-
-
 def _made_up(network: _Network) -> np.ndarray:
     """Return made-up records ``(MADE_UP, *shape)``, some values of which are outside."""
     spec, shape = network.run.spec, network.shape
-    parts = _fractions(MADE_UP, int(np.prod(shape)))
+    parts = fractions(MADE_UP, int(np.prod(shape))).numpy()
     if spec.tables:
         sizes = np.resize(np.array(spec.tables), parts.shape[1])
         return (np.floor(parts * (sizes + 2)) - 1).reshape(MADE_UP, *shape).astype(np.float32)
@@ -676,7 +670,7 @@ def _write_made_up(path: Path, schema: Schema) -> None:
     columns = [column for column in schema.columns if column.kind != "label" or not schema.header]
     spelled = max(sum(map(len, column.values)) for column in columns)
     count = max(MADE_UP, 2 * spelled)  # a fifth of the cells are odd
-    parts = _fractions(count, len(columns))
+    parts = fractions(count, len(columns)).numpy()
     table = [_cells(column, parts[:, at], schema, at % 5) for at, column in enumerate(columns)]
     places = range(len(columns))[::-1] if schema.header else range(len(columns))  # in another order, where names tell
     with path.open("w", newline="", encoding=schema.encoding) as stream:

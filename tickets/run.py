@@ -26,7 +26,7 @@ from dpltm.networks.state import put
 from dpltm.networks.state import weights_of as values_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.statement import statement
 from dpltm.reports.subjects import number, section, terms_of_run
@@ -273,8 +273,7 @@ class FoundRun:
     @property
     def account(self) -> Account:
         """Account of its lineage by itself, without its ledger; with no guarantee where its training is not known."""
-        paid = self.lineage.paid
-        account = Account.of((), self.lineage, unit=paid[0].unit if paid else RECORD)
+        account = Account.alone(self.lineage)
         if self.entry is not None or (self.config and self.config.get("entry") is None and self.state == "finished"):
             return account
         unknown = (Entry("release", mechanisms=(Unprotected(),), words=UNKNOWN, unit=account.unit),)

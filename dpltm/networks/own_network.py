@@ -29,7 +29,7 @@ from dpltm.networks.own import Batch, OwnModel, check_module, copied, own_model
 from dpltm.networks.state import evaluating, put, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
-from dpltm.records.made_up import constant, padded
+from dpltm.records.made_up import constant, fractions, padded
 from dpltm.records.scaling import MAX_CHANNELS
 
 AGREE = 1e-3
@@ -137,8 +137,7 @@ class OwnNetwork(Layout):
 
     def made_up(self) -> Tensor:
         """Return the made-up records, ``(8, features)``: fractions of multiples of the golden ratio; of tables positions."""
-        places = torch.arange(RECORDS * self.features, dtype=torch.float64)
-        parts = (places * 0.6180339887498949).frac().view(RECORDS, self.features)
+        parts = fractions(RECORDS, self.features)
         if self.tables:
             sizes = torch.tensor(self.tables, dtype=torch.float64).repeat(self.features)[: self.features]
             parts = (parts * sizes).floor()

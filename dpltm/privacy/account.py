@@ -97,6 +97,11 @@ class Account:
                 counted.append(entry)
         return cls(tuple(counted), home, population, unit, {name: tuple(group) for name, group in aside.items()})
 
+    @classmethod
+    def alone(cls, lineage: Lineage) -> Account:
+        """Return the account of a value by itself, without its ledger, for whom its first release protects."""
+        return cls.of((), lineage, unit=next((entry.unit for entry in lineage.paid), RECORD))
+
     def __add__(self, drafts: Iterable[Entry]) -> Account:
         """The account with drafts added, as they would be entered in its ledger; what counts already counts once."""
         last = max((entry.sequence for entry in self.entries if entry.home == self.home), default=0)

@@ -31,9 +31,9 @@ def figure(value: float | str, digits: int = 4, *, down: bool = False) -> str:
     return f"{exact.quantize(last, rounding=ROUND_FLOOR if down else ROUND_CEILING).normalize():f}"
 
 
-def percent(value: float) -> str:
+def percent(value: float, digits: int = 2) -> str:
     """A share for people: ``91.92 %``."""
-    return f"{100 * value:.2f} %"
+    return f"{100 * value:.{digits}f} %"
 
 
 def describe(entry: Entry) -> str:

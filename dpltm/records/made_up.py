@@ -12,6 +12,12 @@ PADDINGS = (0, 1, -1, -100)
 """Values that stand where a short row ends: of whole numbers; of others but for 1, and NaN as well; of images 0 alone."""
 
 
+def fractions(count: int, columns: int) -> Tensor:
+    """Return numbers from 0 to 1 that follow no pattern, ``(count, columns)`` float64: multiples of the golden ratio."""
+    places = torch.arange(count * columns, dtype=torch.float64)
+    return (places * 0.6180339887498949).frac().view(count, columns)
+
+
 def constant(row: Tensor, largest: int = 1) -> list[Tensor]:
     """Return rows of one value each in the place of ``row``: of whole numbers from 0 to ``largest``."""
     if row.is_floating_point():

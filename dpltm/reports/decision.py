@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpltm.privacy.describe import figure
+from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import RECORD
-from dpltm.reports.parts import Field, Section, Table, percent, percent_up
+from dpltm.reports.parts import Field, Section, Table, percent_up
 
 TITLE = "For whoever decides"
 

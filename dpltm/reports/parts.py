@@ -44,11 +44,6 @@ class Section:
         return bool(self.words or self.fields or self.tables or self.charts or self.pictures or self.notes)
 
 
-def percent(share: float, digits: int = 2) -> str:
-    """Return a share as people read it, such as 91.92 %."""
-    return f"{100 * share:.{digits}f} %"
-
-
 def percent_up(share: float) -> str:
     """Return a share in percent to one digit, rounded up: a bound that is shown is never below what was computed."""
     return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"

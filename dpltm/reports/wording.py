@@ -10,10 +10,10 @@ from typing import Any
 
 from dpltm.networks.skill import BINS, Skill
 from dpltm.privacy.accountants import ACCOUNTANTS
-from dpltm.privacy.describe import describe, figure
+from dpltm.privacy.describe import describe, figure, percent
 from dpltm.privacy.entry import RECORD, entry_from_json
 from dpltm.reports.decision import decision
-from dpltm.reports.parts import Field, Section, Table, percent, percent_up
+from dpltm.reports.parts import Field, Section, Table, percent_up
 from dpltm.reports.statement import precision
 
 PROVENANCE = {

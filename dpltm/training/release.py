@@ -377,7 +377,8 @@ class Drawn:
             def judge(_: bool) -> dict[str, Any]:
                 found = self._skill(test)
                 value = None if found is None or found.estimate is None else found.estimate.value
-                return {"accuracy": accuracy(model, *test), training.options.metric.replace("-", "_"): value}
+                right = accuracy(model, *test) if found is None else found.accuracy.value
+                return {"accuracy": right, training.options.metric.replace("-", "_"): value}
 
             return judge
         if not dataset.rated:

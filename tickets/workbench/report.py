@@ -16,13 +16,13 @@ from dpltm.networks.masks import Mask
 from dpltm.options.report import ReportRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
-from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import RECORD, lineage_from_json, lineage_of
+from dpltm.privacy.describe import figure, percent
+from dpltm.privacy.entry import lineage_from_json, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records.catalogue import catalogue
 from dpltm.reports.decision import TITLE, verdict
-from dpltm.reports.parts import Field, Section, Table, percent, percent_up
+from dpltm.reports.parts import Field, Section, Table, percent_up
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
 from dpltm.reports.wording import headline, sections, skill_tables
@@ -219,8 +219,8 @@ def _image_of(found: FoundRun) -> tuple[int, ...] | None:
 
 
 def _of_set(tickets: TicketSet) -> Reported:
-    delta, paid, subject = number(tickets.config.get("delta")), tickets.lineage.paid, set_subject(tickets)
-    account = Account.of((), tickets.lineage, unit=paid[0].unit if paid else RECORD)
+    delta, subject = number(tickets.config.get("delta")), set_subject(tickets)
+    account = Account.alone(tickets.lineage)
     source = catalogue().get(str(subject.settings["dataset"]))
     image = source.shape if source is not None and source.kind == "image" and tickets.feature_map is None else None
     last = tickets.body.tickets[-1]
@@ -300,7 +300,7 @@ def _of_sweep(path: Path) -> Reported:
         account = open_ledger(path / BESIDE, links=False).account(lineage)
     else:
         problems.append(f"{path / BESIDE}: is not there: what failed attempts cost is in the ledger that was named")
-        account = Account.of((), lineage, unit=next((entry.unit for entry in lineage.paid), RECORD))
+        account = Account.alone(lineage)
     settings = {
         "title": title, "arms": len({str(one.get("arm")) for one in trained}), "finished": len(trained),
         "members": len(folders),
