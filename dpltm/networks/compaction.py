@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dpltm.errors import InputError, first_line
 from dpltm.networks import ModelSpec, renamed
 from dpltm.networks.masks import Mask
-from dpltm.networks.unit_groups import Coordinates, UnitGroup, Use, check_no_normalisation, positions, unit_groups
+from dpltm.networks.unit_groups import NORMS, Coordinates, UnitGroup, Use, positions, unit_groups
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,12 @@ def compact(model: nn.Module, mask: Mask, example: Tensor, fold: bool = False) -
         InputError: a normalisation layer, whose statistics would change, a network that cannot be traced, or one in which
             something else looks at all units of a layer at once (it is tried out).
     """
-    check_no_normalisation(model, "it cannot be compacted")
+    for name, module in model.named_modules():
+        if isinstance(module, NORMS):
+            raise InputError(
+                f"model: {name} is a normalisation layer; with units removed its statistics would change, so it cannot be"
+                " compacted"
+            )
     masked, mask = copy.deepcopy(model).cpu(), Mask({name: mask[name].cpu() for name in mask})
     mask.apply(masked)
     try:

@@ -7,8 +7,9 @@ so that what is left of it, once units are removed, still says where every weigh
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,10 +20,10 @@ from dpltm.errors import InputError, first_line
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 """Layers that make and use units."""
 
-_NORMS = (
-    nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.instancenorm._InstanceNorm,
-    nn.LocalResponseNorm,
-)  # fmt: skip
+_BY_CHANNEL = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+"""Normalisation of each channel by itself."""
+
+NORMS = (*_BY_CHANNEL, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Use:
 @dataclass(frozen=True)
 class UnitGroup:
     """The units of one layer, at least two, with all that goes with them.
+
+    Behind a GroupNorm a unit is a whole group of channels: the statistics of the others are what they were without it.
 
     Attributes:
         incoming: per parameter of that layer, weight and bias, the unit that each of its coordinates belongs to.
@@ -73,15 +76,6 @@ class UnitGroup:
         return by_unit
 
 
-def check_no_normalisation(model: nn.Module, refused: str) -> None:
-    """Raise InputError, which says what is ``refused``, where removing units would change a layer's statistics."""
-    for name, module in model.named_modules():
-        if isinstance(module, _NORMS):
-            raise InputError(
-                f"model: {name} is a normalisation layer; with units removed its statistics would change, so {refused}"
-            )
-
-
 def positions(model: nn.Module) -> nn.Module:
     """A copy on the CPU whose weights are their own flat positions, exact in float64."""
     numbered = copy.deepcopy(model).double().cpu()
@@ -93,32 +87,64 @@ def positions(model: nn.Module) -> nn.Module:
 
 
 def unit_groups(places: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
-    """Every layer of at least two units that nothing but Linear layers and convolutions takes in, of a network of
-    ``positions``.
+    """Every layer of at least two units that nothing but Linear layers and convolutions takes in, through normalisation of
+    channels or of groups of them, of a network of ``positions``.
 
     Left out are units that cannot be removed by themselves: outputs of the network, units that are added to those of
-    another layer or go into their own, and those next to a grouped convolution or to another kind of layer with parameters.
-    Raises InputError where the network cannot be traced.
+    another layer or go into their own, those that are normalised together with others, and those next to a grouped
+    convolution or to another kind of layer with parameters. Raises InputError where the network cannot be traced.
     """
     import torch_pruning as tp
 
     graph = _trace(places, example)
     names = {id(module): name for name, module in places.named_modules()}
     for name, module in places.named_modules():
-        if not isinstance(module, _LAYERS) or getattr(module, "groups", 1) != 1 or len(module.weight) == 1:
+        if not isinstance(module, _LAYERS) or module not in graph.module2node:  # an attention layer uses its own directly
+            continue
+        if getattr(module, "groups", 1) != 1 or len(module.weight) == 1:
             continue
         out = tp.prune_linear_out_channels if isinstance(module, nn.Linear) else tp.prune_conv_out_channels
         count = len(module.weight)
-        uses = _uses(graph.get_pruning_group(module, out, idxs=list(range(count))), names, module)
-        if uses:
-            yield UnitGroup(
-                name, count, _incoming(places, name), _outgoing(places, uses), uses, _remover(graph, module, out)
-            )
+        group = graph.get_pruning_group(module, out, idxs=list(range(count)))
+        numbers, uses = _numbers(group, count), _uses(group, names, module)
+        if not uses or numbers is None or int(numbers.max()) == 0:
+            continue
+        incoming = {key: replace(one, units=numbers[one.units]) for key, one in _incoming(places, name).items()}
+        uses = tuple(replace(use, units=numbers[use.units]) for use in uses)
+        remove = _remover(graph, module, out, numbers)
+        yield UnitGroup(name, int(numbers.max()) + 1, incoming, _outgoing(places, uses), uses, remove)
 
 
-def _remover(graph: Any, module: nn.Module, out: Any) -> Callable[[list[int]], None]:
+def _numbers(group: Any, count: int) -> Tensor | None:
+    """``(count,)``: the unit that each output of a layer belongs to, from 0; None where a normalisation joins them with those
+    of another layer, or all channels at each place."""
+    joined, outputs = [torch.arange(count)], [torch.arange(count)]  # parts that go together, and whose outputs they have
+    for item in group.items[1:]:
+        norm = item.dep.target.module
+        if not isinstance(norm, NORMS) or isinstance(norm, _BY_CHANNEL):
+            continue
+        if not isinstance(norm, nn.GroupNorm):
+            return None
+        each = norm.num_channels // norm.num_groups
+        parts = torch.tensor(item.idxs) // each
+        if bool((parts.bincount()[parts] != each).any()):
+            return None
+        joined.append(parts + 1 + joined[-1].max())
+        outputs.append(torch.tensor(item.root_idxs))
+    part, output = torch.cat(joined), torch.cat(outputs)
+    numbers = torch.arange(count)
+    while True:  # until all that goes together has the least number among it
+        least = torch.full((int(part.max()) + 1,), count).scatter_reduce(0, part, numbers[output], "amin")
+        lower = numbers.scatter_reduce(0, output, least[part], "amin")
+        if torch.equal(lower, numbers):
+            return numbers.unique(return_inverse=True)[1]
+        numbers = lower
+
+
+def _remover(graph: Any, module: nn.Module, out: Any, numbers: Tensor) -> Callable[[list[int]], None]:
     def remove(units: list[int]) -> None:
-        graph.get_pruning_group(module, out, idxs=units).prune()
+        outputs = torch.isin(numbers, torch.tensor(units)).nonzero().squeeze(1).tolist()
+        graph.get_pruning_group(module, out, idxs=outputs).prune()
 
     return remove
 
@@ -128,7 +154,8 @@ def _trace(places: nn.Module, example: Tensor) -> Any:
 
     inputs = torch.zeros(1, *example.shape[1:], dtype=torch.float64 if example.is_floating_point() else example.dtype)
     try:
-        with torch.enable_grad():  # it follows the graph of autograd
+        with torch.enable_grad(), warnings.catch_warnings():  # it follows the graph of autograd
+            warnings.simplefilter("ignore", UserWarning)  # about parameters of no layer, whose units are left out
             return torch_pruning.DependencyGraph().build_dependency(places, example_inputs=inputs)
     except Exception as error:  # whatever the model's own code raises
         raise InputError(f"model: cannot be traced to find its units: {first_line(error)}") from error
@@ -146,7 +173,9 @@ def _uses(group: Any, names: Mapping[int, str], maker: nn.Module) -> tuple[Use, 
             if not takes_in or target is maker or getattr(target, "groups", 1) != 1:
                 return ()
             uses.append(Use(names[id(target)], torch.tensor(item.idxs), torch.tensor(item.root_idxs)))
-        elif not isinstance(target, nn.Module) or any(True for _ in target.parameters()):
+        elif not isinstance(target, nn.Module) or (
+            any(True for _ in target.parameters()) and not isinstance(target, NORMS)
+        ):
             return ()
     return tuple(uses)
 

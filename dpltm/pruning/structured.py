@@ -2,7 +2,7 @@
 
 ``networks.compaction`` makes a smaller dense network of what is left, and training then costs less. Importance is the group
 magnitude of Fang et al. (2023, "DepGraph"), as in torch-pruning: a unit is judged by its incoming and outgoing weights
-together.
+together. Behind a GroupNorm a unit is a whole group of channels, so that what the others are scaled by stays as it was.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpltm.errors import InputError, first_line
 from dpltm.networks import Network, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.mlp import PROJECTION
-from dpltm.networks.unit_groups import UnitGroup, check_no_normalisation, positions, unit_groups
+from dpltm.networks.unit_groups import UnitGroup, positions, unit_groups
 from dpltm.pruning import PruningRound, Schedule
 
 
@@ -42,7 +42,7 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
 
     Raises:
         InputError: ``live`` is more than live now, or fewer than stay when every layer keeps one unit; a mask in which an
-            output no longer depends on any input; a normalisation layer; tied weights; a network that cannot be traced.
+            output no longer depends on any input; tied weights; a network that cannot be traced.
     """
     mask.check_fits(model)
     state = _Live(_Units(model, example, mask.prunable), mask)
@@ -76,7 +76,10 @@ def fewest_live(model: nn.Module, example: Tensor, prunable: Collection[str] | N
 
     From the dense mask, ``prune_units`` reaches every number from this one on, in one round or in many. Raises as it does.
     """
-    units = _Units(model, example, Mask.dense(model).prunable if prunable is None else prunable)
+    return _fewest(_Units(model, example, Mask.dense(model).prunable if prunable is None else prunable))
+
+
+def _fewest(units: _Units) -> int:
     alive = torch.ones(units.size, dtype=torch.bool)
     seen: set[int] = set()
     for weights, layer in zip(units.weights, units.layers.tolist(), strict=True):
@@ -99,12 +102,14 @@ def check_network(spec: Network, schedule: Schedule) -> None:
             f"`criterion`: structured drops units of fully connected layers and of convolutions, and most weights of"
             f" {spec.text} are in other layers; take magnitude, or inputs"
         )
-    fewest = fewest_live(model, torch.zeros(1, spec.features), spec.prunable)
+    units = _Units(model, torch.zeros(1, spec.features), spec.prunable)
+    fewest, whole = _fewest(units), units.without()
+    staying = f" ({whole[0]} and {len(whole) - 1} more have none that can go by itself)" if whole else ""
     for number, live in enumerate(schedule):
         if sum(live.values()) < fewest:
             raise InputError(
                 f"`rounds`: round {number} of {len(schedule) - 1} would leave {sum(live.values())} weights, but one unit in"
-                f" every layer has {fewest}; ask for at most {number - 1} rounds, or take `criterion` magnitude"
+                f" every layer has {fewest}{staying}; ask for at most {number - 1} rounds, or take `criterion` magnitude"
             )
 
 
@@ -116,7 +121,6 @@ class _Units:
     """
 
     def __init__(self, model: nn.Module, example: Tensor, prunable: Collection[str]) -> None:
-        check_no_normalisation(model, "its units cannot be removed")
         _check_not_tied(model)
         self.shapes = {
             name: value.shape for name, value in model.named_parameters() if name in prunable and _prunable(name)
@@ -143,6 +147,11 @@ class _Units:
             self._add(group)
             layers += [number] * group.count
         self.layers = torch.tensor(layers, dtype=torch.long)
+
+    def without(self) -> list[str]:
+        """Names of the weights that belong to no unit."""
+        owned = self.named((self.maker >= 0) | (self.feeder >= 0))
+        return [name for name, one in owned.items() if not bool(one.any())]
 
     def _add(self, group: UnitGroup) -> None:
         first = len(self.weights)

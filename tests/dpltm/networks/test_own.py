@@ -539,12 +539,13 @@ def test_structured_pruning_of_a_module_and_what_it_cannot_follow():
     spec = network(HandMade)
     made = without_data_by_units(spec)
     assert sorted(int(row.any()) for row in made["fc1.weight"])[:4] == [0] * 4
-    case = CASES["resnet-20"]
-    norms = network(ResNet20, case)
-    config = GenerationConfig(rounds=1, criterion="structured")
     from dpltm.pruning.generation import make_schedule
 
-    assert refused(make_schedule, norms, config).startswith("model: stages.0.0.norm1 is a normalisation layer")
+    norms = network(ResNet20, CASES["resnet-20"])
+    config = GenerationConfig(rounds=2, criterion="structured", prune=(0.2,))
+    assert len(make_schedule(norms, config)) == 3
+    config = GenerationConfig(rounds=1, criterion="structured", prune=(0.9,))
+    assert "(stem.weight and 3 more have none that can go by itself)" in refused(make_schedule, norms, config)
 
 
 def without_data_by_units(spec: OwnNetwork):

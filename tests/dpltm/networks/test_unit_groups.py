@@ -111,8 +111,7 @@ def test_units_that_go_with_others_are_left_out():
         def forward(self, x: Tensor) -> Tensor:
             return self.out(self.scaled(self.a(x).relu() + self.b(x)) * self.scale)
 
-    with pytest.warns(UserWarning, match="parameters"):  # torch-pruning, about a parameter that is no module's
-        assert list(unit_groups(positions(Added()), torch.zeros(1, 4))) == []
+    assert list(unit_groups(positions(Added()), torch.zeros(1, 4))) == []
 
 
 def test_units_that_go_into_their_own_layer_are_left_out_and_others_count_once():
@@ -140,3 +139,59 @@ def test_a_graph_is_found_where_gradients_are_switched_off():
 def test_what_cannot_be_traced_is_refused():
     with pytest.raises(InputError, match=r"^model: cannot be traced to find its units: mat1 and mat2 shapes"):
         list(unit_groups(positions(nn.Sequential(nn.Linear(3, 2), nn.Linear(4, 2))), torch.zeros(1, 3)))
+
+
+@pytest.mark.parametrize(
+    ("norms", "expected"),
+    [
+        ([nn.BatchNorm2d(6).eval()], [[0], [1], [2], [3], [4], [5]]),
+        ([nn.InstanceNorm2d(6, affine=True)], [[0], [1], [2], [3], [4], [5]]),
+        ([nn.GroupNorm(3, 6)], [[0, 1], [2, 3], [4, 5]]),
+        ([nn.GroupNorm(3, 6), nn.ReLU(), nn.GroupNorm(2, 6)], None),
+        ([nn.GroupNorm(3, 6), nn.GroupNorm(6, 6)], [[0, 1], [2, 3], [4, 5]]),
+        ([nn.GroupNorm(1, 6)], None),
+        ([nn.LayerNorm([6, 3, 3])], None),
+    ],
+)
+def test_channels_that_are_normalised_together_are_one_unit(norms, expected):
+    model = nn.Sequential(nn.Conv2d(2, 6, 3), *norms, nn.Conv2d(6, 2, 2))
+    groups = list(unit_groups(positions(model), torch.zeros(2, 2, 5, 5)))
+    assert len(groups) == (expected is not None)
+    for group in groups:
+        bias, last = "0.bias", f"{len(norms) + 1}.weight"
+        assert [dying[bias].tolist() for dying in group.dying()] == expected
+        used = torch.arange(2 * 6 * 4).view(2, 6, 4)
+        assert [d[last].tolist() for d in group.dying()] == [used[:, unit].flatten().tolist() for unit in expected]
+
+
+@pytest.mark.parametrize(("groups", "expected"), [(4, [[0, 1], [2, 3]]), (2, [[0, 1, 2, 3]]), (8, [[0], [1], [2], [3]])])
+def test_norm_groups_across_layers_hold_their_units_back(groups, expected):
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Conv1d(2, 4, 1), nn.Conv1d(2, 4, 1)
+            self.norm, self.out = nn.GroupNorm(groups, 8), nn.Conv1d(8, 2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.norm(torch.cat([self.a(x), self.b(x)], 1)))
+
+    found = {group.layer: group for group in unit_groups(positions(Joined()), torch.zeros(2, 2, 3))}
+    if len(expected) == 1:  # one group is all of a layer: nothing of it can go
+        assert found == {}
+    else:
+        assert [[one["a.bias"].tolist() for one in found["a"].dying()]] == [expected]
+        outgoing = found["b"].dying()[0]["out.weight"].tolist()
+        assert outgoing == [place + row for row in (0, 8) for place in (4 + unit for unit in expected[0])]
+
+
+def test_norm_groups_of_two_layers_are_nobody_s():
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Conv1d(2, 3, 1), nn.Conv1d(2, 5, 1)
+            self.norm, self.out = nn.GroupNorm(4, 8), nn.Conv1d(8, 2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.norm(torch.cat([self.a(x), self.b(x)], 1)))
+
+    assert list(unit_groups(positions(Joined()), torch.zeros(2, 2, 3))) == []

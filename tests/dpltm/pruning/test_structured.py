@@ -267,15 +267,48 @@ def test_masks_and_counts_that_are_refused(mask, live, message):
 
 
 def test_networks_that_are_refused():
-    """Without units, with normalisation layers, and with tied weights."""
+    """Without units, with all of them normalised together, and with tied weights."""
     plain = build(ModelSpec("mlp", 3, 2), 0)
     assert refused(prune_units, plain, Mask.dense(plain), 5, torch.zeros(1, 3)).endswith("6 stay; prune less")
     normed = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
-    assert refused(fewest_live, normed, torch.zeros(1, 3)) == (
-        "model: 1 is a normalisation layer; with units removed its statistics would change, so its units cannot be removed"
-    )
+    assert fewest_live(normed, torch.zeros(1, 3)) == 3 * 4 + 4 * 2
     tied = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     tied[2].weight = tied[0].weight
     assert refused(prune_units, tied, Mask.dense(tied), 3, torch.zeros(1, 3)) == (
         "model: 0.weight and 2.weight are one and the same; units of tied layers cannot be removed"
     )
+
+
+class Normed(nn.Module):
+    """Channels that two convolutions use, behind a GroupNorm."""
+
+    def __init__(self, channels: int = 6, groups: int = 3) -> None:
+        super().__init__()
+        self.enter, self.norm = nn.Conv2d(2, channels, 3), nn.GroupNorm(groups, channels)
+        self.one, self.other = nn.Conv2d(channels, 3, 2), nn.Conv2d(channels, 3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.enter(x)).relu()
+        return (self.one(x) + self.other(x)).mean((2, 3))
+
+
+def test_whole_norm_groups_go_so_that_the_others_are_scaled_as_before():
+    """Against a network that never had the group, with a GroupNorm of one group fewer."""
+    model, smaller, generator = Normed(), Normed(4, 2), torch.Generator().manual_seed(0)
+    for value in model.parameters():
+        value.data.copy_(torch.randn(value.shape, generator=generator))
+    model.enter.weight.data[2:4] /= 100  # the group that goes
+    for layer in (model.one, model.other):
+        layer.weight.data[:, 2:4] /= 100
+    each = model.enter.weight[:2].numel() + 2 * model.one.weight[:, :2].numel()
+    total = sum(layer.weight.numel() for layer in (model.enter, model.one, model.other))
+    mask = prune_units(model, Mask.dense(model), total - each, torch.zeros(1, 2, 5, 5))
+    assert [bool(one.any()) for one in mask["enter.weight"]] == [True, True, False, False, True, True]
+    kept = [0, 1, 4, 5]
+    state = {name: value[kept] for name, value in model.state_dict().items() if name.startswith(("enter", "norm"))}
+    for name in ("one", "other"):
+        state |= {f"{name}.weight": getattr(model, name).weight[:, kept], f"{name}.bias": getattr(model, name).bias}
+    smaller.load_state_dict(state)
+    mask.apply(model)
+    x = torch.randn(4, 2, 5, 5, generator=generator)
+    assert torch.allclose(model(x), smaller(x), rtol=1e-5, atol=1e-5)
