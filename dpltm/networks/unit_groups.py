@@ -99,7 +99,7 @@ def unit_groups(places: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
     graph = _trace(places, example)
     names = {id(module): name for name, module in places.named_modules()}
     for name, module in places.named_modules():
-        if not isinstance(module, _LAYERS) or module not in graph.module2node:  # an attention layer uses its own directly
+        if not isinstance(module, _LAYERS) or module not in graph.module2node:  # attention uses its own by itself
             continue
         if getattr(module, "groups", 1) != 1 or len(module.weight) == 1:
             continue
@@ -116,9 +116,10 @@ def unit_groups(places: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
 
 
 def _numbers(group: Any, count: int) -> Tensor | None:
-    """``(count,)``: the unit that each output of a layer belongs to, from 0; None where a normalisation joins them with those
-    of another layer, or all channels at each place."""
-    joined, outputs = [torch.arange(count)], [torch.arange(count)]  # parts that go together, and whose outputs they have
+    """``(count,)``: the unit that each output of a layer belongs to, from 0; None where a normalisation joins them with
+    those of another layer, or all channels at each place."""
+    # parts that go together, and the outputs that each has
+    joined, outputs = [torch.arange(count)], [torch.arange(count)]
     for item in group.items[1:]:
         norm = item.dep.target.module
         if not isinstance(norm, NORMS) or isinstance(norm, _BY_CHANNEL):

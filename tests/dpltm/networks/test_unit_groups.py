@@ -164,7 +164,9 @@ def test_channels_that_are_normalised_together_are_one_unit(norms, expected):
         assert [d[last].tolist() for d in group.dying()] == [used[:, unit].flatten().tolist() for unit in expected]
 
 
-@pytest.mark.parametrize(("groups", "expected"), [(4, [[0, 1], [2, 3]]), (2, [[0, 1, 2, 3]]), (8, [[0], [1], [2], [3]])])
+@pytest.mark.parametrize(
+    ("groups", "expected"), [(4, [[0, 1], [2, 3]]), (2, [[0, 1, 2, 3]]), (8, [[0], [1], [2], [3]])]
+)
 def test_norm_groups_across_layers_hold_their_units_back(groups, expected):
     class Joined(nn.Module):
         def __init__(self) -> None:
