@@ -88,7 +88,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
         (TicketSet, Winner, OwnModel, str), "a ticket set, a winner or the name of a network", _MADE.format("select"),
     ),
     "target": (
-        (TicketSet, str), "a ticket set or the name of a network",
+        (TicketSet, OwnModel, str), "a ticket set, a network of your own or the name of one",
         "of a winner give its set, winner.tickets, and its round as `rounds`",
     ),
     "ledger": ((Ledger, NoneType), "a ledger", "give dpltm.Ledger(), or dpltm.tickets.open_ledger(path) for one on disk"),
@@ -153,6 +153,13 @@ def own_network(model: object, options: dict[str, Any]) -> OwnModel | None:
     if model is None or isinstance(model, str):
         return own_model(DEFAULT_NETWORK if model is None else model, **said) if said else None
     return own_model(model, **said)
+
+
+def _own_or(named: Any, options: dict[str, Any]) -> Any:
+    """Return the network of the user's own that an argument is, or half is; any other value as it is."""
+    if isinstance(named, (str, OwnModel, nn.Module)) or callable(named):
+        return own_network(named, options) or named
+    return named
 
 
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
@@ -329,8 +336,7 @@ def train(
         >>> round(run.privacy.certified.epsilon, 2), [entry.kind for entry in run.lineage.entries]
         (1.0, ['public', 'release', 'release'])
     """
-    if isinstance(ticket, (str, OwnModel, nn.Module)) or callable(ticket):
-        ticket = own_network(ticket, options) or ticket
+    ticket = _own_or(ticket, options)
     services = called(progress, ticket=ticket, dense=dense, ledger=ledger)
     assert isinstance(ticket, (Winner, TicketSet, OwnModel, str))  # or it was refused
     number = None if round is None else whole_number("round", round)
@@ -348,7 +354,7 @@ def train(
 
 
 def tune(
-    target: TicketSet | str,
+    target: TicketSet | OwnModel | nn.Module | Callable[[], nn.Module] | str,
     x: Records,
     y: Labels = None,
     *,
@@ -359,7 +365,7 @@ def tune(
     """Searches the settings of a private training on public records, under the same budget and noise, at no cost.
 
     Args:
-        target: the ticket set, or the name of a network, whose settings are searched.
+        target: the ticket set, or the network, by its name or a module of your own, whose settings are searched.
         x, y: public records, and their labels; or a dataset alone. The search declares them public.
         ledger: in which the records are declared public; by default that of this process.
         progress: told how far it is; None for silence.
@@ -378,7 +384,9 @@ def tune(
         >>> len(search.trials), search.settings["lr"] in (0.5, 1.0)
         (2, True)
     """
+    target = _own_or(target, options)
     services = called(progress, target=target, ledger=ledger)
+    assert isinstance(target, (TicketSet, OwnModel, str))  # or it was refused
     dataset, settings = records_and_options(x, y, options, TuneOptions)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
@@ -387,7 +395,7 @@ def tune(
 
 
 def search(
-    target: Winner | TicketSet | str,
+    target: TicketSet | OwnModel | nn.Module | Callable[[], nn.Module] | str,
     x: Records,
     y: Labels = None,
     *,
@@ -398,7 +406,7 @@ def search(
     """Searches the settings of a private training on the private records: the best of a secret number of tries.
 
     Args:
-        target: the ticket set, or the name of a network, whose settings are searched.
+        target: the ticket set, or the network, by its name or a module of your own, whose settings are searched.
         x, y: the private records, and their labels; or a dataset alone.
         ledger: that pays; by default that of this process.
         progress: told how far it is; None for silence.
@@ -421,7 +429,9 @@ def search(
         >>> run.privacy.certified.epsilon <= 2, [entry.kind for entry in run.lineage.entries]
         (True, ['release'])
     """
+    target = _own_or(target, options)
     services = called(progress, target=target, ledger=ledger)
+    assert isinstance(target, (TicketSet, OwnModel, str))  # or it was refused
     dataset, settings = records_and_options(x, y, options, PrivateTuneOptions)
     entered = paying(ledger, dataset)
     with in_python(model="target"):

@@ -287,8 +287,8 @@ def _kind(text: str) -> NetworkKind:
     name = kind_name(text)
     if names_code(text):
         raise InputError(
-            f"`model`: {text!r:.80} names code, which generate, select, train, evaluate, predict and tickets transfer take;"
-            " here name a kind of network"
+            f"`model`: {text!r:.80} names code, which generate, select, train, tune, run, evaluate, predict and tickets"
+            " transfer take; here name a kind of network"
         )
     if name not in KINDS:
         known = ", ".join(kind.usage or kind.name for kind in KINDS.values())

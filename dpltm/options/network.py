@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from dpltm.errors import InputError
 from dpltm.networks import names_code
 from dpltm.options import option
 
@@ -36,6 +37,15 @@ class NetworkOptions:
 
 GIVEN = tuple(item.name for item in fields(NetworkOptions))
 """Names of those options."""
+
+
+def check_set_decides(options: NetworkOptions, model: str | None) -> None:
+    """Raise InputError for what is said of a network where a ticket set decides it; its code may be named."""
+    said = [name for name in GIVEN if getattr(options, name) is not None]
+    if model is not None and not names_code(model):
+        said.append("model")
+    if said:
+        raise InputError(f"`{said[0]}`: the ticket set decides the network; leave `{said[0]}` out")
 
 
 def beside(section: Mapping[str, Any], config: Path) -> Mapping[str, Any]:

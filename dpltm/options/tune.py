@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dpltm.networks import network_metavar
 from dpltm.options import METRICS, option
 from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, MapOptions
+from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import CERTIFIED
 
 
@@ -60,7 +61,7 @@ class PrivateTuneOptions(TuneOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneRequest(PrivateTuneOptions, DataOptions):
+class TuneRequest(NetworkOptions, PrivateTuneOptions, DataOptions):
     """Searches the settings of a private training: on public records at no cost, or with `private` on the private ones.
 
     Every combination of the lists below, or `trials` of them drawn at random, is trained on `dataset`, which is thereby
@@ -80,7 +81,11 @@ class TuneRequest(PrivateTuneOptions, DataOptions):
 
     set: str | None = option(None, "Ticket set to tune for; without it, the whole network.", "SET", argument=True)
     model: str | None = option(
-        None, "Network where there is no SET.", network_metavar(), shown="as in train", section="Network"
+        None,
+        "Network where there is no SET, or the code of its own.",
+        f"{network_metavar()}|{CODE}",
+        shown="as in train",
+        section="Network",
     )
     private: bool = option(
         False,

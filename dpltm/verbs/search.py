@@ -19,6 +19,7 @@ import torch
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks.evaluation import accuracy, count_correct
+from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import as_trained
 from dpltm.options import check_choices, check_required, recorded
 from dpltm.options.train import TrainOptions
@@ -104,7 +105,7 @@ class Search:
 
 
 def search(
-    target: TicketSet | Winner | str,
+    target: TicketSet | Winner | OwnModel | str,
     dataset: Dataset,
     options: PrivateTuneOptions,
     ledger: Ledger,
@@ -134,7 +135,7 @@ def search(
 
 
 def settle(
-    target: TicketSet | Winner | str,
+    target: TicketSet | Winner | OwnModel | str,
     dataset: Dataset,
     options: PrivateTuneOptions,
     ledger: Ledger,
@@ -146,10 +147,10 @@ def settle(
     check_private_search(options)
     gamma = gamma_for(options.tries)
     options = replace(options, for_records=dataset.records)
-    named: TicketSet | str | None = target.tickets if isinstance(target, Winner) else target
+    named: TicketSet | OwnModel | str | None = target.tickets if isinstance(target, Winner) else target
     if named is None:
         raise InputError("`target`: a winner without its ticket set; take the one that select returned")
-    tried = to_try(options, None if isinstance(named, str) else named)
+    tried = to_try(options, named if isinstance(named, TicketSet) else None)
     if len(tried) > MOST:
         raise InputError(
             f"`trials`: {len(tried):,} settings, and a private search draws from at most {MOST}; name fewer"

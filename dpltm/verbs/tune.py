@@ -24,8 +24,10 @@ from dpltm.features.setup import declarations
 from dpltm.filters import make_filter
 from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import accuracy, check_metric, check_priced, root_mean_squared_error, skill
+from dpltm.networks.own import OwnModel
 from dpltm.options import check_choices, check_required, parse_numbers
 from dpltm.options.data import FeatureOptions
+from dpltm.options.network import check_set_decides
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
 from dpltm.privacy.account import Account, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
@@ -69,8 +71,8 @@ class Setting:
 
 def check_request(request: TuneRequest) -> None:
     """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
-    if request.set is not None and request.model is not None:
-        raise InputError("`model`: the ticket set decides the network; leave `model` out")
+    if request.set is not None:
+        check_set_decides(request, request.model)
     named_rounds(request, of_set=request.set is not None)
     if request.private:
         if request.out is not None and request.out.endswith(".toml"):
@@ -159,14 +161,14 @@ def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]
     return [tickets.ticket(number).round for number in named]
 
 
-def front_of(target: TicketSet | str, dataset: Dataset, count: int | None) -> tuple[Dataset, Network]:
+def front_of(target: TicketSet | OwnModel | str, dataset: Dataset, count: int | None) -> tuple[Dataset, Network]:
     """Return the records behind the first ``count`` components of their features (None for all), and the network."""
     if count is not None:
         found = dataset.feature_map
-        if found is None or found.projection is None or not isinstance(target, str):
+        if found is None or found.projection is None or isinstance(target, TicketSet):
             raise InputError("`components`: only where features of `public` are projected in front of a whole network")
         dataset = replace(dataset, feature_map=found.projected_on(count))
-    return dataset, model_spec(target, dataset) if isinstance(target, str) else target.body.spec
+    return dataset, target.body.spec if isinstance(target, TicketSet) else model_spec(target, dataset)
 
 
 def _components(options: TuneOptions) -> list[int]:
@@ -284,11 +286,11 @@ class _Rows:
     test: tuple[Tensor, Tensor]
 
 
-def plan(target: TicketSet | str, dataset: Dataset, options: TuneOptions, ledger: Ledger) -> SearchPlan:
+def plan(target: TicketSet | OwnModel | str, dataset: Dataset, options: TuneOptions, ledger: Ledger) -> SearchPlan:
     """Settle, and refuse, everything about a search before the first training."""
     check_required(options)
     check_choices(options)
-    tickets = None if isinstance(target, str) else target
+    tickets = target if isinstance(target, TicketSet) else None
     check_for_records(options)
     tried = to_try(options, tickets)
     if tickets is not None:

@@ -192,8 +192,59 @@ def test_what_a_file_says_is_shown_and_never_followed(nets, done):
 
 
 def test_commands_that_take_no_code_say_so(nets, done):
-    told = done(f"tune --dataset digits --model {nets}:Small --for-records 100 --epsilon 1 --lr 1")
+    told = done(f"synthesize --dataset digits --model {nets}:Small --epsilon 1 --delta 1e-4 --out made.npz")
     assert "names code, which generate, select, train" in told.err
+
+
+@pytest.mark.parametrize("front", ["", "a.tickets"])
+def test_tune_finds_settings_for_it(front, nets, done):
+    """What it writes names the file from its own folder, and is what trains."""
+    if front:
+        assert done(f"{GENERATE} --model {nets}:Small --out a.tickets").code == 0
+    Path("found").mkdir()
+    lists = "--for-records 400 --epsilon 1 --delta 1e-4 --lr 0.5 --epochs 1 --batch-size 100"
+    other = "--dataset digits --subset 0.0:0.5 --bounds 0,16"
+    frozen = "" if front else "--freeze head.bias"
+    command = f"tune {front} {other} --model {nets}:Small {lists} {frozen} --out found/best.toml --json"
+    assert len(done(command).json["trials"]) == 1
+    assert 'model = "../../code/nets.py:Small"' in Path("found/best.toml").read_text()
+    assert done(f"train {PRIVATE} --config found/best.toml --out best.run --json").code == 0
+    if front:
+        assert "decides the network" in done(command.replace("--out", "--freeze head.bias --out")).err
+    else:
+        resolved = json.loads(Path("best.run/config.json").read_text())["resolved"]
+        assert resolved["live"] == 4 * 9 + 4 + 8 + 40
+
+
+def test_private_search_for_it(nets, done):
+    lists = "--epsilon 2 --delta 1e-4 --lr 0.5 --epochs 1 --batch-size 100 --tries 2"
+    made = done(f"tune --private {PRIVATE} --model {nets}:Small {lists} --out best.run --json").json
+    assert made["privacy"]["certified"]["epsilon"] <= 2
+    assert (
+        done(f"evaluate best.run --dataset digits --bounds 0,16 --model {nets}:Small --ledger other.jsonl").code == 0
+    )
+
+
+def test_the_three_stages_from_one_file(nets, done):
+    Path("../code/run.toml").write_text("""
+[generate]
+dataset = "digits"
+subset = "0.0:0.5"
+bounds = "0,16"
+provenance = "public"
+model = "nets.py:Small"
+rounds = 1
+iterations = 3
+batch-size = 32
+[train]
+dataset = "digits"
+subset = "0.5:1.0"
+bounds = "0,16"
+steps = 2
+""")
+    made = done("run --config ../code/run.toml --epsilon 2 --delta 1e-4 --out all --json").json
+    assert json.loads(Path("all/tickets/tickets.json").read_text())["model"] == "nets.py:Small"
+    assert made["privacy"]["certified"]["epsilon"] <= 2
 
 
 def test_transfer(nets, done):

@@ -14,9 +14,11 @@ import torch
 from dpltm.errors import BudgetError, CalibrationError, InputError, as_flags
 from dpltm.experiments.recipe import Section, data_options, reads_no_records
 from dpltm.features.setup import take_over_map
+from dpltm.networks import names_code
 from dpltm.options import resolve, table
 from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
+from dpltm.options.network import beside
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
 from dpltm.options.train import TrainRequest
@@ -34,6 +36,7 @@ from dpltm.records.settle import check_delta
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.files import check_free, only_being_written, read_json, read_toml, write_json
 from dpltm.tickets.ledger_file import BESIDE
+from dpltm.tickets.workbench.code import own_of
 from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
@@ -98,7 +101,12 @@ def _read_pipeline(document: Section, path: Path, options: RunRequest) -> Pipeli
     }
     stages: dict[str, Any] = {}
     for name, cls in REQUESTS.items():
-        section, given = table(path, document, name), {**decided[name], "delta": options.delta, "dry_run": False}
+        if name != "generate" and names_code(stages["generate"].model):
+            decided[name]["model"] = stages["generate"].model  # which no ticket set holds
+        section, given = (
+            beside(table(path, document, name), path),
+            {**decided[name], "delta": options.delta, "dry_run": False},
+        )
         clash = sorted(key for key in section if given.get(key.replace("-", "_")) is not None)
         if clash:
             otherwise = "" if "run" in document else f", or take dpltm {name} `config` {path}"
@@ -181,7 +189,8 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
         )
     private = load(learning)
     ledger = opened_ledger(learning, private)
-    made = generation.plan(open_features(load(making), making, SILENT), making, ledger, services(SILENT))
+    opened, model = open_features(load(making), making, SILENT), own_of(making.model, making)
+    made = generation.plan(opened, making, ledger, services(SILENT), model=model)
     if made.provenance == "data-free":
         raise InputError(
             "[generate] provenance: data-free tickets have no predictors to select by; say public or private, or train one"

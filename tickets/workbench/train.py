@@ -11,8 +11,8 @@ from typing import Any
 from dpltm import __version__
 from dpltm.errors import InputError, RankError, as_flags
 from dpltm.features.setup import features_of
-from dpltm.networks import model_spec, names_code
-from dpltm.options.network import GIVEN
+from dpltm.networks import model_spec
+from dpltm.options.network import check_set_decides
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.release import price
@@ -96,11 +96,8 @@ def check_request(request: TrainRequest) -> None:
         )
     if request.ticket is not None and is_least_squares(request):
         raise InputError(NO_TICKET)
-    given = [name for name in GIVEN if getattr(request, name) is not None]
-    if request.ticket is not None and given:
-        raise InputError(f"`{given[0]}`: the ticket set decides the network; leave `{given[0]}` out")
-    if request.ticket is not None and request.model is not None and not names_code(request.model):
-        raise InputError("`model`: the ticket set decides the network; leave `model` out")
+    if request.ticket is not None:
+        check_set_decides(request, request.model)
 
 
 def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
+from dpltm.networks import names_code
+from dpltm.networks.own import OwnModel
 from dpltm.options import recorded
+from dpltm.options.network import GIVEN
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.release import price
@@ -24,6 +27,7 @@ from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set
 from dpltm.tickets.ticket_set import last_winner
+from dpltm.tickets.workbench.code import own_of, with_code_of_set
 from dpltm.tickets.workbench.opening import free_name, open_features, services, stem_of
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import TicketSet
@@ -52,7 +56,7 @@ def tune(
         check_free(out)
         check_writable(out)
     tickets, dataset, ledger = _opened(request, progress, dataset_cache)
-    target = request.model or default_network(dataset) if tickets is None else tickets
+    target = _whole(request, dataset) if tickets is None else tickets
     plan = tuning.plan(target, dataset, request, ledger)
     if out is None:  # nothing is kept, on the way either
         return as_flags(_answer(request, dataset, tickets, tuning.tune(plan, services(progress))))
@@ -71,9 +75,12 @@ def _lines(named: dict[str, Any], result: tuning.SearchResult) -> Iterator[str]:
     scored = f"{score:.4f} right" if metric == "accuracy" else f"{metric} {score:.4f}"
     yield f"# best of dpltm tune, {scored} on public records: dpltm train --dataset NAME --config FILE"
     yield "[train]"
-    start: dict[str, Any] = {"ticket": f"{named['set']}@{result.best.round}"}
+    network = {"model": named["model"]}
+    if names_code(named["model"]) and named["model"].partition(":")[0].endswith(".py"):  # from the file's own folder
+        network["model"] = os.path.relpath(named["model"], Path(named["out"]).parent)
+    start: dict[str, Any] = {"ticket": f"{named['set']}@{result.best.round}", **network}
     if named["set"] is None:
-        start = {"dense": True, **{key: named[key] for key in ("model", "features", "public")}}
+        start = {"dense": True, **network, **{key: named[key] for key in ("features", "public", *GIVEN)}}
     for key, value in {**start, **result.settings}.items():
         if value is not None:
             yield f"{key.replace('_', '-')} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike
@@ -105,8 +112,12 @@ def _opened(
 ) -> tuple[TicketSet | None, Dataset, Ledger]:
     front, dataset = widest_front(request), open_dataset(request, dataset_cache=dataset_cache)
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)  # refused before features
-    tickets = None if request.set is None else find_set(request.set)
+    tickets = None if request.set is None else with_code_of_set(find_set(request.set), request)
     return tickets, open_features(dataset, front, progress, tickets), ledger
+
+
+def _whole(request: TuneRequest, dataset: Dataset) -> OwnModel | str:
+    return own_of(request.model, request) or request.model or default_network(dataset)
 
 
 # --- in private -------------------------------------------------------------------------------------------------------
@@ -116,7 +127,7 @@ def _search(request: TuneRequest, progress: Progress, dataset_cache: DatasetCach
     tickets, dataset, ledger = _opened(request, progress, dataset_cache)
     if tickets is None:  # features may have taken long: as it is now
         ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
-    target = request.model or default_network(dataset) if tickets is None else last_winner(tickets) or tickets
+    target = _whole(request, dataset) if tickets is None else last_winner(tickets) or tickets
     out = Path(request.out) if request.out else free_name(f"{stem_of(request.dataset, tickets)}-search", ".run")
     given = services(progress)
     if request.dry_run:
