@@ -225,7 +225,8 @@ def test_private_search_for_it(nets, done):
     )
 
 
-def test_the_three_stages_from_one_file(nets, done):
+@pytest.mark.usefixtures("nets")
+def test_the_three_stages_from_one_file(done):
     Path("../code/run.toml").write_text("""
 [generate]
 dataset = "digits"
