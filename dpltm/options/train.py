@@ -223,8 +223,11 @@ class LoopOptions:
     delta: float | None = option(None, "Delta of the guarantee; below 1/n.", required=True)
     noise_multiplier: float | None = option(None, "Noise over sensitivity, instead of `epsilon`.")
     epsilon: float | None = option(None, "Whole budget: noise is calibrated so that the certified epsilon fits.")
-    records: int | None = option(None, "Public number of records, where that of `x` is private.")
+    records: int | None = option(None, "Public number of records, or of persons, where the true one is private.")
     adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
+    per_unit: int | None = option(
+        None, "Most records of a person that count, where `units` says whose each is.", shown=str(PER_UNIT)
+    )
     physical_batch: int | None = option(
         None, "Most records in the network at once, whatever the batch size.", shown="what takes 128 MiB"
     )

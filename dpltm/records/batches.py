@@ -44,6 +44,7 @@ class Records:
         dtype: what features become that are neither 32- nor 64-bit whole numbers (those are tokens, and stay).
         prepare: makes rows of features as stored into what the model takes, in place of ``dtype``. It must treat every row
             alone, and any number of them.
+        persons: the places of each person's records, where a person is the unit (``units.places_of_persons``).
     """
 
     def __init__(
@@ -54,16 +55,18 @@ class Records:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         prepare: Callable[[Tensor], Tensor] | None = None,
+        persons: Sequence[np.ndarray] | None = None,
     ) -> None:
         x, y = (values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values) for values in (x, y))
         if len(x) != len(y):
             raise InputError(f"x, y: {len(x)} records and {len(y)} labels; give one label a record")
         self._x, self._y, self._dtype, self._device, self._prepare = x, y, dtype, torch.device(device), prepare
+        self.persons, self.rows = persons, len(x)
         if prepare is not None and len(x):
             _check_prepare(prepare, _rows(x, np.zeros(1, dtype=np.int64)))
 
     def __len__(self) -> int:
-        return len(self._x)
+        return self.rows if self.persons is None else len(self.persons)
 
     def take(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the records at ``index``, ready for the model."""

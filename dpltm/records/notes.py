@@ -113,10 +113,7 @@ def _several(dataset: Dataset) -> str:
 def unit_notes(dataset: Dataset) -> list[str]:
     """Whom a guarantee for single records does not protect; nothing for known datasets, whose records are what they are."""
     if dataset.of_persons and not dataset.rated:
-        return [
-            f"a person is all records that share a value of {dataset.unit!r}; at most {dataset.train.slots}"
-            " of each count, those of the lowest public hashes where there are more"
-        ]
+        return [persons_note(dataset.unit, dataset.train.slots)]
     if dataset.of_persons:
         return []
     if dataset.rated:
@@ -124,6 +121,14 @@ def unit_notes(dataset: Dataset) -> list[str]:
             "the guarantee is for one rating, not for one person, who may have given many; `unit` user protects all of them"
         ]
     return [] if dataset.known else [SEVERAL_ROWS]
+
+
+def persons_note(unit: str, slots: int | None) -> str:
+    """Return what a person is, where one is the unit, and which records count."""
+    return (
+        f"a person is all records that share a value of {unit!r}; at most {slots} of each count, those of the lowest public"
+        " hashes where there are more"
+    )
 
 
 def rating_notes(dataset: Dataset) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpltm.errors import DataError
 from dpltm.privacy.entry import RECORD
-from dpltm.records.dataset import Dataset, Origin, RawSplit
+from dpltm.records.dataset import Dataset, Origin, RawSplit, Rows
 from dpltm.records.mapped import gathered, let_go, room_for
 from dpltm.records.ratings import held_out_users, public_hash
 from dpltm.records.schema import as_number
@@ -119,6 +119,13 @@ def in_slots(units: np.ndarray, hashes: np.ndarray, slots: int) -> tuple[np.ndar
     rank = np.arange(len(order)) - np.repeat(first, count)
     row, taken = np.repeat(np.arange(len(count)), count), rank < slots
     return order[taken], row[taken], rank[taken]
+
+
+def places_of_persons(rows: Rows, slots: int) -> list[np.ndarray]:
+    """Return the places of the records of each person that count, of rows that say whose they are. See :func:`in_slots`."""
+    assert rows._units is not None
+    order, row, _ = in_slots(np.unique(rows._units, return_inverse=True)[1], rows.public_hashes(), slots)
+    return np.split(order, np.flatnonzero(np.diff(row)) + 1)
 
 
 def _check_slots(units: int, slots: int, values: int) -> None:

@@ -78,9 +78,8 @@ class NoisyGradients:
         ranks: Ranks | None = None,
     ) -> None:
         if not isinstance(loss, RecordGradients):
-            loss = RecordGradients(
-                model, mask, loss, config.compile, config.kernels, grouped=config.groups is not None
-            )
+            grouped = config.groups is not None or records.persons is not None
+            loss = RecordGradients(model, mask, loss, config.compile, config.kernels, grouped=grouped)
         self.gradients = loss
         self._example = example = _first(records) if len(records) else None
         if example is not None:
@@ -113,17 +112,22 @@ class NoisyGradients:
         self._sums.clear()
 
     def _draw(self) -> Sample:
-        """Draw the records of a step, by chunk or by group (microbatches), with the number of records of each; and keys."""
-        records = len(self._records)
+        """Draw the records of a step, by chunk or by group (microbatches, persons), with the number of records of each; and
+        keys."""
+        records, persons = len(self._records), self._records.persons
         index = poisson_sample(self._sampling, records + self.canaries.extra, self.config.sampling_rate)
         index = self.canaries.split(index, records)
         sizes: list[int] | None = None
-        if self._chunks is not None:
+        if persons is not None:  # by a coin each, with all their records
+            theirs = [persons[person] for person in index]
+            index, sizes = np.concatenate([index[:0], *theirs]), [len(each) for each in theirs]
+        elif self._chunks is not None:
             index, sizes = in_chunks(self._sampling, index, self._chunks)
         if self._example is not None:
             with contextlib.suppress(InputError):  # the sum refuses it, on all ranks
                 self.gradients.check(*self._example)  # whether it draws may have changed since the last step
-        return index, sizes, record_keys(self._sampling, records)[index] if self.gradients.draws else None
+        keys = record_keys(self._sampling, self._records.rows)[index] if self.gradients.draws else None
+        return index, sizes, keys
 
     def release(self, total: Tensor) -> None:
         """Put (``total`` + noise) / divisor, ``total`` ``(live,)`` float64, into every ``grad``.

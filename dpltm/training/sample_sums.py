@@ -23,7 +23,9 @@ Between neighbours that is at most 2^-60 C sqrt(n) in L2 norm, of the order of w
 process (2^-53 of each coordinate), and far within what ``RecordGradients.rounding`` leaves over. No term is added to the
 sensitivity for either. Element-wise filters are summed in float64 throughout, in blocks by position instead of chunks.
 There (1) leaves out as much for every group. Microbatches (``training.config``) are summed in float64 too, and shared out by
-their public numbers: r is in one of them, by its coin, and that moves by at most 2 C.
+their public numbers: r is in one of them, by its coin, and that moves by at most 2 C. Where a person is the unit, the filter
+takes the mean gradient of the records of each: a person more is one mean more, and no other changes, so C holds. These are
+summed in float64, and shared out by position.
 
 Noise is added once, by rank 0, to this sum. What the other ranks receive is the noisy mean.
 """
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 
 Sample = tuple[np.ndarray, list[int] | None, np.ndarray | None]
 """Records that enter a step, by chunk, with the number of records of each chunk; None without chunks. Or by group, where the
-filter takes the mean gradient of groups (``training.config``). Last, their keys, where the network draws.
+filter takes the mean gradient of groups (``training.config``), or of persons. Last, their keys, where the network draws.
 """
 
 
@@ -110,7 +112,9 @@ class SampleSums:
         # four standard deviations: nearly every sample fits, and one that does not takes another batch
         usual = math.ceil((config.expected_batch + 4 * math.sqrt(config.expected_batch)) / 16) * 16
         of_chunks = at_once(math.ceil(config.expected_batch / USUAL))
-        self._group = of_chunks if config.microbatch is None else math.ceil(of_chunks * USUAL / config.microbatch)
+        self._grouped = config.groups is not None or records.persons is not None
+        a_group = config.microbatch or (USUAL if records.persons is None else 1)
+        self._group = math.ceil(of_chunks * USUAL / a_group)
         self._rows = min(most, usual if ranks is None else self._group * LIMIT) if self._compiled else most
         self._device = device
         weights = config.class_weight
@@ -125,7 +129,7 @@ class SampleSums:
             return
         rows = self._rows if self._compiled else 2
         x, y = x.new_zeros(rows, *x.shape[1:]), y.new_zeros(rows, *y.shape[1:])
-        groups = None if self._config.groups is None else [1] * rows
+        groups = [1] * rows if self._grouped else None
         present = torch.ones(rows, dtype=torch.bool, device=x.device) if groups is None else None
         try:
             with self._precision():
@@ -177,7 +181,7 @@ class SampleSums:
     ) -> str:
         """Add every group of this rank to ``exact``; tell how one of them failed, as :meth:`_fails` does."""
         stops, by_itself = [0, *accumulate(chunks)], self._config.filter.kind == "element-wise"
-        whole = not by_itself or self._config.groups is not None
+        whole = not by_itself or self._grouped
         for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
             last = min(first + self._group, len(chunks))
             rows = slice(stops[first], stops[last])
@@ -192,7 +196,7 @@ class SampleSums:
 
     def _batches(self, index: np.ndarray, sizes: list[int] | None, keys: np.ndarray | None) -> Iterable[Batch]:
         """Records of a sample, in batches; ``sizes`` are of chunks, or of groups."""
-        if self._config.groups is not None and sizes is not None:
+        if self._grouped and sizes is not None:
             return self._records.groups(index, self._rows, sizes, keys)
         return self._records.batches(index, self._rows, self._compiled, sizes, keys)
 
@@ -205,6 +209,8 @@ class SampleSums:
                     present = batch.present
                     if self._weights is not None:
                         weights = weights_of(batch.y, self._weights)
+                        if batch.groups is not None:
+                            weights = torch.stack([each.mean() for each in weights.split(batch.groups)])
                         present = weights if present is None else weights * present
                     self._gradients.filtered_sum(
                         batch.x,

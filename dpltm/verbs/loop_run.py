@@ -16,7 +16,7 @@ from dpltm.networks.own import own_model
 from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trained
 from dpltm.networks.state import evaluating
 from dpltm.options.train import LoopOptions
-from dpltm.privacy.entry import RECORD, Lineage, to_json
+from dpltm.privacy.entry import Lineage, to_json
 from dpltm.privacy.statement import json_figure
 from dpltm.records.batches import Records
 from dpltm.records.scaling import affine, prepare, unscale
@@ -98,8 +98,8 @@ def run_of(
         "bounds": list(bounds),
         "bounds_origin": "declared",
         "part": to_json(loop.entry.part),
-        "unit": RECORD,
-        "of_persons": False,
+        "unit": loop.entry.unit,
+        "of_persons": given.units is not None,
         "entry": loop.entry.id,
         "ticket_set_id": None,
         "provenance": None,

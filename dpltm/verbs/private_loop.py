@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
 from dpltm.options import arguments, check_required
-from dpltm.options.train import LoopOptions
+from dpltm.options.train import PER_UNIT, LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
@@ -33,9 +34,11 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
 from dpltm.privacy.release import Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
-from dpltm.records.arrays import arrays_of
+from dpltm.records.arrays import arrays_of, as_array
 from dpltm.records.batches import Records
-from dpltm.records.dataset import Rows
+from dpltm.records.dataset import RawSplit, Rows
+from dpltm.records.notes import persons_note
+from dpltm.records.units import MAX_SLOTS, check_per_unit, checked_units, places_of_persons
 from dpltm.training.canaries import check_canaries
 from dpltm.training.config import TrainingConfig, class_weights, nominal_sensitivity, nominal_source, sensitivity
 from dpltm.training.descent import NoisyGradients, plant
@@ -48,9 +51,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings(LoopOptions):
-    """Settings of a loop, all of them public: the fields of ``LoopOptions``, and values that are no options of a command.
+    """Settings of a loop, all but ``units`` public: those of ``LoopOptions``, and values that are no options of a command.
 
     Attributes:
+        units: whose each record is, ``(n,)`` whole numbers or texts: then all of a person's are protected together. The
+            filter gets the mean gradient of a person's records, of which ``per_unit`` count; a step samples persons.
+        unit: noun of whom those are, such as ``patient``.
         mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
         prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
         on_step: called after each step, once the caller's code for it has run, with its number and the certified epsilon
@@ -63,6 +69,8 @@ class LoopSettings(LoopOptions):
     delta: float
     adjacency: Adjacency
     precision: Literal["float32", "bfloat16"]
+    units: np.ndarray | None = field(default=None, repr=False)
+    unit: str = "user"
     filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
     mask: Mask | None = None
     prepare: Callable[[Tensor], Tensor] | None = None
@@ -85,14 +93,27 @@ class LoopSettings(LoopOptions):
             raise InputError(f"`records`: {options.records} is not a positive whole number")
         if (options.noise_multiplier is None) == (options.epsilon is None):
             raise InputError("`noise_multiplier`, `epsilon`: give one of them")
+        if objects.get("units") is None:
+            check_per_unit(options.per_unit)
+            if "unit" in objects:
+                raise InputError("`unit`: says whom `units` names, so it goes with these; leave it out, or add them")
+        elif options.microbatch is not None or options.compile:
+            name = "compile" if options.compile else "microbatch"
+            raise InputError(f"`{name}`: is for gradients of single records; leave it out, or `units`")
         check_noise(options.noise_multiplier)
         check_epsilon("epsilon", options.epsilon)
         return cls(**asdict(options), **objects)
 
+    @property
+    def protected(self) -> str:
+        """Noun of whom the loop protects."""
+        return RECORD if self.units is None else self.unit
+
     def check(self, count: int, at_hand: int) -> None:
-        """Raise InputError for settings that do not suit so many records: their public number, and those at hand."""
+        """Raise InputError for settings that do not suit so many units: their public number, and those at hand."""
         if not 0 < self.batch_size <= count:
-            raise InputError(f"`batch_size`: {self.batch_size:g} is not between 0 and the {count} records")
+            several = "records" if self.units is None else "persons"
+            raise InputError(f"`batch_size`: {self.batch_size:g} is not between 0 and the {count} {several}")
         check_delta_of(self.delta, count, at_hand)
 
     def config(self, rate: float) -> TrainingConfig:
@@ -112,13 +133,15 @@ class LoopSettings(LoopOptions):
         )
 
 
-_OBJECTS = ("filter", "mask", "prepare", "on_step", "sampling", "noise")
+_OBJECTS = ("units", "unit", "filter", "mask", "prepare", "on_step", "sampling", "noise")
 """Settings that are no options of a command."""
 
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "model": (lambda value: isinstance(value, nn.Module), "a torch.nn.Module"),
     "loss": (callable, "a function of outputs and labels"),
     "ledger": (lambda value: isinstance(value, Ledger), "a dpltm.Ledger"),
+    "units": (lambda value: np.ndim(value) == 1, "one whole number or text a record"),
+    "unit": (lambda value: isinstance(value, str), "a noun, such as patient"),
     "filter": (lambda value: hasattr(type(value), "certified_bound"), "a filter of dpltm.filters.make_filter"),
     "mask": (lambda value: isinstance(value, Mask), "a dpltm.networks.masks.Mask"),
     "prepare": (callable, "a function of rows"),
@@ -143,6 +166,7 @@ def agree(
     weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
     private = {
         "`x`, `y`": rows_digest(x, y),
+        "`units`": str(None if given.units is None else given.units.tolist()),
         "model": content_id(weights),
         "`mask`": content_id({name: value.cpu().numpy() for name, value in mask.items()}),
     }
@@ -222,7 +246,7 @@ START_NOTE = (
     "starting weights were taken as data-free: nothing says what they come from; pass lineage=run.lineage, or declare"
     " provenance"
 )
-COUNTED_NOTE = "the number of records was counted and is treated as public; say records=... to keep it private"
+COUNTED_NOTE = "the number of {} was counted and is treated as public; say records=... to keep it private"
 
 
 class Step:
@@ -306,8 +330,9 @@ class PrivateLoop:
     other parameters than the model (``dpltm.verbs.private_loop``). If some do not, the report says so.
 
     Guarantees:
-        What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record under ``adjacency``, and
-        so is everything computed from it. Anything else that a program computes from x and y is its own affair.
+        What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record, or one person where
+        ``units`` names them, under ``adjacency``, and so is everything computed from it. Anything else that a program
+        computes from x and y is its own affair.
 
     Example:
         >>> import torch
@@ -334,16 +359,18 @@ class PrivateLoop:
         provenance: str | None = None,
         **settings: Any,
     ) -> None:
-        self.ledger = of_process() if ledger is None else ledger
-        for name, value in (("model", model), ("loss", loss), ("ledger", self.ledger)):
+        for name, value in (("model", model), ("loss", loss), *([] if ledger is None else [("ledger", ledger)])):
             check_type(name, value)
         given = LoopSettings.of(settings)
+        self.ledger = of_process(given.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
         self._exposed = check_declared_mask(given.mask, lineage, provenance)
         x, y = arrays_of(x, y)
         x, y = _rows_of("x", x), _rows_of("y", y)
-        count = len(x) if given.records is None else given.records
-        given.check(count, len(x))
+        given, rows, persons = _by_person(given, x)
+        at_hand = len(x) if persons is None else len(persons)
+        count = at_hand if given.records is None else given.records
+        given.check(count, at_hand)
         like = next(model.parameters(), None)
         if like is None:
             raise InputError("model: has no parameters")
@@ -351,7 +378,7 @@ class PrivateLoop:
             raise InputError(
                 "model: it is wrapped or cut up by torch.distributed; give the whole model, and the loop shares its work"
             )
-        source = Records(x, y, dtype=like.dtype, device=like.device, prepare=given.prepare)
+        source = Records(x, y, dtype=like.dtype, device=like.device, prepare=given.prepare, persons=persons)
         rate = given.batch_size / count
         config = given.config(rate)
         if config.class_weight is not None:
@@ -375,7 +402,8 @@ class PrivateLoop:
             adjacency=given.adjacency,
             bits="secure" if {type(given.sampling), type(given.noise)} == {SecureSource} else "fast",
         )
-        self._part = part_of(self.ledger, x) if self._first else Part("arrays")
+        self._given, self._provenance = given, provenance
+        self._part = part_of(self.ledger, rows) if self._first else Part("arrays")
         self._words = f"a loop, {self._gradients.config.filtered}, {live:,} live weights"
         self.entry = self._settled(mechanism, given)
         self._gradients.noise_std = self.mechanism.noise_std
@@ -384,7 +412,8 @@ class PrivateLoop:
             plant(self._gradients, given.audit, given.adjacency, given.sampling)
         self.delta, self._budget = given.delta, given.epsilon
         self._notes = [
-            *([COUNTED_NOTE] if given.records is None else []),
+            *([COUNTED_NOTE.format("records" if persons is None else "persons")] if given.records is None else []),
+            *([persons_note(given.unit, given.per_unit)] if persons is not None else []),
             *([START_NOTE] if lineage is None and provenance is None else []),
         ]
         self._begun, self._due = False, 0
@@ -392,7 +421,6 @@ class PrivateLoop:
         self._watched = model, whole
         self._movement: Movement | None = None
         self._odometer: Odometer | None = None
-        self._given, self._provenance = given, provenance
         self._rows = tuple(x.shape[1:]), x.dtype if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy()).dtype
         self._taken, self._ended, self._paid = 0, "", NO_LINEAGE
 
@@ -408,7 +436,7 @@ class PrivateLoop:
 
     def _draft(self, mechanism: NoisySgd) -> Entry:
         exposed = (Unprotected(),) if self._exposed else ()
-        return Entry("release", self._part, (mechanism, *exposed), self._words, unit=RECORD)
+        return Entry("release", self._part, (mechanism, *exposed), self._words, unit=self._given.protected)
 
     def _settled(self, mechanism: NoisySgd, given: LoopSettings) -> Entry:
         """Return the draft with its noise, by the ledger of rank 0."""
@@ -579,10 +607,26 @@ class PrivateLoop:
         return statement(self.account, self.delta, adjacency=self.mechanism.adjacency, notes=self._notes)
 
 
-def part_of(ledger: Ledger, x: Tensor | np.ndarray) -> Part:
-    """Return the part that arrays are, known again by their rows; whatever else the ledger holds may be of the same."""
+def _by_person(given: LoopSettings, x: Tensor | np.ndarray) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:
+    """Return settings with their most records of a person, records as a ledger knows them, and places of each person's."""
     values = x.detach().cpu().float().numpy() if isinstance(x, Tensor) else x
-    rows = Rows(values.reshape(len(values), -1), np.zeros(len(values), dtype=np.int64))
+    rows = Rows(values.reshape(len(values), math.prod(values.shape[1:])), np.zeros(len(values), dtype=np.int64))
+    if given.units is None:
+        return given, rows, None
+    whose = as_array(given.units, "units")
+    names = checked_units(RawSplit(values, None, "records", units=whose, units_name=given.unit))
+    slots = PER_UNIT if given.per_unit is None else given.per_unit
+    if not 1 <= slots <= MAX_SLOTS:
+        raise InputError("per_unit", slots, f"a whole number from 1 to {MAX_SLOTS:,}")
+    rows = rows.owned(names, given.unit)
+    persons = places_of_persons(rows, slots)
+    if len(persons) < 2:
+        raise InputError("`units`: all records are one person's, so nothing can be learned of many")
+    return replace(given, units=names, per_unit=slots), rows, persons
+
+
+def part_of(ledger: Ledger, rows: Rows) -> Part:
+    """Return the part that arrays are, known again by their rows; whatever else the ledger holds may be of the same."""
     part = Part("arrays", ledger.snapshot(rows.digest))
     ledger.meet(part, rows.marks_under)
     return part

@@ -418,6 +418,8 @@ LOOPS: dict[str, dict[str, Any]] = {
     "bfloat16": {"filter": Clip(0.1), "precision": "bfloat16", "physical_batch": 3},
     "whole batches": {"filter": Clip(0.1), "batch_size": RECORDS},
     "microbatch": {"filter": Clip(0.1), "microbatch": 3},
+    "persons": {"filter": Clip(0.1), "unit": "who", "per_unit": 3, "batch_size": 2},
+    "persons, replace-one": {"filter": Tanh(0.1, 0.01), "unit": "who", "per_unit": 3, "adjacency": "replace-one"},
 }
 """Settings of a loop of the user's own."""
 
@@ -427,16 +429,18 @@ def loop_cases() -> Iterator[Case]:
     for name, settings in LOOPS.items():
         relation = settings.get("adjacency", "add-remove")
         program = functools.partial(_loop, settings)
-        odd = (LOUD, FLAT, TWIN)
-        yield Case(f"PrivateLoop {name}", adjacency=relation, odd=odd, program=program, reference=Part("arrays"))
+        odd, (kind, unit) = (LOUD, FLAT, TWIN), ("people", "who") if "unit" in settings else ("table", "record")
+        yield Case(f"PrivateLoop {name}", (), kind, relation, unit, odd, program=program, reference=Part("arrays"))
 
 
 def _loop(settings: dict[str, Any]) -> dict[str, bytes]:
     """Trains on ``d.npz``; returns the weights, and the report."""
     with np.load("d.npz") as stored:
         x, y = stored["x_train"].astype("f4") / 255, stored["y_train"]
+        units = stored["who_train"] if "unit" in settings else None
     model = build(ModelSpec("mlp:4", x.shape[1], CLASSES), 0)
-    given = {"batch_size": 8, "steps": 5, "delta": 1e-3, "records": RECORDS, "ledger": Ledger(), **settings}
+    given = {"batch_size": 8, "steps": 5, "delta": 1e-3, "records": RECORDS, "units": units, **settings}
+    given["ledger"] = Ledger(unit=settings.get("unit", "record"))
     given |= {} if "epsilon" in given else {"noise_multiplier": 1.0}
     optimizer = torch.optim.Adam(model.parameters())
     loop = PrivateLoop(model, cross_entropy, x, y, **given)

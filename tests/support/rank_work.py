@@ -209,9 +209,11 @@ def loop(own: Sequence[dict[str, Any]] = (), spent: float | None = None, steps: 
         torch.distributed.init_process_group("gloo")
     given = {"epsilon": 2.0, **(own[place.rank] if own else {})}
     x, y = some_records()
+    if given.get("unit") is not None:
+        given["units"] = np.arange(len(x)) // given.pop("each", 2)
     if (row := given.pop("row", None)) is not None:
         x[row, 5] += 1e-3
-    model, ledger = build(ModelSpec("mlp:6", 784, 10), given.pop("seed", 0)), Ledger()
+    model, ledger = build(ModelSpec("mlp:6", 784, 10), given.pop("seed", 0)), Ledger(unit=given.get("unit", "record"))
     if spent is not None and place.rank == 0:
         ledger.declare(Entry("release", mechanisms=(Guarantee(spent),), words="counts"))
     sources = {"sampling": FastSource(1 + 7 * place.rank), "noise": FastSource(2 + 7 * place.rank)}

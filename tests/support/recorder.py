@@ -22,7 +22,7 @@ import secrets
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -400,7 +400,10 @@ class Recorder:
         def made(original: Any, gradients: NoisyGradients, *arguments: Any, **named: Any) -> None:
             original(gradients, *arguments, **named)
             records = gradients._records
-            self._ids[id(gradients)] = self._align(_plain(records._x), _plain(records._y))
+            x, y = _plain(records._x), _plain(records._y)
+            if records.persons is not None:
+                x, y = _side_by_side(x, records.persons), _side_by_side(y, records.persons)
+            self._ids[id(gradients)] = self._align(x, y)
 
         def stepped(original: Any, gradients: NoisyGradients) -> None:
             sample = Sample(self._ids[id(gradients)])
@@ -410,7 +413,11 @@ class Recorder:
 
         def batches(original: Any, records: Records, index: np.ndarray, *arguments: Any, **named: Any) -> Any:
             if self._frames and self._frames[-1].sample is not None:
-                self._frames[-1].sample.used.append(np.array(index))
+                owner = np.arange(records.rows)
+                for person, theirs in enumerate(records.persons or ()):
+                    owner[theirs] = person
+                taken = owner[index]
+                self._frames[-1].sample.used.append(taken if records.persons is None else np.unique(taken))
             return original(records, index, *arguments, **named)
 
         def noisy(original: Any, total: Any, noise_std: float, divisor: float, *others: Any) -> Any:
@@ -646,6 +653,12 @@ def _copied(answer: Any) -> Any:
 
 def _alike(one: Any, other: Any) -> bool:
     return type(one) is type(other) and getattr(one, "shape", None) == getattr(other, "shape", None)
+
+
+def _side_by_side(values: np.ndarray, persons: Sequence[np.ndarray], most: int = 8) -> np.ndarray:
+    """The rows of each person as one row, filled up with zeros."""
+    rest = [(0, 0)] * (values.ndim - 1)
+    return np.stack([np.pad(values[each], [(0, most - len(each)), *rest]) for each in persons])
 
 
 def _matched(old_x: np.ndarray, old_y: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:

@@ -37,6 +37,10 @@ def test_the_ledger_of_rank_0_counts(ranked: Ranked):
         ([{"batch_size": 250}, {"batch_size": 251}], "`batch_size`: rank 0 has 250.0 and rank 1 251.0"),
         ([{}, {"epsilon": 1.0}], "`epsilon`: rank 0 has 2.0 and rank 1 1.0"),
         ([{}, {"row": 3}], "`x`, `y`: rank 1 has others than rank 0"),
+        (
+            [{"unit": "patient", "batch_size": 50}, {"unit": "patient", "batch_size": 50, "each": 4}],
+            "`units`: rank 1 has others than rank 0",
+        ),
         ([{}, {"seed": 1}], "model: rank 1 has others than rank 0"),
     ],
     ids=str,
@@ -51,6 +55,14 @@ def test_an_audit_is_that_of_rank_0(ranked: Ranked):
     assert first.value["canaries"] == 200
     assert second.value["canaries"] == "`audit`: rank 0 has the canaries of this loop; audit it there"
     assert first.value["weights"] == second.value["weights"]
+
+
+def test_ranks_share_persons(ranked: Ranked):
+    own = [{"unit": "patient", "batch_size": 100}] * 2
+    first, second = ranked.run(2, LOOP, own)
+    (alone,) = ranked.run(1, LOOP, own[:1])
+    assert first.value["weights"] == second.value["weights"]
+    assert first.value["noise"] == alone.value["noise"]
 
 
 def test_a_model_that_is_wrapped_is_refused(ranked: Ranked):
