@@ -3,9 +3,9 @@
 Prints JSON. ``law``: Kolmogorov and Smirnov's distance to the normal law, the chance of one as large, and moments with their
 deviations from the normal ones in standard errors; a draw gets a uniform number within its grid step, or the grid would
 show. ``nanoseconds``: per value, medians over interleaved runs. ``step``: a training step of 784-300-100-10 with a share of
-weights live, and its noise.
+weights live, and its noise. ``on_device``: milliseconds of the mechanism on a GPU, its set-up, and whether it is compiled.
 
-    python benchmarks/noise.py [--draws 10000000] [--std 1.0] [--repeat 30]
+    python benchmarks/noise.py [--draws 10000000] [--std 1.0] [--repeat 30] [--device cuda]
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dpltm.filters import Clip
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.randomness.gaussian_mechanism import AT_ONCE, gaussian_mechanism, grid_step
+from dpltm.randomness.gaussian_on_device import PLAIN, _functions, chacha20, gaussian_mechanism_on_device
 from dpltm.randomness.noise import FastSource, KeyedSource, RandomSource
 from dpltm.randomness.sampling import USUAL
 from dpltm.records.batches import Records
@@ -108,12 +109,47 @@ def step(density: float, batch: int, repeat: int) -> dict[str, float]:
     }
 
 
+def on_device(repeat: int) -> dict[str, Any]:
+    """Of 20 million coordinates, and of some 2^18 whose bits are sent; and of the bits alone."""
+    device = torch.device("cuda")
+    began = time.perf_counter()
+    functions = _functions(device)
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "compiled": functions is not PLAIN,
+        "set-up, s": round(time.perf_counter() - began, 1),
+    }
+    source, many, few = KeyedSource(), *(torch.randn(n, device=device).double() for n in (20_000_000, 2**18))
+
+    def done(run: Callable[[], object]) -> Callable[[], None]:
+        def whole() -> None:
+            run()
+            torch.cuda.synchronize()
+
+        return whole
+
+    times = medians(
+        {
+            "20 million": done(lambda: gaussian_mechanism_on_device(many, 1.3, source)),
+            "their bits": done(lambda: chacha20(bytes(32), len(many), device, functions)),
+            "their bits, uncompiled": done(lambda: chacha20(bytes(32), len(many), device)),
+            "2^18": done(lambda: gaussian_mechanism_on_device(few, 1.3, source)),
+        },
+        repeat,
+    )
+    return found | {f"{name}, ms": round(1e3 * seconds, 3) for name, seconds in times.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=10**7)
     parser.add_argument("--std", type=float, default=1.0)
     parser.add_argument("--repeat", type=int, default=30)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     given = parser.parse_args()
+    if given.device == "cuda":
+        print(json.dumps(on_device(given.repeat), indent=1))
+        return
     torch.manual_seed(0)
     body = {
         "threads": torch.get_num_threads(),

@@ -27,8 +27,9 @@ shown() { # NAME SECONDS COMMAND...
 
 shown tests 150 "$python" -m pytest -q -m '' -p no:cacheprovider tests/dpltm/test_cuda.py tests/cli/test_cuda.py \
     tests/dpltm/randomness/test_gaussian_on_device.py tests/dpltm/gradients/test_full_precision.py
+shown noise 40 "$python" benchmarks/noise.py --device cuda
 for network in mlp cnn wide; do
-    shown "step-$network" 50 "$python" benchmarks/training_step.py --device cuda --network $network --repeat 5 $peers
+    shown "step-$network" 40 "$python" benchmarks/training_step.py --device cuda --network $network --repeat 5 $peers
 done
 shown networks 120 "$python" benchmarks/networks.py --device cuda --threads 2 --networks resnet20 vit bert lstm $others
 exit $failed

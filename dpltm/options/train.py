@@ -137,7 +137,7 @@ class TrainOptions(FeatureOptions):
         choices=("secure", "fast", "nominal"),
         section="Computation",
     )
-    device: str = option("cpu", "Where the network trains; random bits are drawn on the CPU.", choices=("cpu", "cuda"))
+    device: str = option("cpu", "Where the network trains.", choices=("cpu", "cuda"))
     precision: str = option(
         "float32",
         "Of the passes through the network; norms, sums and noise are as before, and so is the bound.",

@@ -21,8 +21,9 @@ last is the rounding of the sum t, up to 2^28 steps; where S may be larger, it i
 without rounding. So unless t is within 2^-22 of a half, or u is beyond these ends (together one coordinate in a million),
 any continuation of the bits gives the multiple that float64 gives.
 
-Those others are computed again, to 600 bits, with 256 further bits of U and of V. That is wrong at most where t is within
-2^-130 of a half, or where U or 1 - U is below 2^-100. So in total variation
+Those others are computed again with 256 further bits of U and of V: to 320 bits, and where that leaves t within 2^-80 of a
+half, to 600. That is wrong at most where t is within 2^-130 of a half, or where U or 1 - U is below 2^-100. So in total
+variation
 
     TV(what is released, M(S)) <= 2^-98 per coordinate,                                                            (3)
 
@@ -31,10 +32,6 @@ add less than 10^-10 together; the printed figures leave that out.
 
 **Assumptions of (3)**: the bytes are uniform and independent, which no efficient observer can tell from those of a
 cryptographic generator; and errors of 2^-40 where PyTorch promises about 2^-50.
-
-**On a GPU** the noise is computed where the sums are, and only random bits go there. The arithmetic and its proof are the
-same, and so are the results, to the bit: the same bytes are drawn in the same order, and which multiple of the grid step
-comes out is decided exactly. 2^-40 holds on CUDA, which is within 2 units in the last place of float64.
 """
 
 from __future__ import annotations
@@ -50,7 +47,6 @@ from dpltm.randomness.noise import RandomSource, box_muller, uniform_of
 
 if TYPE_CHECKING:
     from mpmath.ctx_mp import MPContext
-    from torch import Tensor
 
 
 GRID_BITS = 10
@@ -69,8 +65,9 @@ LARGE = 2.0**27
 OPEN = 2.0**-22
 """Distance to a half, and of a uniform number to 0 or 1, within which float64 arithmetic is not trusted."""
 
-_MORE, _PRECISION = 256, 600
-"""Further bits of a uniform number, and bits of the arithmetic with it."""
+_MORE, _PRECISIONS, _CLEAR = 256, (320, 600), 2.0**-80
+"""Further bits of a uniform number; bits of the arithmetic with it; how far from a half the first of these are enough. They
+are more than U has, or mpmath 1.3 takes the logarithm of 1/4 and a little for that of 1."""
 
 
 def grid_step(noise_std: float) -> float:
@@ -136,81 +133,25 @@ def further_bits(seed: bytes, pair: int) -> tuple[int, int]:
 
 
 def exactly(rest: float, scale: float, pair: np.ndarray, further: tuple[int, int], sine: bool) -> float:
-    """floor(rest + scale X + 1/2), by arithmetic of ``_PRECISION`` bits; X is cosine or sine of the pair."""
-    real = _arithmetic()
-    first, second = (
-        real.ldexp(2 * (int(drawn * 2.0**52) << _MORE | bits) + 1, -53 - _MORE)
-        for drawn, bits in zip(pair.tolist(), further, strict=True)
-    )
-    x = real.sqrt(-2 * real.log(first)) * (real.sinpi if sine else real.cospi)(2 * second)
-    return float(real.floor(rest + scale * x + 0.5))
+    """floor(rest + scale X + 1/2), by arithmetic of ``_PRECISIONS`` bits; X is cosine or sine of the pair."""
+    for precision in _PRECISIONS:
+        real = _arithmetic(precision)
+        first, second = (
+            real.ldexp(2 * (int(drawn * 2.0**52) << _MORE | bits) + 1, -53 - _MORE)
+            for drawn, bits in zip(pair.tolist(), further, strict=True)
+        )
+        x = real.sqrt(-2 * real.log(first)) * (real.sinpi if sine else real.cospi)(2 * second)
+        shifted = rest + scale * x + 0.5
+        nearest = real.floor(shifted)
+        if _CLEAR < shifted - nearest < 1 - _CLEAR:
+            break
+    return float(nearest)
 
 
 @cache
-def _arithmetic() -> MPContext:
+def _arithmetic(precision: int) -> MPContext:
     from mpmath.ctx_mp import MPContext  # wanted for one coordinate in a million
 
     real = MPContext()  # of our own: anybody may change the precision of the common one
-    real.prec = _PRECISION
+    real.prec = precision
     return real
-
-
-TOGETHER = 64
-"""Blocks of ``AT_ONCE`` coordinates that are computed with at once."""
-
-
-def gaussian_mechanism_on_device(values: Tensor, noise_std: float, source: RandomSource) -> Tensor:
-    """The same as :func:`gaussian_mechanism` on the device of ``values``, with its guarantees and the same bytes."""
-    import torch
-
-    if noise_std == 0:
-        return values.clone()
-    noisy, whole = torch.empty_like(values), len(values) // AT_ONCE * AT_ONCE
-    for start in range(0, whole, TOGETHER * AT_ONCE):
-        some = slice(start, min(start + TOGETHER * AT_ONCE, whole))
-        noisy[some] = _released(values[some].view(-1, AT_ONCE), noise_std, source).view(-1)
-    if whole < len(values):
-        noisy[whole:] = _released(values[None, whole:], noise_std, source)[0]
-    return noisy
-
-
-def _released(values: Tensor, noise_std: float, source: RandomSource) -> Tensor:
-    import torch
-
-    step, (blocks, count) = grid_step(noise_std), values.shape
-    half, scale = (count + 1) // 2, noise_std / step
-    drawn, seeds = np.empty((blocks, 2 * half), dtype=np.int64), list[bytes]()
-    for words in drawn:
-        data = memoryview(source.random_bytes(16 * half + SEED))
-        seeds.append(bytes(data[:SEED]))
-        words[:] = np.frombuffer(data[SEED:], dtype=np.int64)
-    pairs = _uniform(torch.from_numpy(drawn).to(values.device)).view(blocks, 2, half)
-    radius, turn = (pairs[:, 0].log() * (-2.0 * scale * scale)).sqrt(), pairs[:, 1] * (2.0 * math.pi)
-    offset = torch.cat([turn.cos() * radius, turn.sin() * radius], 1)[:, :count]
-    rest = values * (1 / step)  # exact
-    whole = torch.where(rest.abs() < LARGE, 0.0, rest.round())
-    rest -= whole  # exact
-    offset += rest
-    nearest = offset.round()
-    at_end = (pairs[:, 0] < OPEN) | (pairs[:, 0] > 1 - OPEN)
-    doubtful = ((offset - nearest).abs() > 0.5 - OPEN) | torch.cat([at_end, at_end], 1)[:, :count]
-    for block, place in doubtful.nonzero().tolist():
-        pair = place % half
-        nearest[block, place] = exactly(
-            float(rest[block, place]),
-            scale,
-            pairs[block, :, pair].cpu().numpy(),
-            further_bits(seeds[block], pair),
-            place >= half,
-        )
-    return (nearest + whole + 0.0) * step
-
-
-def _uniform(words: Tensor) -> Tensor:
-    """``uniform_of`` of words of 64 bits, int64; they are overwritten."""
-    words >>= 12
-    words &= 2**52 - 1  # the sign has come in from the left
-    words |= 1023 << 52  # 1 + j / 2^52, so far
-    import torch
-
-    return words.view(torch.float64).sub_(1 - 2.0**-53)

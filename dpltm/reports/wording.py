@@ -59,7 +59,7 @@ _LIMITS = {
 """Meaning of C in filters that do not clip to it, by name."""
 
 _BITS = {
-    "secure": "those of a cryptographic generator.",
+    "secure": "those of a cryptographic generator: AES-256, or ChaCha20 under its keys.",
     "fast": "statistical, not cryptographic: predictable in principle.",
 }
 

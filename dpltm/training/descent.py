@@ -20,7 +20,8 @@ from dpltm.errors import InputError
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks.masks import Mask
 from dpltm.privacy.mechanisms import Adjacency
-from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, gaussian_mechanism_on_device
+from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
+from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
 from dpltm.randomness.noise import RandomSource
 from dpltm.randomness.sampling import USUAL, in_chunks, poisson_sample, record_keys
 from dpltm.records.batches import Records

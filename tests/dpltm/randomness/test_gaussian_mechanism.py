@@ -145,9 +145,20 @@ def test_sums_near_a_half_are_decided_exactly(away: int, monkeypatch: pytest.Mon
             for u, v in zip(first, second, strict=True)
         ]
         values = [float(mp.floor(x) + mp.mpf(1) / 2 - x + mp.mpf(away) * 2.0**-41) * 2.0**-10 for x in noise]
-    found = gaussian_mechanism(np.array(values), 1.0, block(first, second, KEY))
-    assert in_steps(found, 1.0) == in_reals(values, 1.0, first, second, KEY)
-    assert len(asked) == 100
+    for clear in (module._CLEAR, 0.49):  # nothing is clear at first sight then
+        monkeypatch.setattr(module, "_CLEAR", clear)
+        found = gaussian_mechanism(np.array(values), 1.0, block(first, second, KEY))
+        assert in_steps(found, 1.0) == in_reals(values, 1.0, first, second, KEY)
+    assert len(asked) == 200
+
+
+def test_what_320_bits_leave_in_doubt_goes_to_600(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, arithmetic = [], module._arithmetic
+    monkeypatch.setattr(module, "_arithmetic", lambda bits: (asked.append(bits), arithmetic(bits))[1])
+    for clear in (module._CLEAR, 0.499):
+        monkeypatch.setattr(module, "_CLEAR", clear)
+        module.exactly(0.3, 1500.0, np.array([0.25, 0.125]), (1, 2), False)
+    assert asked == [320, 320, 600]
 
 
 @pytest.mark.parametrize("value", [-1e-300, 1e-300, -(2.0**-60), 2.0**-60])
@@ -235,7 +246,7 @@ def test_zeros_have_no_sign() -> None:
 # Nothing goes past it.
 
 
-MODULES = ("dpltm.randomness.noise", "dpltm.randomness.gaussian_mechanism", "dpltm.randomness.gaussian_mechanism")
+MODULES = ("dpltm.randomness.noise", "dpltm.randomness.gaussian_mechanism", "dpltm.randomness.gaussian_on_device")
 
 
 def test_every_other_gaussian_is_public() -> None:
