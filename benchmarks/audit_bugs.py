@@ -46,6 +46,7 @@ from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS, Clip, Filter, make_filter
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint
+from dpltm.networks import evaluation
 from dpltm.networks.masks import Mask
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.entry import Entry
@@ -53,9 +54,10 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
 from dpltm.privacy.selection import SelectionPlan
 from dpltm.randomness import second_moments
-from dpltm.randomness.noise import FastSource
+from dpltm.randomness.noise import FastSource, two_sided_geometric
 from dpltm.records import Dataset, Public, from_arrays, load, units
 from dpltm.records.batches import Records
+from dpltm.records.units import ABSENT
 from dpltm.tickets import checkpoint_files
 from dpltm.training import descent as training
 from dpltm.training.artifacts import Run
@@ -491,6 +493,19 @@ def score_of_search(seed: int) -> Found:
     )
 
 
+def count_of_persons(seed: int) -> Found:
+    """The noisy count that ``--eval-private`` releases, where one person has 32 right records."""
+    noise, y = FastSource(seed), torch.full((11, 32), ABSENT)
+    y[:, 0], y[10] = 0, 0
+
+    def release(there: bool, _: int) -> float:
+        labels = y[: 10 + there]
+        x = torch.eye(2)[torch.zeros(int((labels != ABSENT).sum()), dtype=torch.int64)]
+        return evaluation.count_correct(nn.Identity(), x, labels) + two_sided_geometric(noise, 0.5)
+
+    return told_apart(release, 0.5, 4000)
+
+
 # --- draws and messages ---
 
 
@@ -556,6 +571,7 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     "evaluation without noise": (
         "pairs: the noisy count", of_runs(100, measured, noise_multiplier=8.0, eval_private=0.5),
     ),
+    "every right answer of a person counted": ("pairs: the noisy count of persons", count_of_persons),
     "centre of records that are not clipped": ("pairs: the centre", centre_of_records),
     "every record of a person in the centre": ("pairs: the centre", centre_of_persons),
     "moments of records of norm 2": ("pairs: the moments", moments),

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from dpltm.errors import in_flags
-from dpltm.options.data import DataOptions, PersonOptions
+from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.latent import EncodeRequest, SchemeRequest
 from dpltm.options.latent import TrainRequest as LatentTrainRequest
@@ -82,7 +82,7 @@ def _after_training(run: str, data: str, *, audited: bool = False) -> list[str]:
 
 
 def _records(request: Any) -> str:
-    return _flags(request, (item.name for cls in (DataOptions, PersonOptions) for item in fields(cls)))
+    return _flags(request, (item.name for item in fields(DataOptions)))
 
 
 def _ledger(request: Any) -> str:

@@ -33,7 +33,7 @@ def synthesize(request: SynthesizeRequest, progress: Progress) -> dict[str, Any]
     path = ledger_path(request.dataset, request.ledger)
     if path.absolute() == out.absolute():
         raise InputError("`ledger`: the records go there; name another file")
-    ledger = ledger_of(request.dataset, request.ledger, request.population)
+    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.noun)
     asked = settle(dataset, request, ledger, services(progress))
     if request.dry_run:
         mechanism, privacy = asked.priced()

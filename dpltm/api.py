@@ -31,7 +31,7 @@ from dpltm.features.setup import FeatureSources, features_of, take_over_map, wit
 from dpltm.networks import ModelSpec, names_code
 from dpltm.networks.own import SETTINGS, OwnModel, own_model
 from dpltm.options import arguments
-from dpltm.options.data import FeatureOptions
+from dpltm.options.data import FeatureOptions, UnitOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.synthesize import SynthesizeOptions
@@ -123,10 +123,9 @@ def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], cls: ty
     if named and isinstance(x, Dataset):
         facts.pop("name", None)
     dataset = as_dataset(x, y, facts)
-    if cls is not TrainOptions and (dataset.names_units or (dataset.of_persons and not dataset.rated)):
-        raise InputError(
-            "`units`: only a training protects persons, and this knows single records alone; leave it out"
-        )
+    if isinstance(options, UnitOptions):
+        with in_python():
+            dataset = train_verb.protected_units(dataset, options)
     return dataset, options
 
 
@@ -197,7 +196,7 @@ def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Datas
 
 def paying(named: Ledger | None, dataset: Dataset) -> Ledger:
     """Return the ledger that was named; else that of the process."""
-    return of_process(dataset.unit) if named is None else named
+    return of_process(dataset.noun) if named is None else named
 
 
 def generate(
@@ -345,7 +344,7 @@ def train(
         "public" if isinstance(ticket, (str, OwnModel)) else "ticket"
     )  # where the map in front of the network comes from
     with in_python(model="ticket", public=in_front):
-        entered = paying(ledger, train_verb.protected_units(dataset, settings))
+        entered = paying(ledger, dataset)
         if isinstance(ticket, str) and dataset.feature_map is None:
             settings = replace(settings, features=features_of(dataset, settings.features, ticket))
         dataset = _in_front(ticket, dataset, settings, services.progress)

@@ -49,7 +49,7 @@ from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
 from dpltm.privacy.checks import check_epsilon
-from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part, lineage_of
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part, lineage_of
 from dpltm.privacy.guards import covered
 from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
@@ -454,12 +454,6 @@ class TicketEstimator(BaseEstimator):
             raise InputError(
                 "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or pass `units` to fit"
             )
-        for name in ("select_epsilon", "score_epsilon") if given else ():
-            if getattr(self, name) is not None:
-                raise InputError(
-                    f"`{name}`: pays for single records alone, and `units` asks that all of a person's be protected; leave"
-                    f" `{name}` out" + ("" if name == "select_epsilon" else ", and score on records of other persons")
-                )
 
     def _drawn(self, dataset: Dataset, ledger: Ledger, training: dict[str, Any]) -> TicketSet | Winner | None:
         """Return the tickets, or the winner of a draw on the records, where one is asked for."""
@@ -473,7 +467,7 @@ class TicketEstimator(BaseEstimator):
         if tickets is None or self.round is not None:
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         options: dict[str, Any] = {"eps1": self.select_epsilon, "score": "additive"}
-        options |= {"delta": self.delta, "adjacency": self.adjacency}
+        options |= {"delta": self.delta, "adjacency": self.adjacency, "per_unit": self.per_unit}
         self._rehearse(tickets, dataset, ledger, options, training)
         winner = api.select(tickets, dataset, ledger=ledger, **options)
         self._spent.add(winner.lineage)
@@ -569,8 +563,6 @@ class TicketEstimator(BaseEstimator):
     def _to_score(self, X: Any, y: Any, *, numeric: bool = False) -> Any:
         """Return the same in ``score``, of columns as those in ``fit``."""
         check_is_fitted(self)
-        if self.run_.config.get("of_persons"):
-            self._check_units(True)
         return self._validated(X, y, numeric=numeric, reset=False)
 
     def _told(self, X: Any) -> np.ndarray:
@@ -584,22 +576,32 @@ class TicketEstimator(BaseEstimator):
 
     # what was learned, and what it cost
 
-    def _released_sums(self, records: Dataset, values: np.ndarray, epsilon: float) -> np.ndarray:
-        """Return sums of values from 0 to 1 a record, ``(sums, n)``, with noise, paid for: together ``epsilon``.
+    def _released_means(self, X: Any, codes: np.ndarray, values: np.ndarray, units: Any, epsilon: float) -> np.ndarray:
+        """Return means of values from 0 to 1 a record, ``(sums, n)``, with noise, paid for: together ``epsilon``.
 
         Guarantees:
-            Each value is rounded to a whole number of ``1 / GRID`` first, so one record more, less or another changes each
-            sum by at most ``GRID`` of those, and two-sided geometric noise of epsilon / (sums GRID) makes each
-            (epsilon / sums)-DP, exactly (docs/privacy-model.md section 5.8).
+            Each value is rounded to a whole number of ``1 / GRID`` first, and so is the mean of those of a person, where the
+            run protects persons. So one record, or person, more, less or another changes each sum by at most ``GRID`` of
+            those, and two-sided geometric noise of epsilon / (sums GRID) makes each (epsilon / sums)-DP, exactly
+            (docs/privacy-model.md section 5.8).
         """
+        of_persons = self.run_.config.get("of_persons")
+        if of_persons and units is None:
+            raise InputError("`units` is missing: whose each record is, since the run protects persons")
+        held_out, names = self._scored(X, codes, units if of_persons else None)
         check_epsilon("score_epsilon", epsilon)
         each = epsilon / (len(values) * GRID)
         if each < MIN_EPSILON:
             raise InputError(f"`score_epsilon`: {epsilon:g} is nothing but noise; give 0.01 or more")
         whole = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64)
+        if names is not None:
+            _, whose, many = np.unique(names, return_inverse=True, return_counts=True)
+            sums = np.zeros((len(many), len(whole)), dtype=np.int64)
+            np.add.at(sums, whose, whole.T)
+            whole = (sums // many[:, None]).T
         ledger, lineage = self._open_ledger(), self.run_.lineage
         mechanism = Guarantee(epsilon, adjacency=cast(Adjacency, self.adjacency))
-        entry = Entry("release", ledger.part(records), (mechanism,), SCORE, unit=RECORD)
+        entry = Entry("release", ledger.part(held_out.tested()), (mechanism,), SCORE, unit=self.run_.config["unit"])
 
         def planned(book: Book, known: Entry | None) -> Once[np.ndarray]:
             del book, known
@@ -608,26 +610,24 @@ class TicketEstimator(BaseEstimator):
         paid = pay(planned, ledger)
         self._spent.add(paid.lineage)
         self._spent.notes |= {SCORED: None}
-        return next(paid.values)
+        return next(paid.values) / whole.shape[1]
 
-    def _scored(self, X: np.ndarray, codes: np.ndarray) -> Dataset:
-        """Records as the test split that ``dpltm.evaluate`` measures on."""
+    def _scored(self, X: np.ndarray, codes: np.ndarray, units: Any) -> tuple[Dataset, np.ndarray | None]:
+        """Records as the test split that ``dpltm.evaluate`` measures on; and whose each is, where that is said."""
         dataset = api.held_out(self.run_, self._columns.records(X), codes, {"name": "the scored records"})
         assert dataset.test_rows is not None
-        return replace(dataset, test_rows=self._columns.rows(dataset.test_rows, X))
+        rows = replace(self._columns.rows(dataset.test_rows, X), coincide=self.rows_coincide)
+        if units is None:
+            return replace(dataset, test_rows=rows), None
+        with in_python():
+            names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
+        return replace(dataset, test_rows=rows.owned(names, self.unit)), names
 
     def _accuracy(self, X: np.ndarray, codes: np.ndarray, units: Any) -> float:
         """Accuracy on held-out records, which are declared apart from the people of the ledger from now on."""
-        held_out = self._scored(X, codes)
-        assert held_out.test_rows is not None
-        rows = replace(held_out.test_rows, coincide=self.rows_coincide)
-        if units is not None:
-            with in_python():
-                names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
-            rows = rows.owned(names, self.unit)
-        elif self.run_.config.get("of_persons"):
+        held_out, names = self._scored(X, codes, units)
+        if names is None and self.run_.config.get("of_persons"):
             self._spent.notes |= {WHOSE: None}
-        held_out = replace(held_out, test_rows=rows)
         try:
             ledger = self._open_ledger()
             with in_python(test="x", dataset="x"):
@@ -869,10 +869,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             codes = self._codes(y, self.classes_, "that fit knew")
             if self.score_epsilon is None:
                 return self._accuracy(X, codes, units)
-            records = self._scored(X, codes).tested()
-            right = self._outputs(X).argmax(1) == codes
-            (count,) = self._released_sums(records, right[None].astype(float), self.score_epsilon)
-            return float(min(max(count / len(codes), 0.0), 1.0))
+            right = (self._outputs(X).argmax(1) == codes).astype(float)
+            (mean,) = self._released_means(X, codes, right[None], units, self.score_epsilon)
+            return float(min(max(mean, 0.0), 1.0))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -961,13 +960,12 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
             if self.score_epsilon is None:
                 self._accuracy(X, codes, units)  # declares them, and refuses those of people who are protected
                 return float(r2_score(y, predicted))
-            records = self._scored(X, codes).tested()
             low, span = self._edges_[0], self._edges_[-1] - self._edges_[0]
             target = np.clip((y - low) / span, 0.0, 1.0)
             errors = np.square(target - (predicted - low) / span)
-            sums = self._released_sums(records, np.stack([errors, target, target**2]), self.score_epsilon)
-            total = max(sums[2] - sums[1] ** 2 / len(y), 1e-12)
-            return float(min(max(1 - sums[0] / total, -1.0), 1.0))
+            values = np.stack([errors, target, target**2])
+            error, mean, square = self._released_means(X, codes, values, units, self.score_epsilon)
+            return float(min(max(1 - error / max(square - mean**2, 1e-12), -1.0), 1.0))
 
 
 for _made in (TicketEstimator, TicketClassifier, TicketRegressor):

@@ -241,7 +241,12 @@ def data_options(section: Section) -> dict[str, Any]:
 def draw_options(arm: Arm) -> Section:
     """Return the options of an arm's draw, which is from the records of its training unless it reads none."""
     section = arm.select or {}
-    return section if reads_no_records(section) else {**data_options(arm.train), **section}
+    return section if reads_no_records(section) else {**drawn_from(arm.train), **section}
+
+
+def drawn_from(train: Section) -> Section:
+    """Return the options of a training that a draw from its records takes over."""
+    return {**data_options(train), **{key: train[key] for key in ("unit", "per-unit") if key in train}}
 
 
 def reads_no_records(select: Section) -> bool:

@@ -101,8 +101,12 @@ def network_inputs(
 
 
 def tensors(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Tensor, Tensor]:
-    """Return what :func:`network_inputs` gave, as a network takes it, ``(n, features)`` float32; and the labels."""
+    """Return what :func:`network_inputs` gave, as a network takes it, ``(n, features)`` float32; and the labels.
+
+    Of persons: the records that there are, ``(m, features)``, one after the other, and labels ``(n, slots)``.
+    """
     x, y = opened
+    x = x if y.ndim == 1 else x[y != ABSENT]
     if dataset.feature_map is None:
         ready = torch.from_numpy(prepare(x, dataset.bounds, dataset.tables))
     else:
@@ -126,10 +130,11 @@ class _Ready:
 
 def inputs(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Inputs, Tensor]:
     """Return the same as :func:`tensors`; but records that would take much memory are made ready as they are read."""
-    x, y = opened
-    if y.ndim > 1 or 4 * len(x) * dataset.features < LARGE:
+    there = opened.y != ABSENT
+    if 4 * int(there.sum()) * dataset.features < LARGE:
         return tensors(opened, dataset, device)
-    return _Ready(batched_records(opened, dataset, device)), torch.tensor(y, device=device)
+    rows = opened if opened.y.ndim == 1 else Arrays(opened.x[there], opened.y[there])
+    return _Ready(batched_records(rows, dataset, device)), torch.tensor(opened.y, device=device)
 
 
 def batched_records(

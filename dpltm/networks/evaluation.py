@@ -14,6 +14,7 @@ from dpltm.networks import Network
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.skill import Skill, skill_of
 from dpltm.networks.state import evaluating
+from dpltm.records.units import ABSENT
 
 
 class Rows(Protocol):
@@ -54,8 +55,8 @@ def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, sc
     """Number of records whose largest output is at their label; or the whole part of the sum of their scores.
 
     Guarantees:
-        One record more changes it by 0 or 1: where a sum grows by at most 1, so does its whole part. Whoever adds
-        whole-numbered noise needs that, since what lies behind the point would stay as it is.
+        One record, or person, more changes it by 0 or 1: where a sum grows by at most 1, so does its whole part. Whoever
+        adds whole-numbered noise needs that, since what lies behind the point would stay as it is.
     """
     return math.floor(total_score(model, x, y, chunk, score))
 
@@ -63,21 +64,33 @@ def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, sc
 def total_score(
     model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None, *, alike: bool = True
 ) -> float:
-    """Sum of the records' scores; by default 1 for each whose largest output is at its label.
+    """Sum of the records' scores, by default 1 for each whose largest output is at its label; or of persons' scores, each
+    the mean over the records that count of a person.
+
+    Args:
+        y: labels, ``(n,)``; of persons ``(n, slots)``, where ``x`` has the records in slots that are filled, in order.
 
     Guarantees:
-        Where ``alike``, as of :func:`outputs`. A record counts for 0 to 1. Its score is clamped, NaN is 0, and it is rounded
-        to a multiple of 2^-20; these are summed as whole numbers, so the sum is exact whatever the order.
+        Where ``alike``, as of :func:`outputs`. A record, or a person with any records, counts for 0 to 1: a score is
+        clamped, NaN is 0, and it is rounded to a multiple of 2^-20, as is a person's mean (downwards); these are summed as
+        whole numbers, so the sum is exact whatever the order.
     """
-    total = 0
-    for given, labels in zip(outputs(model, x, chunk, alike=alike), y.split(chunk), strict=True):
+    there, parts = y != ABSENT, list[Tensor]()
+    for given, labels in zip(outputs(model, x, chunk, alike=alike), y[there].split(chunk), strict=True):
         if score is None:
-            total += STEP * int((given.argmax(1) == labels).sum())
+            parts.append(STEP * (given.argmax(1) == labels).long())
             continue
         for record in range(len(labels)):  # each alone, for a function of the user's own
             value = score(given[record : record + 1], labels[record : record + 1]).double().nan_to_num(0.0)
-            total += int((value.clamp(0, 1) * STEP).round().sum())
-    return total / STEP
+            parts.append((value.clamp(0, 1) * STEP).round().long())
+    each = torch.cat(parts) if parts else y[:0].flatten()
+    if y.ndim == 2:
+        many = there.sum(1)
+        sums = torch.zeros_like(many).index_add_(
+            0, torch.arange(len(y), device=y.device).repeat_interleave(many), each
+        )
+        each = sums // many.clamp_min(1)
+    return int(each.sum()) / STEP
 
 
 def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = True) -> Iterator[Tensor]:

@@ -12,6 +12,9 @@ UNPROTECTED_HELP = (
     "Release without protection from an account that holds releases with it, and no guarantee from then on."
 )
 POPULATION_HELP = "Whose account the ledger is; refused where it is another's. A name alone separates nothing."
+UNIT_COLUMN_HELP = (
+    "Column, or array NAME_train of an archive, that says whose each record is: all of one person's are protected."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +61,34 @@ class DataOptions:
     length: int | None = option(None, "How many words of a text are kept, the last ones.", "N", shown="256")
     users: int | None = option(None, "Public number of users, their largest id, of a .dat file of ratings.", "N")
     items: int | None = option(None, "Public number of items, their largest id.", "N")
+    unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected")
+
+
+PER_UNIT = 64
+"""Records of a person, or ratings of a user, that count where those are the unit, if nothing is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PersonOptions:
-    """What is protected: whose the records are, where all of one person's are protected together."""
+class PerUnitOptions:
+    """How many records of a person count, where persons are protected."""
 
-    unit_column: str | None = option(
+    per_unit: int | None = option(
         None,
-        "Column, or array NAME_train of an archive, that says whose each record is: all of one person's are protected.",
-        "NAME",
+        "Most records of a person, or ratings of a user, that count where that is the unit; the rest is left out.",
+        "K",
+        shown=str(PER_UNIT),
+        section="What is protected",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitOptions(PerUnitOptions):
+    """What is protected, of ratings as well."""
+
+    unit: str = option(
+        "record",
+        "What is protected: one record, or of ratings all that one user gave.",
+        choices=("record", "user"),
         section="What is protected",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import DataOptions, LedgerOptions, PersonOptions
+from dpltm.options.data import UNIT_COLUMN_HELP, DataOptions, LedgerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class FindOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemaRequest(FindOptions, LedgerOptions, PersonOptions):
+class SchemaRequest(FindOptions, LedgerOptions):
     """The public schema of a table: what its columns hold, so that words, dates and holes become numbers.
 
     It is a public input, so nothing in it may be read off private records for nothing: `private` finds kinds, bounds,
@@ -75,6 +75,7 @@ class SchemaRequest(FindOptions, LedgerOptions, PersonOptions):
     test: str | None = option(None, "With `private`: part that train holds out, such as 0.2.", "FRACTION")
     dry_run: bool = option(False, "With `private`: check everything and print the epsilon that it would spend.")
     out: str | None = option(None, "File to write, in place of the terminal.", "FILE.toml")
+    unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected")
 
 
 @dataclass(frozen=True, kw_only=True)

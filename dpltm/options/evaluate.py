@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, PersonOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
 from dpltm.options.network import CodeOptions
 
 RUN_FORMS = ("onnx", "torch", "plain")
@@ -13,7 +13,7 @@ RUN_FORMS = ("onnx", "torch", "plain")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateRequest(CodeOptions, PersonOptions, DataOptions):
+class EvaluateRequest(CodeOptions, DataOptions):
     """Accuracy of a run's model on the test split of a dataset, or on all records of `input`.
 
     They are declared separate from the private records: nothing is spent, and nothing is promised for them. Columns and

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import option
-from dpltm.options.data import UNPROTECTED_HELP, DataOptions, FeatureOptions, LedgerOptions
+from dpltm.options.data import UNPROTECTED_HELP, DataOptions, FeatureOptions, LedgerOptions, PerUnitOptions
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.pruning import CRITERIA, SCOPES, Criterion
 
@@ -31,7 +31,7 @@ def _iterations(criterion: Criterion) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateOptions(FeatureOptions):
+class GenerateOptions(PerUnitOptions, FeatureOptions):
     """How tickets are made, and what that may spend."""
 
     provenance: str | None = option(

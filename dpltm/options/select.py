@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import METRICS, option
-from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
+from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions, UnitOptions
 from dpltm.options.network import CodeOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectOptions:
+class SelectOptions(UnitOptions):
     """How the winner is chosen, and what that may spend."""
 
     eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", "E", section="Draw")

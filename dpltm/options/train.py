@@ -8,19 +8,16 @@ from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.networks import network_metavar
 from dpltm.options import METRICS, option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, FeatureOptions, PersonOptions
+from dpltm.options.data import LEDGER_SHOWN, PER_UNIT, POPULATION_HELP, DataOptions, FeatureOptions, UnitOptions
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
-
-PER_UNIT = 64
-"""Records of a person, or ratings of a user, that count where those are the unit, if nothing is said."""
 
 LEAST_SQUARES = "least-squares"
 """The head that has nothing to tune."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(FeatureOptions):
+class TrainOptions(UnitOptions, FeatureOptions):
     """A training of a ticket under differential privacy (DP-SGD on its live coordinates)."""
 
     filter: str = option(
@@ -122,15 +119,6 @@ class TrainOptions(FeatureOptions):
     adjacency: str = option(
         "add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"), section="What is protected"
     )
-    unit: str = option(
-        "record", "What is protected: one record, or of ratings all that one user gave.", choices=("record", "user")
-    )
-    per_unit: int | None = option(
-        None,
-        "Most records of a person, or ratings of a user, that count where that is the unit; the rest is left out.",
-        "K",
-        shown=str(PER_UNIT),
-    )
     noise: str = option(
         "secure",
         "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the filter's paper would add.",
@@ -182,7 +170,7 @@ class StartOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainRequest(NetworkOptions, TrainOptions, StartOptions, PersonOptions, DataOptions):
+class TrainRequest(NetworkOptions, TrainOptions, StartOptions, DataOptions):
     """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
 
     SET trains the winner of its last selection, SET@ROUND the ticket of that round, `dense` the whole network.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import METRICS, option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, MapOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, MapOptions, UnitOptions
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import CERTIFIED
 
@@ -46,7 +46,7 @@ class TuneOptions(MapOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateTuneOptions(TuneOptions):
+class PrivateTuneOptions(TuneOptions, UnitOptions):
     """Private search: on the private records themselves, for a part of ``epsilon`` that the accountant computes.
 
     ``for_records`` is their number, and ``repeats`` is 1.

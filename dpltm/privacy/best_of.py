@@ -9,7 +9,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import RECORD, TICKETS, Entry
+from dpltm.privacy.entry import TICKETS, Entry
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 from dpltm.privacy.private_search import SCORE_NOISE, gamma_for
 
@@ -49,11 +49,11 @@ def _notes(account: Account, group: list[Entry], delta: float, accountant: str, 
 
 
 def _price(account: Account, group: list[Entry], every: float, delta: float, accountant: str) -> float | None:
-    """Epsilon of a search; None where no search is made (persons, replace-one), or where pricing takes long."""
+    """Epsilon of a search; None where no search is made (replace-one), or where pricing takes long."""
     trainings = {
         replace(sgd, nominal_sensitivity=None, claimed_by="") for entry in group for sgd in entry.of(NoisySgd)
     }
-    if account.unit != RECORD or account.adjacency != "add-remove" or len(trainings) > MAX_PRICED:
+    if account.adjacency != "add-remove" or len(trainings) > MAX_PRICED:
         return None
     costliest = max(trainings, key=lambda mechanism: epsilon((mechanism,), delta, "rdp"))  # quick: it only ranks them
     price = every

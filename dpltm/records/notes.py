@@ -120,7 +120,7 @@ def unit_notes(dataset: Dataset) -> list[str]:
         return [
             "the guarantee is for one rating, not for one person, who may have given many; `unit` user protects all of them"
         ]
-    return [] if dataset.known else [SEVERAL_ROWS]
+    return [] if dataset.known or dataset.names_units else [SEVERAL_ROWS]
 
 
 def persons_note(unit: str, slots: int | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpltm.networks.skill import BINS, Bin, ClassSkill, Estimate, OperatingPoint, Skill
-from dpltm.options.train import PER_UNIT
+from dpltm.options.data import PER_UNIT
 from dpltm.privacy.mechanisms import Adjacency, Selection
 from dpltm.reports.statement import Subject, Terms
 from dpltm.reports.wording import PROVENANCE

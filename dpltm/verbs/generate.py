@@ -24,13 +24,14 @@ from dpltm.networks.own_network import OwnNetwork, network_notes, started_at
 from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers
+from dpltm.options.data import PER_UNIT
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept, PartOf, reading, standing
 from dpltm.privacy.checks import check_count, check_epsilon
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import TICKETS, Entry, Lineage, lineage_of
+from dpltm.privacy.entry import RECORD, TICKETS, Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, Unprotected
 from dpltm.privacy.release import Secret, pay, price
@@ -50,15 +51,24 @@ from dpltm.pruning.generation import (
 )
 from dpltm.pruning.unstructured import input_groups
 from dpltm.randomness.noise import KeyedSource
-from dpltm.records import Arrays, Dataset, Split
+from dpltm.records import Arrays, Dataset, Split, at_unit
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet
 from dpltm.training.config import TrainingConfig, sensitivity
-from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
+from dpltm.training.descent import Descent, NoisyGradients, cross_entropy, user_cross_entropy
 from dpltm.training.release import Sources
-from dpltm.verbs.synthesize import RECORDS, SENSITIVITY, Moments, check_moments, draw_records, release_moments
+from dpltm.verbs.synthesize import (
+    RECORDS,
+    SENSITIVITY,
+    Moments,
+    check_moments,
+    draw_records,
+    one_each,
+    release_moments,
+)
+from dpltm.verbs.train import check_takes_persons
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
 """Place of accuracies on private records where nobody writes them to a file of their own."""
@@ -128,7 +138,7 @@ class Generation:
     @property
     def facts(self) -> str:
         """Digest of the records and settings, by which interrupted work is known."""
-        part, feature_map = self.ledger.part(self.dataset), self.dataset.feature_map
+        part, feature_map, slots = self.ledger.part(self.dataset), self.dataset.feature_map, self.dataset.train.slots
         body = [
             [part.snapshot, part.cut, part.start, part.stop],
             self.spec.identity,
@@ -136,6 +146,7 @@ class Generation:
             repr(self.config),
             self.options.criterion,
             self.options.epsilon,
+            *([] if slots is None else [slots]),
         ]
         return TICKETS + facts_digest(body)
 
@@ -148,7 +159,8 @@ class Generation:
         made, part = self.on_record(book.public(self.beside)), self.ledger.part(self.dataset)
         (mechanism,) = made._mechanism(Planned(made.account(book), part)) if known is None else known.mechanisms
         words = f"tickets by {self.options.criterion}, {self.spec.parameters:,} weights"
-        return replace(made, drafts=(Entry("release", part, (mechanism,), words, self.facts),))
+        entry = Entry("release", part, (mechanism,), words, self.facts, unit=self.dataset.unit)
+        return replace(made, drafts=(entry,))
 
     def _mechanism(self, before: Planned) -> tuple[Mechanism]:
         options, config = self.options, self.config
@@ -207,7 +219,8 @@ class Generation:
             config.lr,
         )
         records = batched_records(opened, dataset, whole=isinstance(self.spec, OwnNetwork))
-        loss, mask = self.spec.loss or cross_entropy, dense_mask(self.spec)
+        loss = user_cross_entropy if dataset.of_persons else self.spec.loss or cross_entropy
+        mask = dense_mask(self.spec)
         sampling, noise = sources.sampling, sources.noise
         gradients = NoisyGradients(model, mask, loss, records, settings, sampling=sampling, noise=noise)
         return model, Descent(gradients)
@@ -262,7 +275,7 @@ class Generation:
         if at is None:
             x, y = tensors(self._inputs.open(secret), dataset)
             sigma = mechanism.noise_multiplier
-            moments = release_moments(x, y, self.spec.classes, noise_multiplier=sigma, noise=sources.noise)
+            moments = release_moments(x, y.flatten(), self.spec.classes, noise_multiplier=sigma, noise=sources.noise)
         else:
             moments = _known_moments(at, mechanism)
         made = draw_records(moments, dataset, max(RECORDS, config.batch_size), config.seed)
@@ -296,6 +309,11 @@ def plan(
         own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
     """
     provenance = check_options(options)
+    by_moments = CRITERIA[options.criterion].mechanism == "moments"
+    if by_moments:
+        dataset = one_each(dataset, options.per_unit)
+    elif provenance == "dp":
+        dataset = at_unit(dataset, RECORD, options.per_unit, PER_UNIT)
     if provenance in ("private", "dp") and not dataset.synthetic:
         check_delta(options.delta, dataset)
     spec = model_spec(options.model if model is None else model, dataset)
@@ -311,6 +329,8 @@ def plan(
         services=services,
         own=own,
     )
+    if not by_moments:
+        check_takes_persons(spec, dataset)
     book, looks = ledger.book, [draft for draft in settled.beside if draft.paid]
     account = book.account(settled.lineage)
     for draft in settled.beside:
@@ -319,7 +339,7 @@ def plan(
         elif draft.paid:
             check_private(account, draft.part)
     book.lacking(settled.beside)
-    if CRITERIA[options.criterion].mechanism == "moments":
+    if by_moments:
         check_moments(dataset, "`criterion` dp-synthetic", "take dp-train")
     if going_on:
         return settled
@@ -344,8 +364,8 @@ def _beside(
             beside += ledger.public(dataset.tested(), words)
     if provenance == "private" and not dataset.synthetic:
         looks = (f"{words}, with no mechanism", *(["accuracies of their predictors"] if options.reveal else []))
-        part = ledger.part(dataset)
-        beside += tuple(Entry("release", part, (Unprotected(),), each, unit=ledger.unit) for each in looks)
+        part, unit = ledger.part(dataset), dataset.noun if dataset.names_units else ledger.unit
+        beside += tuple(Entry("release", part, (Unprotected(),), each, unit=unit) for each in looks)
     return beside
 
 
@@ -493,6 +513,10 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
     if options.epsilon is None and options.criterion in DP_CRITERIA:
         raise InputError(f"`epsilon` is missing: what {options.criterion} may spend on these records, such as 0.1")
     check_epsilon("epsilon", options.epsilon)
+    if options.per_unit is not None and options.criterion not in DP_CRITERIA:
+        raise InputError(
+            f"`per_unit`: only for `criterion` {listed(DP_CRITERIA, 'and')}; {options.criterion} bounds nothing"
+        )
     if options.pool and CRITERIA[options.criterion].looks_at != "gradients":
         takers = listed(CRITERIA.names(lambda entry: entry.looks_at == "gradients"), "and")
         raise InputError(f"`pool`: only for `criterion` {takers}; {options.criterion} takes no gradients")

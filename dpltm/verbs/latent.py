@@ -261,6 +261,10 @@ def encoding(
     """Return the release of one message of each record of a dataset (one will do), to be priced or paid for."""
     check_delta(options.delta, dataset)
     check_fits(scheme, dataset)
+    if dataset.names_units:
+        raise InputError(
+            "`unit_column`: a message is of one record, and those of a person add up; give a file with one row a person"
+        )
     if dataset.part.cut in ("record", "person"):
         raise InputError(
             "`subset`: a fraction picks owners by a hash of what they hold, so whoever sends a message would tell something"

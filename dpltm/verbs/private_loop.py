@@ -23,7 +23,8 @@ from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
 from dpltm.options import arguments, check_required
-from dpltm.options.train import PER_UNIT, LoopOptions
+from dpltm.options.data import PER_UNIT
+from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise

@@ -42,7 +42,7 @@ from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.descent import Descent
 from dpltm.training.release import Sources, Training, prepare
 from dpltm.training.start import StartingPoint, starting_point
-from dpltm.verbs.train import config_of, on_record
+from dpltm.verbs.train import config_of, on_record, protected_units
 from dpltm.verbs.train import settle as settle_training
 from dpltm.verbs.tune import Setting, check_private_search, front_of, to_try
 
@@ -146,6 +146,7 @@ def settle(
     check_choices(options)
     check_private_search(options)
     gamma = gamma_for(options.tries)
+    dataset = protected_units(dataset, options)
     options = replace(options, for_records=dataset.records)
     named: TicketSet | OwnModel | str | None = target.tickets if isinstance(target, Winner) else target
     if named is None:
@@ -164,8 +165,6 @@ def settle(
             starts[of] = (starting_point(target, records, round=setting.round, seed=options.seed), records)
         trainings.append(settle_training(*starts[of], _training_options(options, setting), ledger, services))
     one = trainings[0]
-    if one.dataset.of_persons:
-        raise InputError("`private`: a score counts right answers one a record, and a user has many; take unit record")
     names = [item.name for item in fields(PrivateTuneOptions)]  # and none of where its files lie
     facts = {
         "options": {name: value for name in names if (value := getattr(options, name)) is not None},
@@ -192,7 +191,7 @@ def settle(
 
 def _training_options(options: PrivateTuneOptions, setting: Setting) -> TrainOptions:
     """One setting as options of a training; its noise is settled with that of the others."""
-    shared = ("epsilon", "delta", "optimizer", "schedule", "average", "accountant", "seed")
+    shared = ("epsilon", "delta", "optimizer", "schedule", "average", "accountant", "seed", "unit", "per_unit")
     tried = ("lr", "clip_norm", "epochs", "batch_size")
     return TrainOptions(
         **{name: getattr(options, name) for name in shared}, **{name: getattr(setting, name) for name in tried}
@@ -284,7 +283,7 @@ def secret_sources(source: KeyedSource) -> Sources:
 
 
 def noisy_score(right: int, noise_std: float, source: RandomSource) -> float:
-    """Return a private count of right answers with Gaussian noise; a record more or less changes it by at most 1."""
+    """Return a private count of right answers with Gaussian noise; a record or person more or less moves it by at most 1."""
     return float(gaussian_mechanism(np.array([float(right)]), noise_std, source)[0])
 
 

@@ -36,6 +36,7 @@ from dpltm.records import Dataset
 from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.training.artifacts import Candidate, TicketSet, Winner
+from dpltm.verbs.train import protected_units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     check_scored(tickets, options)
     check_options(options)
     tickets.body.spec.check_code(tickets.label)
-    dataset = tickets.takes(dataset)
+    dataset = protected_units(tickets.takes(dataset), options)
     check_delta(options.delta, dataset)
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
     part = ledger.part(dataset)

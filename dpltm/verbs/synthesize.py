@@ -46,7 +46,7 @@ from dpltm.randomness.second_moments import (
     sum_of_squares,
     within_norm,
 )
-from dpltm.records import Dataset, from_arrays, unit_range, unscale
+from dpltm.records import Dataset, at_unit, from_arrays, unit_range, unscale
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.settle import MAX_NAME, check_delta
 
@@ -272,6 +272,13 @@ def draw_records(moments: Moments, dataset: Dataset, count: int, seed: int) -> t
     return synthetic_records(moments, count, seed, value_range=value_range)
 
 
+def one_each(dataset: Dataset, per_unit: int | None = None) -> Dataset:
+    """Return the records as moments count them: of a person one, that of the lowest public hash, so that the bound holds."""
+    if per_unit not in (None, 1) or dataset.train.slots not in (None, 1):
+        raise InputError(f"`per_unit`: {per_unit}: of a person one record counts in moments; leave it out")
+    return at_unit(dataset, RECORD, per_unit, 1)
+
+
 def check_moments(dataset: Dataset, taker: str, fix: str) -> None:
     """Raise InputError, with ``taker`` first and ``fix`` last, for records whose moments are not released."""
     check_quantities(dataset, taker, fix)
@@ -338,12 +345,12 @@ class Synthesis:
         draft = NoisySgd(1.0, 1, 1.0, bound, adjacency=adjacency)
         noise = calibrate_noise(options.epsilon, options.delta, draft, Planned(account, part)).noise_multiplier
         words = "counts, sums and second moments of norm-bounded records, for synthetic ones"
-        entry = Entry("release", part, (GaussianRelease(noise, bound, adjacency=adjacency),), words, unit=RECORD)
+        entry = Entry("release", part, (GaussianRelease(noise, bound, adjacency=adjacency),), words, unit=dataset.unit)
 
         def moments(secret: Secret) -> Moments:
             records = network_inputs(dataset.train, dataset, self.services)
             x, y = tensors(records.open(secret), dataset)
-            source = KeyedSource(secret.child("noise"))
+            y, source = y.flatten(), KeyedSource(secret.child("noise"))
             return release_moments(x, y, dataset.classes, noise_multiplier=noise, adjacency=adjacency, noise=source)
 
         return Once(entry, dataset.lineage, moments, beside=self.ledger.apart(dataset))
@@ -426,6 +433,7 @@ def settle(dataset: Dataset, options: SynthesizeOptions, ledger: Ledger, service
         raise InputError(
             f"`dataset`: records of {dataset.name} are synthetic already, and cost nothing more; name the private ones"
         )
+    dataset = one_each(dataset)
     check_moments(dataset, "`dataset`", "make tickets by dpltm generate `criterion` dp-train")
     if options.records_out * dataset.features > MAX_VALUES:
         raise InputError(

@@ -19,11 +19,12 @@ from dpltm.features.normalisation import SENSITIVITY
 from dpltm.features.setup import as_declared, check_kind, check_quantities, declarations
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
-from dpltm.networks import for_inputs
+from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_metric, check_priced, has_diverged
 from dpltm.networks.own_network import as_trained, network_notes
 from dpltm.options import check_choices, recorded
-from dpltm.options.train import PER_UNIT, TrainOptions
+from dpltm.options.data import PER_UNIT, UnitOptions
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.best_of import best_of_notes
@@ -250,7 +251,7 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
     return rate, steps, batch
 
 
-def protected_units(dataset: Dataset, options: TrainOptions) -> Dataset:
+def protected_units(dataset: Dataset, options: UnitOptions) -> Dataset:
     """Return the records at the unit that is asked for; users may have been made of them already."""
     return at_unit(dataset, options.unit, options.per_unit, PER_UNIT)
 
@@ -334,22 +335,26 @@ def _check_budget(options: TrainOptions) -> None:
 
 def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> None:
     """Raise InputError for records, or a network, that copies of a record, or a person's records, cannot go through."""
-    takers = listed(for_inputs("vectors"))
-    if dataset.of_persons and not dataset.rated:
-        if options.augment != "none":
-            raise InputError("`augment`: copies are of single records; leave it out where a person is the unit")
-        if not start.spec.takes_copies:
-            raise InputError(
-                f"`unit_column`: a person's records go through an {takers}, behind features too, not through"
-                f" {start.spec.text}; take such a network"
-            )
+    if dataset.of_persons and not dataset.rated and options.augment != "none":
+        raise InputError("`augment`: copies are of single records; leave it out where a person is the unit")
+    check_takes_persons(start.spec, dataset)
     copies_of(dataset.train.made_up().x, cast(Augmentation, options.augment))
     if options.augment == "none":
         return
     check_kind(dataset, "image", "augment", "none")
     if not start.spec.takes_copies:
+        takers = listed(for_inputs("vectors"))
         raise InputError(
             f"`augment`: {options.augment} goes with an {takers}, not with {start.spec.text}; take `augment` none"
+        )
+
+
+def check_takes_persons(spec: Network, dataset: Dataset) -> None:
+    """Raise InputError for a network that a person's records, side by side, cannot go through."""
+    if dataset.of_persons and not dataset.rated and not spec.takes_copies:
+        raise InputError(
+            f"`unit_column`: a person's records go through an {listed(for_inputs('vectors'))}, behind features too, not"
+            f" through {spec.text}; take such a network"
         )
 
 
@@ -404,8 +409,6 @@ def _evaluations(options: TrainOptions, dataset: Dataset, mechanism: NoisySgd) -
                 " pays for; put its cost into the plan with `eval_private` E, or name a `test` file"
             )
         return ()
-    if dataset.of_persons:
-        raise InputError("`eval_private`: counts right answers one a record, and a user has many; leave it out")
     count = 1 if options.stop_at is None else min(POINTS, mechanism.steps)
     each = options.eval_private / count
     if each < MIN_EPSILON:

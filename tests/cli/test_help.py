@@ -125,8 +125,10 @@ def test_a_new_option_lands_in_the_panel_of_its_class(monkeypatch, capsys) -> No
         command.make_context("dpltm thing", ["--help"])
     panels = re.split("╭─ ", capsys.readouterr().out)
     held = {re.match(r"[\w ]+?(?= ─)", panel)[0]: re.findall(r"│ (--[\w-]+)", panel) for panel in panels[1:]}
+    *records, whose = (f"--{item.name.replace('_', '-')}" for item in fields(DataOptions))
     assert held == {
-        "Records": [f"--{item.name.replace('_', '-')}" for item in fields(DataOptions)],
+        "Records": records,
+        "What is protected": [whose],
         "Colours": ["--red"],
         "Options": ["--own"],
         "Every command": ["--config", "--json", "--quiet", "--help"],

@@ -117,7 +117,7 @@ there.png/c.png: cannot be written    | tickets show pub --plot there.png/c.png
 --audit:                              | {HEAD} --audit 9
 --unit-column nobody:                 | {PERSONS} --unit-column nobody
 --unit-column ill:                    | {PERSONS} --unit-column ill
---eval-private:                       | {PERSONS} --eval-private 1
+--per-unit:                           | generate {PEOPLE} --provenance public --per-unit 3 --out new
 --model: cnn:14x14x1:                 | {PERSONS} --model cnn:14x14x1
 --unit-column:                        | {PERSONS} --model lstm:3x1
 --per-unit 5000:                      | {PERSONS} --per-unit 5000
@@ -130,7 +130,6 @@ holes.csv: 'who' says nobody          | {PERSONS} --dataset holes.csv
 --unit-column: all records of one     | {PERSONS} --dataset one.csv
 --per-unit:                           | {RATINGS} --per-unit 3
 --unit user:                          | {RATINGS} --unit user --subset 0.5
---eval-private:                       | {RATINGS} --unit user --eval-private 1
 --delta:                              | {RATINGS} --unit user --delta 0.01
 --model:                              | {RATINGS} --model mlp
 --model ncf:                          | {DENSE} --model ncf

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 
 import numpy as np
@@ -22,6 +22,7 @@ from dpltm.options.tickets import TransferOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
+from dpltm.training.artifacts import Draws
 from opened import arrays_of
 from refusals import refused
 from stage_cases import CLASSES, public_set, records, ticket_set
@@ -177,18 +178,25 @@ def test_nothing_prints_a_record():
 
 
 def test_persons_of_arrays():
-    """Whose each record is goes with the arrays, and with a training alone."""
+    """Whose each record is goes with the arrays, in every call that draws from private ones."""
     units = [f"p{number % 7}" for number in range(len(X))]
     run = dpltm.train("mlp:4", X, Y, units=units, per_unit=3, records=7, batch_size=2.0, **{**FEW, "delta": 1e-2})
     assert (run.privacy.certified.unit, run.entry.unit) == ("user", "user")
-    for call in (
-        lambda: dpltm.generate(X, Y, units=units, **TINY),
-        lambda: dpltm.select(a_set(), X, Y, eps1=0.5, score="additive", units=units),
-        lambda: dpltm.tune("mlp:4", X, Y, units=units, **SEARCH),
-    ):
-        assert refusal(call) == (
-            "`units`: only a training protects persons, and this knows single records alone; leave it out"
-        )
+    ledger, public = dpltm.Ledger(unit="user"), {"units": units, "records": 7, "classes": CLASSES, "delta": 1e-2}
+    public |= {"ledger": ledger}
+    undrawn = replace(a_set(), draws=Draws())
+    winner = dpltm.select(undrawn, X, Y, eps1=0.5, score="additive", per_unit=3, **public)
+    few = {key: TINY[key] for key in ("model", "rounds")} | {"iterations": 3, "batch_size": 2}
+    tickets = dpltm.generate(X, Y, criterion="dp-train", epsilon=5.0, per_unit=3, **few, **public)
+    found = dpltm.search("mlp:4", X, Y, epsilon=9.0, tries=2, epochs=1, batch_size=2, per_unit=3, **public)
+    made = dpltm.synthesize(X, Y, epsilon=12.0, records_out=9, **public)
+    for artifact in (winner, tickets, found, made):
+        assert artifact.privacy.certified.unit == "user"
+    assert any("at most 3 of each count" in note for note in found.privacy.notes)
+    assert any("at most 1 of each count" in note for note in made.privacy.notes)
+    assert {entry.unit for entry in ledger.entries} == {"user"}
+    said = refusal(lambda: dpltm.generate(X, Y, criterion="dp-synthetic", epsilon=20.0, per_unit=3, **public))
+    assert said == "`per_unit`: 3: of a person one record counts in moments; leave it out"
     assert refusal(lambda: dpltm.train("mlp:4", X, Y, units=units[1:], **FEW)).startswith(
         "records: 'user' has shape (199,); expected (200,), one value for each record"
     )

@@ -150,6 +150,9 @@ def train_cases() -> Iterator[Case]:
             command = ("train", "--dense", *data, "--model", "ncf", "--unit", unit, "--steps", "4")
             command = (*command, "--batch-size", size, *SMALL, *NOISE, *to, "--json", "--out", "r")
             yield Case(f"train --unit {unit} {size} {adjacency}", (command,), kind, adjacency, unit, (LOUD, FLAT))
+        counted = ("train", "--dense", *PERSONS, "--per-unit", "3", "--model", "mlp:4", *NOISE, *stop, *to)
+        counted = (*counted, "--steps", "4", "--batch-size", "2", "--json", "--out", "r")
+        yield Case(f"train --stop-at people {adjacency}", (counted,), "people", adjacency, "who", LABELLED, early=True)
         for kind, data in (("people", PERSONS), ("people csv", PERSONS_CSV)):
             command = ("train", "--dense", *data, "--per-unit", "3", "--model", "mlp:4", *SMALL, *to)
             command = (*command, "--steps", "4", "--json", "--out", "r")
@@ -246,6 +249,26 @@ def ticket_cases() -> Iterator[Case]:
         )
         train = ("train", "t@2", *TABLE, *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
         yield Case(f"generate dp-energy {' '.join(more)}, train", (make, train), odd=(LOUD, FLAT))
+    for criterion in ("dp-train", "dp-energy", "dp-synthetic"):
+        make = (
+            "generate",
+            *PERSONS,
+            *TINY[:-1],
+            "3",
+            "--criterion",
+            criterion,
+            "--epsilon",
+            "2",
+            "--out",
+            "t",
+            "--quiet",
+        )
+        make = make if criterion == "dp-synthetic" else (*make, "--per-unit", "3")
+        draw = ("select", "t", *PERSONS, "--per-unit", "3", "--eps1", "1", "--score", "additive", "--json")
+        yield Case(f"generate {criterion} people, select", (make, draw), "people", unit="who", odd=(LOUD, FLAT, TWIN))
+    for adjacency, score in itertools.product(RELATIONS, ("product", "additive")):
+        draw = ("select", "pub", *PERSONS, "--eps1", "20", "--score", score, "--adjacency", adjacency, "--json")
+        yield Case(f"select people {score} {adjacency}", (draw,), "people", adjacency, "who", LABELLED, before=(SET,))
     draws: dict[str, tuple[str, ...]] = {
         "mechanism": ("exponential", "permute-and-flip"),
         "score": ("product", "additive"),
@@ -280,6 +303,8 @@ def synthetic_cases() -> Iterator[Case]:
             odd = (LOUD, FLAT, WILD) if kind == "csv" else (LOUD, FLAT, TWIN)
             command = ("synthesize", *data, *few, *to)
             yield Case(f"synthesize {kind} {adjacency}", (command,), cast(Kind, kind), adjacency, odd=odd)
+    whose = ("synthesize", *PERSONS, *few, "--epsilon", "2", "--out", "s.npz", "--json")
+    yield Case("synthesize people", (whose,), "people", unit="who", odd=(LOUD, FLAT, TWIN))
     make = ("synthesize", *TABLE, *few, "--epsilon", "2", "--out", "s.npz", "--json")
     prune = ("generate", "--dataset", "s.npz", *TINY, "--provenance", "public", "--out", "t", "--quiet")
     train = ("train", "t@2", *TABLE, *SHORT, *SMALL, "--epsilon", "4", "--json", "--out", "r")
@@ -381,6 +406,9 @@ def sweep_cases() -> Iterator[Case]:
     )
     private = (*private, "--model", "mlp:4", "--tries", "4", "--json", "--out", "r")
     yield Case("tune --private", (private,))
+    rest = private[2 + len(TABLE) :]
+    people = ("tune", "--private", *PERSONS, "--per-unit", "3", *rest, "--batch-size", "2")
+    yield Case("tune --private people", (people,), "people", unit="who", odd=LABELLED)
 
 
 DRAFT = "".join(f'[column.{name}]\nkind = "number"\nbounds = "private"\n\n' for name in "abcdef")

@@ -22,6 +22,7 @@ from dpltm import records as data
 from dpltm.features import normalisation
 from dpltm.filters import Clip, Tanh
 from dpltm.local.channels import Channel
+from dpltm.networks import evaluation
 from dpltm.privacy import selection
 from dpltm.privacy.entry import UNKNOWN_RECORDS, Entry
 from dpltm.privacy.ledger import Book, Ledger
@@ -29,6 +30,7 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness import second_moments
 from dpltm.randomness.noise import FastSource
 from dpltm.records import batches, units
+from dpltm.records.units import ABSENT
 from dpltm.tickets.ledger_file import FileStore
 from dpltm.tickets.workbench import tune
 from dpltm.training import config
@@ -250,6 +252,7 @@ DRAWN = Case("select", (("select", "pub", *cases.TABLE, "--eps1", "2", "--json")
 CENTRED = Case("centre", ((*cases.TRAIN, "--features", "unit", "--centre", "0.2", "--epsilon", "3"),), odd=(LOUD,))
 MADE_UP = next(case for case in cases.ticket_cases() if case.name == "generate dp-synthetic")
 MESSAGES = next(case for case in cases.latent_cases() if case.name == "latent encode rappor 4")
+COUNTED_PERSONS = next(case for case in cases.train_cases() if case.name == "train --stop-at people add-remove")
 OF_PERSONS = next(case for case in cases.train_cases() if case.name == "train --unit-column people 6 add-remove")
 SQUARES = next(case for case in cases.train_cases() if case.name == "train --head least-squares with second moments")
 SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune")
@@ -305,6 +308,14 @@ BUGS = (
         "mechanism",
         _other(training_release, "two_sided_geometric", lambda *_: 0),
         EVALUATED,
+    ),
+    Bug(
+        "every right answer of a person counted",
+        "sensitivity",
+        _other(
+            evaluation, "total_score", lambda original, model, x, y, *more: original(model, x, y[y != ABSENT], *more)
+        ),
+        COUNTED_PERSONS,
     ),
     Bug("winner drawn at twice the epsilon", "scale", _scaled(selection.SelectionPlan, "exponent", 2.0), DRAWN),
     Bug(

@@ -518,7 +518,7 @@ class Recorder:
         self._around(synthetic, "release_moments", moments)
         self._around(second_moments, "release_second_moments", moments)
         self._around(second_moments, "noisy_whole", noisy)
-        self._around(evaluation, "total_score", counted)
+        self._around(evaluation, "count_correct", counted)
         self._around(noise, "two_sided_geometric", geometric)
         self._around(search, "secret_draws", secret)
         self._around(search, "secret_sources", sources)

@@ -290,11 +290,6 @@ def baselines(bases: Sequence[Base], kinds: Sequence[str], path: Path) -> tuple[
             train = trained_as(base, kind)
             tickets: str | None = None
             if kind == "random":
-                if "unit-column" in train:
-                    raise InputError(
-                        f"RUN: {base.found.label}: no baseline random: a ticket set knows no `unit_column`; take `kinds`"
-                        " dense"
-                    )
                 front = {name: train.pop(name) for name in REMEMBERED if name in train}
                 body = {**data_options(base.train), **front, "criterion": "random", "rounds": 1}
                 body["prune"] = f"{base.rate:.12g}"

@@ -11,7 +11,6 @@ from dpltm.errors import as_flags
 from dpltm.options.generate import GenerateRequest
 from dpltm.privacy.entry import RECORD, Lineage
 from dpltm.progress import Progress
-from dpltm.pruning import DP_CRITERIA
 from dpltm.records import DatasetCache
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free
@@ -39,8 +38,9 @@ def generate(
         ending: called with the answer once all is written, before it is in its place. ``dataset_cache`` None reads anew.
         own: whether the epsilon asked for is that of the set's lineage alone, as in a sweep.
     """
-    check_options(request)
-    unit = RECORD if request.criterion in DP_CRITERIA else None
+    provenance = check_options(request)
+    unit = request.unit_column if provenance in ("dp", "private") else None
+    unit = RECORD if provenance == "dp" and unit is None else unit
     model = own_of(request.model, request)
     ledger = ledger_of(request.dataset, request.ledger, request.population, unit)
     dataset = open_dataset(request, dataset_cache=dataset_cache)

@@ -7,8 +7,7 @@ from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.options import parse_pair
-from dpltm.options.data import DataOptions
-from dpltm.options.train import PER_UNIT
+from dpltm.options.data import PER_UNIT, DataOptions, UnitOptions
 from dpltm.progress import Progress
 from dpltm.records import Dataset, DatasetCache, at_unit, load
 from dpltm.records.schema import Schema
@@ -50,12 +49,12 @@ def open_dataset(
         length=request.length,
         users=request.users,
         items=request.items,
-        units=getattr(request, "unit_column", None),
+        units=request.unit_column,
         schema=schema if request.schema is None else request.schema,
         rows_coincide=request.rows_coincide,
         for_training=for_training,
         dataset_cache=dataset_cache,
     )
-    if not hasattr(request, "unit"):  # nobody's records are learned from
+    if not (isinstance(request, UnitOptions) and getattr(request, "private", True)):  # of a search on public records
         return dataset
-    return at_unit(dataset, getattr(request, "unit", "record"), getattr(request, "per_unit", None), PER_UNIT)
+    return at_unit(dataset, request.unit, request.per_unit, PER_UNIT)

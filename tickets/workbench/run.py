@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dpltm.errors import BudgetError, CalibrationError, InputError, as_flags
-from dpltm.experiments.recipe import Section, data_options, reads_no_records
+from dpltm.experiments.recipe import Section, drawn_from, reads_no_records
 from dpltm.features.setup import take_over_map
 from dpltm.networks import names_code
 from dpltm.options import resolve, table
@@ -112,7 +112,7 @@ def _read_pipeline(document: Section, path: Path, options: RunRequest) -> Pipeli
             otherwise = "" if "run" in document else f", or take dpltm {name} `config` {path}"
             raise InputError(f"`config` {path}: [{name}] {clash[0]}: decided by [run] here; set it there{otherwise}")
         if name == "select" and not public:
-            section = {**data_options(table(path, document, "train")), **section}
+            section = {**drawn_from(table(path, document, "train")), **section}
         stages[name] = resolve(cls, given, section, str(path))
     return stages
 

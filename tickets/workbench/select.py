@@ -43,7 +43,8 @@ def select(
         last_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
         check_options(request)
         dataset = open_dataset(request, dataset_cache=dataset_cache)
-        ledger, given = ledger_of(request.dataset, request.ledger, request.population), services(progress)
+        ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+        given = services(progress)
         settled = plan(tickets, dataset, request, ledger, given)
         if request.dry_run:
             report = planned_report(settled).to_json()

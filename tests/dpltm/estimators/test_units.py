@@ -10,6 +10,7 @@ import polars
 import pytest
 import sklearn
 from sklearn.base import clone
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GroupKFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -18,7 +19,7 @@ import dpltm
 from dpltm.errors import InputError
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd, Selection
 
 PERSONS = 50
 WHO = np.repeat(np.arange(PERSONS), 4)
@@ -133,16 +134,6 @@ REFUSED: dict[str, tuple[dict[str, Any], Any, str]] = {
         *({}, np.full(200, "2025-01-01", "datetime64[D]")),
         "records: 'user' has dtype datetime64[D]; give whole numbers or texts, one value a person",
     ),
-    "a score for records": (
-        *({"score_epsilon": 0.1}, WHO),
-        "`score_epsilon`: pays for single records alone, and `units` asks that all of a person's be protected; leave"
-        " `score_epsilon` out, and score on records of other persons",
-    ),
-    "a draw for records": (
-        *({"select_epsilon": 0.1}, WHO),
-        "`select_epsilon`: pays for single records alone, and `units` asks that all of a person's be protected; leave"
-        " `select_epsilon` out",
-    ),
     "a bound without persons": (
         *({"per_unit": 3}, None),
         "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or pass `units` to fit",
@@ -159,12 +150,42 @@ def test_bad_columns_are_refused_before_anything_is_spent(given: dict[str, Any],
     assert made.ledger_.entries == ()
 
 
-def test_a_paid_score_of_a_run_that_protects_persons_is_refused() -> None:
-    made = classifier().fit(X, Y, units=WHO).set_params(score_epsilon=0.1)
+def test_a_paid_score_counts_persons() -> None:
+    """By the mean over the records of each; with hardly any noise, so that it shows. Whose they are must be said."""
+    made = classifier(noise_multiplier=0.05).fit(X, Y, units=WHO).set_params(score_epsilon=1e4)
     before = made.ledger_.entries
-    with pytest.raises(InputError, match=r"^`score_epsilon`: pays for single records alone"):
+    with pytest.raises(InputError, match=r"^`units` is missing: whose each record is"):
         made.score(X, Y)
     assert made.ledger_.entries == before
+    few = np.concatenate([np.arange(0, 40, 4), np.arange(40, 200)])  # ten persons with a record, forty with four
+    labels = np.where(np.arange(170) < 10, 1 - Y[few], Y[few])
+    found = made.score(X[few], labels, units=WHO[few])
+    right = made.predict(X[few]) == labels
+    means = [np.floor(1024 * right[WHO[few] == who].mean()) / 1024 for who in range(PERSONS)]
+    assert found == pytest.approx(np.mean(means), abs=1e-4)
+    assert abs(found - right.mean()) > 0.05  # what the mean over records would be
+    entry = made.ledger_.entries[-1]
+    assert (entry.unit, entry.mechanisms) == ("user", (Guarantee(1e4),))
+
+
+def test_a_regressor_pays_for_a_score_of_persons() -> None:
+    public = {"bounds": (0, 1), "target_bounds": (0, 1), "n_records": PERSONS, "noise_multiplier": 0.05}
+    made = dpltm.TicketRegressor(**public, batch_size=10, epochs=2, noise="fast", ledger=Ledger(unit="user"))
+    made.fit(X, X[:, 0], units=WHO).set_params(score_epsilon=1e4)
+    few = np.concatenate([np.arange(0, 40, 4), np.arange(40, 200)])
+    found = made.score(X[few], X[few, 0], units=WHO[few])
+    weight = 1 / np.bincount(WHO[few])[WHO[few]]  # each person as much as any other
+    assert found == pytest.approx(r2_score(X[few, 0], made.predict(X[few]), sample_weight=weight), abs=0.02)
+
+
+def test_a_ticket_is_drawn_on_persons() -> None:
+    made = {"model": "mlp:8", "rounds": 2, "iterations": 5, "batch_size": 20, "bounds": (0, 1)}
+    tickets = dpltm.generate(X / 2 + 0.1, Y, provenance="public", ledger=Ledger(), **made)
+    given = {"tickets": tickets, "select_epsilon": 0.5, "epsilon": 2.0, "noise_multiplier": None, "per_unit": 3}
+    fitted = classifier(**given).fit(X, Y, units=WHO)
+    drawn, trained = (entry for entry in fitted.ledger_.entries if entry.kind == "release")
+    assert (drawn.unit, trained.unit, drawn.of(Selection)[0].eps1) == ("user", "user", 0.5)
+    assert fitted.privacy_.certified.epsilon <= 2
 
 
 def test_scores_of_persons_who_were_trained_on_are_refused() -> None:

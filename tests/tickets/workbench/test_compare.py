@@ -119,13 +119,10 @@ def test_runs_that_have_none() -> None:
     assert "must be of type float" in said({"options": {**OPTIONS, "epsilon": "much"}})
 
 
-def test_a_table_of_persons_has_no_random_mask() -> None:
-    people = base(unit_column="person")
-    assert refusals.refused(baselines, [people], kinds_of(None), Path("x")) == (
-        "RUN: r: no baseline random: a ticket set knows no `unit_column`; take `kinds` dense"
-    )
-    _, made = baselines([people], kinds_of("dense"), Path("x"))
-    assert made[0].trial.arm.train["unit-column"] == "person"
+def test_a_random_mask_of_a_table_of_persons_knows_the_column_that_is_no_feature() -> None:
+    recipe, made = baselines([base(unit_column="person")], kinds_of(None), Path("x"))
+    assert [one.trial.arm.train["unit-column"] for one in made] == ["person", "person"]
+    assert [section["unit-column"] for section in recipe.tickets.values()] == ["person"]
 
 
 def test_without_noise_there_is_nothing_to_audit() -> None:

@@ -1,0 +1,69 @@
+"""Scores of persons: what one more with any records moves a sum by, and that empty slots and orders move it by nothing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dpltm.networks.evaluation import STEP, count_correct, total_score
+from dpltm.records.units import ABSENT
+
+SLOTS = 4
+HOSTILE = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.floats(-0.5, 1.5))
+PERSONS = st.lists(st.lists(HOSTILE, min_size=1, max_size=SLOTS), min_size=1, max_size=8)
+
+
+def first_output(outputs: Tensor, labels: Tensor) -> Tensor:
+    del labels
+    return outputs[:, 0]
+
+
+def persons(values: list[list[float]]) -> tuple[Tensor, Tensor]:
+    """The records that there are, whose score is their one value; and labels in slots."""
+    y = torch.full((len(values), SLOTS), ABSENT)
+    for row, mine in enumerate(values):
+        y[row, : len(mine)] = 0
+    return torch.tensor([value for mine in values for value in mine], dtype=torch.float64)[:, None], y
+
+
+def by_hand(values: list[list[float]]) -> float:
+    """The definition, a person at a time, in whole numbers of 2^-20."""
+    total = 0
+    for mine in values:
+        clamped = [0.0 if math.isnan(value) else min(max(value, 0.0), 1.0) for value in mine]
+        total += sum(round(STEP * value) for value in clamped) // len(mine)
+    return total / STEP
+
+
+@given(PERSONS, st.lists(HOSTILE, min_size=1, max_size=SLOTS), st.integers(0, 8), st.integers(1, 5))
+def test_one_person_more_moves_a_score_by_one_at_most(
+    values: list[list[float]], more: list[float], at: int, chunk: int
+) -> None:
+    with_one = [*values[:at], more, *values[at:]]
+    one, other = (total_score(nn.Identity(), *persons(each), chunk, first_output) for each in (values, with_one))
+    assert (one, other) == (by_hand(values), by_hand(with_one))
+    assert 0 <= other - one <= 1
+    one, other = (count_correct(nn.Identity(), *persons(each), chunk, first_output) for each in (values, with_one))
+    assert other - one in (0, 1)
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), st.integers(1, 7))
+def test_the_right_answers_of_a_person_are_averaged(seed: int, chunk: int) -> None:
+    draw = np.random.default_rng(seed)
+    y = np.where(draw.random((6, SLOTS)) < 0.5, ABSENT, draw.integers(0, 3, (6, SLOTS)))
+    y[:, 0] = 0
+    x = torch.from_numpy(draw.normal(size=(int((y != ABSENT).sum()), 3)))
+    answers, at = x.argmax(1).tolist(), 0
+    expected = 0.0
+    for row in y.tolist():
+        mine = [label for label in row if label != ABSENT]
+        right = [answers[at + place] == label for place, label in enumerate(mine)]
+        expected += math.floor(STEP * sum(right) / len(mine)) / STEP
+        at += len(mine)
+    assert total_score(nn.Identity(), x, torch.from_numpy(y), chunk) == expected
