@@ -4,7 +4,7 @@ Sampling, noise and optimizer are in. Medians over interleaved steps; a set-up i
 largest resident set of two steps above that before the step was made (Linux). Nothing else should run meanwhile.
 
     python benchmarks/networks.py [--networks resnet20 vit] [--threads 2 1] [--repeat 5] [--without ghost hooks]
-        [--device cuda]
+        [--device cuda] [--precision bfloat16]
 """
 
 from __future__ import annotations
@@ -207,11 +207,15 @@ def plain(case: Case, x: Tensor, y: Tensor) -> Step:
     return step
 
 
+PRECISION = "float32"
+"""Of our passes."""
+
+
 def ours(case: Case, x: Tensor, y: Tensor, density: float | None) -> Step:
     model, loss = case.make().to(x.device), nn.CrossEntropyLoss(reduction="none")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     mask = None if density is None else random_mask(model, density)
-    plan = {"batch_size": case.batch, "steps": 1000, "delta": 1e-4, "noise_multiplier": 1.0}
+    plan = {"batch_size": case.batch, "steps": 1000, "delta": 1e-4, "noise_multiplier": 1.0, "precision": PRECISION}
     steps = iter(PrivateLoop(model, loss, x, y, mask=mask, provenance=mask and "data-free", **plan))
 
     def step() -> None:
@@ -350,7 +354,10 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--without", nargs="*", default=[], choices=list(WAYS)[1:], metavar="WAY")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of our passes")
     given = parser.parse_args()
+    global PRECISION
+    PRECISION = given.precision
     warnings.simplefilter("ignore")  # Opacus's
     from table import processor
 

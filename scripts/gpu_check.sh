@@ -26,10 +26,13 @@ shown() { # NAME SECONDS COMMAND...
 }
 
 shown tests 150 "$python" -m pytest -q -m '' -p no:cacheprovider tests/dpltm/test_cuda.py tests/cli/test_cuda.py \
-    tests/dpltm/randomness/test_gaussian_on_device.py tests/dpltm/gradients/test_full_precision.py
+    tests/dpltm/randomness/test_gaussian_on_device.py tests/dpltm/gradients/test_full_precision.py \
+    tests/dpltm/training/test_bfloat16.py
 shown noise 40 "$python" benchmarks/noise.py --device cuda
 for network in mlp cnn wide; do
     shown "step-$network" 40 "$python" benchmarks/training_step.py --device cuda --network $network --repeat 5 $peers
 done
-shown networks 120 "$python" benchmarks/networks.py --device cuda --threads 2 --networks resnet20 vit bert lstm $others
+shown networks 100 "$python" benchmarks/networks.py --device cuda --threads 2 --networks resnet20 vit bert lstm $others
+shown bfloat16 40 "$python" benchmarks/networks.py --device cuda --threads 2 --networks resnet20 vit --precision bfloat16 \
+    --without '10 %' ghost hooks
 exit $failed

@@ -19,7 +19,7 @@ from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
-from dpltm.gradients.probe import Loss, losses_of, structure
+from dpltm.gradients.probe import Loss, Probe, losses_of, structure, undisturbed
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.masks import Mask
 from dpltm.randomness.sampling import ROUNDING, check_chunks, scale_of
@@ -63,6 +63,10 @@ class RecordGradients:
         compile: have ``torch.compile`` fuse element-wise filters, if there is a C++ compiler; slow for every new shape.
         grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
 
+    Attributes:
+        pass_rows: rows of every pass, filled up by copies that count for nothing; None for passes of any size. In narrow
+            precision what a pass leaves of a record depends on its shape by 2^-8, where float32 does by 2^-24.
+
     Raises:
         InputError: a module that mixes records, a dtype that the bound does not cover, or a mask that does not fit.
     """
@@ -88,6 +92,7 @@ class RecordGradients:
         self._count = sum(int(live.sum()) for live in self._live_mask.values())
         self._plan: Plan | None = None
         self._checked: tuple[object, ...] = ()
+        self.pass_rows: int | None = None
         self._parameters = list(model.parameters())
         self._order: Tensor | None = None  # of live coordinates as layers give them, if not in that of parameters
         linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
@@ -154,6 +159,29 @@ class RecordGradients:
         return max(1, BATCH_BYTES // (4 * self._plan.kept))
 
     @property
+    def comfortable_pass(self) -> int:
+        """Number of records that fit ``PASS_BYTES``; unlimited before the first ``check``."""
+        return 2**31 if self._plan is None else max(1, PASS_BYTES // max(1, 4 * self._plan.passing))
+
+    def check_bits(self) -> None:
+        """Refuse a device where a record's numbers depend on its place in a pass of ``pass_rows``, or on the other rows.
+
+        After ``check``, and in the precision of the passes to come: made-up rows are replaced and moved, and not a bit may
+        change of the others.
+        """
+        plan = self._plan
+        assert plan is not None
+        if self.pass_rows is not None and not plan.whole:  # which is computed in float32
+            probe = Probe(self._model, plan.modules, self._loss, plan.made_up, plan.copy, plan.axes, plan.spread)
+            with undisturbed(self._model, self._loss), torch.enable_grad(), full_precision():
+                place = probe.moved(self.pass_rows)
+            if place:
+                raise InputError(
+                    "`precision`: in bfloat16, what a record gives depends on the rows beside it on this device (seen at"
+                    f" {place}): no bound would hold; use float32"
+                )
+
+    @property
     def draws(self) -> bool:
         """Whether the network draws random numbers; False before the first ``check``."""
         return self._plan is not None and bool(self._plan.axes)
@@ -200,7 +228,7 @@ class RecordGradients:
             float64, or in chunks whose rounding is part of the bound (see ``sampling``): in float32 alone it can exceed the
             bound many times. What a record contributes is taken as computed independently of its batch, which linear
             algebra libraries keep only up to the last bits: of float32, since ``full_precision`` keeps them from rounding
-            factors to fewer.
+            factors to fewer. (In bfloat16 see :meth:`check_bits`.)
         """
         check_chunks(chunks or (), len(x))
         total = torch.zeros(self.live, dtype=torch.float64, device=x.device) if out is None else out
@@ -211,6 +239,8 @@ class RecordGradients:
         if self._plan.axes and (keys is None or keys.shape != (len(x),)):
             raise InputError("`keys`: the network draws random numbers; give one key a record (sampling.record_keys)")
         layers = [layer for layer, _ in self._plan.layers]
+        if missing := -len(x) % (self.pass_rows or 1):
+            x, y, present, groups, keys = _filled_up(x, y, present, groups, keys, missing)
         weights = None
         if present is not None and present.is_floating_point():  # clamped, or the bound would rest on the caller
             weights = present.double().nan_to_num(0.0).clamp(0.0, 1.0)
@@ -219,7 +249,7 @@ class RecordGradients:
             with full_precision():
                 for layer in layers:
                     layer.begin(len(x))
-                for rows in self._at_once(self._plan, len(x)):
+                for rows in self._at_once(len(x)):
                     self._pass(self._plan, x[rows], y[rows], None if keys is None else keys[rows], rows)
                 if groups is not None:
                     _average(layers, groups, x.device)
@@ -240,10 +270,9 @@ class RecordGradients:
                 layer.release()
         return FilteredSum(total, skipped)
 
-    @staticmethod
-    def _at_once(plan: Plan, records: int) -> Iterator[slice]:
+    def _at_once(self, records: int) -> Iterator[slice]:
         """Rows of each pass, about as many in all of them."""
-        passes = math.ceil(records / max(1, PASS_BYTES // max(1, 4 * plan.passing)))
+        passes = math.ceil(records / (self.pass_rows or self.comfortable_pass))
         return (slice(records * i // passes, records * (i + 1) // passes) for i in range(passes))
 
     def _pass(self, plan: Plan, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
@@ -294,6 +323,18 @@ class RecordGradients:
             after = filter.after.factor(squares.sqrt()) * self._rounding
             weight = after if weight is None else after * weight
         return torch.cat([layer.mapped_sum(before, filter.map, weight) for layer in layers])
+
+
+def _filled_up(
+    x: Tensor, y: Tensor, present: Tensor | None, groups: Sequence[int] | None, keys: Tensor | None, missing: int
+) -> tuple[Tensor, Tensor, Tensor, Sequence[int] | None, Tensor | None]:
+    """A batch with so many copies of its first row more, as a group of their own, that are not present."""
+    if present is None:
+        present = torch.ones(len(x) if groups is None else len(groups), dtype=torch.bool, device=x.device)
+    x, y = (torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])]) for rows in (x, y))
+    present = nn.functional.pad(present, (0, missing if groups is None else 1))
+    keys = None if keys is None else nn.functional.pad(keys, (0, missing))
+    return x, y, present, None if groups is None else [*groups, missing], keys
 
 
 def _average(layers: list[Layer], groups: Sequence[int], device: torch.device) -> None:

@@ -22,7 +22,7 @@ from dpltm.gradients.draws import REMEDY, Axis, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.probe import Loss, Probe, losses_of, undisturbed
+from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, undisturbed
 from dpltm.networks.norms import check_batch_norm
 from dpltm.randomness.sampling import LIMIT
 
@@ -37,7 +37,8 @@ class Plan:
 
     Calls of ``modules`` are kept, and outputs of ``copy`` overwritten in place; without ``modules``, ``torch.func``
     takes the whole model. What ``spread`` give for all records becomes a row of each. A record takes about ``passing``
-    numbers during a pass, and ``kept`` until the sum is made. A network that draws has ``axes``, one for each draw.
+    numbers during a pass, and ``kept`` until the sum is made. ``made_up`` are batches like those to come. A network that
+    draws has ``axes``, one for each draw.
     """
 
     modules: tuple[nn.Module, ...]
@@ -45,6 +46,7 @@ class Plan:
     layers: tuple[tuple[Layer, tuple[nn.Module, ...]], ...]
     passing: int
     kept: int
+    made_up: MadeUp
     axes: tuple[Axis, ...] = ()
     spread: tuple[nn.Module, ...] = ()
 
@@ -106,6 +108,10 @@ def check_model(model: nn.Module) -> None:
                     " remove_weight_norm) and give its zeros as a mask"
                 )
     for name, value in model.named_parameters():
+        if value.device.type not in ("cpu", "cuda"):  # Apple's (mps) has no float64, which sums are taken in
+            raise InputError(
+                f"model parameter {name}: is on {value.device.type}; use the processor (cpu) or a GPU (cuda)"
+            )
         if any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True)):
             raise InputError(f"model parameter {name}: its coordinates share memory (expand); use clone()")
         if value.dtype not in (torch.float32, torch.float64):
@@ -146,7 +152,7 @@ def make_plan(
         except InputError as error:
             refusal = error
         layer = _whole(model, live_mask)
-        whole = Plan((), (), ((layer, ()),), 0, sum(layer.sizes), probe.axes or ())
+        whole = Plan((), (), ((layer, ()),), 0, sum(layer.sizes), probe.made_up.alone(), probe.axes or ())
         try:
             if _right(probe, whole, live_mask):
                 return whole
@@ -210,7 +216,8 @@ def _assign(
     passing = 3 * _floats(probe, recorder.calls)
     kept = _floats(probe, [call for call in recorder.calls if id(call.module) not in written])
     kept += sum(sum(layer.sizes) for layer, _ in layers if isinstance(layer, ExplicitLayer))
-    return Plan(probe.units, probe.copy, tuple(layers), passing, kept, probe.axes or (), probe.spread)
+    made_up = probe.made_up.alone()
+    return Plan(probe.units, probe.copy, tuple(layers), passing, kept, made_up, probe.axes or (), probe.spread)
 
 
 def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:

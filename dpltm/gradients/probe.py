@@ -286,6 +286,10 @@ class MadeUp:
         )
         return x, y
 
+    def alone(self) -> MadeUp:
+        """The same, without a hold on the records that they are like."""
+        return replace(self, x=self.x.new_empty(0, *self.x.shape[1:]), y=self.y.new_empty(0, *self.y.shape[1:]))
+
     def keys(self, x: Tensor, start: int = 0) -> Tensor:
         """Keys of these records, of which the first is number ``start`` of a batch: each has its own wherever it is."""
         return mixed(torch.arange(start, start + len(x), device=x.device))
@@ -444,6 +448,23 @@ class Probe:
             values, _ = tree_flatten((call.inputs, call.keywords, call.gradients))
             seen += [(f"a {type(call.module).__name__}", value) for value in values if isinstance(value, Tensor)]
         return seen
+
+    def moved(self, rows: int) -> str | None:
+        """Name of what changes by a bit where a record of a batch of ``rows`` is moved, or the others are replaced."""
+        x, y = self.made_up.batch(rows)
+        keys, places = self.made_up.keys(x), torch.arange(rows, device=x.device)
+        whole = self.seen(x, y, draws=Draws(keys, self.axes))
+        for by in (0, 1, rows // 2):
+            now = places.roll(by)
+            now[1::2] = now[1::2].flip(0)  # the records at odd places are the others
+            other = x[now]
+            if other.is_floating_point():
+                other[1::2] *= 1e3
+            seen = self.seen(other, y[now], draws=Draws(keys[now], self.axes))
+            for (place, one), (_, two) in zip(whole, seen, strict=True):
+                if one.ndim and len(one) == rows and not _equal(one[now][::2], two[::2]):
+                    return place
+        return None
 
     def apart(self) -> Probe:
         """The probe, tried out; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""

@@ -121,6 +121,8 @@ class TrainingConfig:
         optimizer: ``sgd``, ``momentum`` (0.9), ``adam`` or ``adagrad``.
         physical_batch: most records that go through the network at once, whatever a step's sample holds; None takes
             what fits some memory (``RecordGradients.comfortable_batch``). Sums do not depend on it but for rounding.
+        precision: of the passes; norms and sums are of what these leave, in float32 or better. In bfloat16 passes have one
+            shape.
         compile: compile element-wise filters, and fill every batch up to a fixed shape so that it is done once; with no
             compiler at hand, neither.
         schedule: of the step size: ``constant``, or down to zero along a line or half a cosine.
@@ -162,8 +164,11 @@ class TrainingConfig:
             raise InputError(f"Expected finite noise_std={self.noise_std} >= 0")
         check_lr(self.lr)
         self._check_microbatch()
-        if self.precision not in ("float32", "bfloat16"):
-            raise InputError(f"`precision`: unknown precision {self.precision!r}; known: float32, bfloat16")
+        precision: str = self.precision
+        if precision == "float16":
+            raise InputError("`precision`: float16 loses small gradients; use bfloat16")
+        if precision not in ("float32", "bfloat16"):
+            raise InputError(f"`precision`: unknown precision {precision!r}; known: float32, bfloat16")
         if self.physical_batch is not None and not (isinstance(self.physical_batch, int) and self.physical_batch >= 1):
             raise InputError(f"`physical_batch`: {self.physical_batch} is not a positive whole number")
         known: dict[str, Collection[str]] = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "average": AVERAGES}

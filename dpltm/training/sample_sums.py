@@ -116,6 +116,10 @@ class SampleSums:
         a_group = config.microbatch or (USUAL if records.persons is None else 1)
         self._group = math.ceil(of_chunks * USUAL / a_group)
         self._rows = min(most, usual if ranks is None else self._group * LIMIT) if self._compiled else most
+        self._narrow = config.precision == "bfloat16"
+        if self._narrow:  # in passes of one shape, a quarter of a batch or less: little of it is filled up
+            gradients.pass_rows = min(self._rows, gradients.comfortable_pass, usual // 4)
+            self._rows -= self._rows % gradients.pass_rows if self._compiled else 0
         self._device = device
         weights = config.class_weight
         self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64, device=device)
@@ -125,7 +129,7 @@ class SampleSums:
 
     def rehearse(self, x: Tensor, y: Tensor) -> None:
         """Sum once over made-up rows as in training; raise InputError for what does not compile, or work in bfloat16."""
-        if not self._compiled and self._config.precision != "bfloat16":
+        if not self._compiled and not self._narrow:
             return
         rows = self._rows if self._compiled else 2
         x, y = x.new_zeros(rows, *x.shape[1:]), y.new_zeros(rows, *y.shape[1:])
@@ -135,6 +139,8 @@ class SampleSums:
             with self._precision():
                 keys = torch.zeros(rows, dtype=torch.int64, device=x.device)
                 self._gradients.filtered_sum(x, y, self._config.filter, present, groups=groups, keys=keys)
+                if self._narrow:
+                    self._gradients.check_bits()
         except InputError:
             raise
         except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
@@ -229,8 +235,7 @@ class SampleSums:
 
     def _precision(self) -> torch.autocast:
         """Of the passes through the network. A cache of casts would outlive a step within a caller's own autocast."""
-        narrow = self._config.precision == "bfloat16"
-        return torch.autocast(self._device.type, torch.bfloat16, enabled=narrow, cache_enabled=False)
+        return torch.autocast(self._device.type, torch.bfloat16, enabled=self._narrow, cache_enabled=False)
 
 
 def weights_of(labels: Tensor, weights: Tensor) -> Tensor:

@@ -1,0 +1,218 @@
+"""Passes in bfloat16: what they leave of a record is the same bits whatever other records are in the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dpltm.errors import InputError
+from dpltm.filters import Clip, Filter, Sigmoid, Tanh
+from dpltm.gradients import RecordGradients, engine, plan
+from dpltm.gradients.draws import mixed
+from dpltm.gradients.layer import Recorder
+from dpltm.networks.masks import Mask
+from dpltm.randomness.noise import FastSource
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import NoisyGradients, cross_entropy
+from dpltm.training.sample_sums import SampleSums
+
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")),
+]
+
+
+class Encoder(nn.Module):
+    """A block with attention over 12 positions of 24, and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out, self.norm, self.drop = nn.Linear(24, 72), nn.Linear(24, 24), nn.LayerNorm(24), nn.Dropout()
+        self.head = nn.Linear(24, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(2, (3, 2, 12)).permute(2, 0, 3, 1, 4)
+        seen = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return self.head(self.drop(self.norm(x + self.out(seen))).mean(1))
+
+
+class Series(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.GRU(24, 16, batch_first=True), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)[0][:, -1])
+
+
+class ByLength(nn.Linear):
+    """A layer that rounds otherwise in a batch of another length."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = super().forward(x)
+        return found * (1 + 2**-7 * (len(x) % 5)) if found.dtype == torch.bfloat16 else found
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "linear": (lambda: nn.Sequential(nn.Linear(75, 130), nn.Tanh(), nn.Linear(130, 3)), (75,)),
+    "conv": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 16, 3), nn.GroupNorm(4, 16), nn.ReLU(), nn.Conv2d(16, 9, 3), nn.Flatten(), nn.Linear(144, 3)
+        ),
+        (3, 8, 8),
+    ),
+    "attention": (Encoder, (12, 24)),
+    "recurrent": (Series, (12, 24)),
+    "by length": (lambda: nn.Sequential(ByLength(75, 13), nn.Tanh(), nn.Linear(13, 3)), (75,)),
+}
+RECORDS = 90
+SAMPLES = {
+    "as before": (range(37), [20, 17]),
+    "others": ([0, *range(40, 76)], [20, 17]),
+    "many more": (range(RECORDS), [45, 45]),
+    "alone": ([0], [1]),
+    "one less": (range(36), [20, 16]),
+    "moved": ([*range(50, 71), 0, *range(1, 20)], [41]),
+    "moved far": ([*range(1, 89), 0], [80, 9]),
+}
+
+
+def bits_of_the_first(
+    network: str, monkeypatch: pytest.MonkeyPatch, device: str, passes: bool = True, **settings: Any
+) -> dict[str, list[Tensor]]:
+    """Everything that passes leave of the first record, for every sample."""
+    make, shape = NETWORKS[network]
+    torch.manual_seed(0)
+    model, x = make().to(device), torch.rand(RECORDS, *shape, device=device)
+    labels, keys = torch.arange(RECORDS, device=device) % 3, mixed(torch.arange(RECORDS)).numpy()
+    config = TrainingConfig(Clip(1.0), 0.4, 1, 36.0, 0.0, 0.1, precision="bfloat16", **settings)
+    gradients = RecordGradients(model, Mask.dense(model), cross_entropy, grouped=config.groups is not None)
+    gradients.check(x[:1], labels[:1])
+    sums, left = SampleSums(gradients, Records(x, labels, device=device), config, torch.device(device)), []
+    if not passes:
+        gradients.pass_rows = None
+
+    def record(
+        plan_: object, recorder: Recorder, _model: object, _loss: object, rows: Tensor, *others: object
+    ) -> None:
+        places = (rows == x[0]).flatten(1).all(1).nonzero().flatten().tolist()
+        if places and not left:  # where it fills a pass up, it counts for nothing
+            values = [value for call in recorder.calls for value in (*call.inputs, *call.gradients)]
+            left.extend(value[places[0]].clone() for value in values if isinstance(value, Tensor))
+        plan.record_batch(plan_, recorder, _model, _loss, rows, *others)
+
+    monkeypatch.setattr(engine, "record_batch", record)
+    found = {}
+    for name, (index, sizes) in SAMPLES.items():
+        left.clear()
+        own = np.array(index)
+        if config.groups is not None:
+            sizes = [4] * (len(own) // 4) + [len(own) % 4]
+        sums.take((own, sizes, keys[own] if gradients.draws else None))
+        found[name] = list(left)
+    return found
+
+
+def same(one: list[Tensor], other: list[Tensor]) -> bool:
+    return len(one) == len(other) > 2 and all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+
+
+@pytest.mark.one_of(4)
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("settings", [{}, {"physical_batch": 7}, {"microbatch": 4}], ids=str)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_no_bit_of_a_record_depends_on_the_others(
+    network: str, settings: dict[str, Any], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replaced, added, taken away and moved; in groups as well."""
+    found = bits_of_the_first(network, monkeypatch, device, **settings)
+    first = found.pop("as before")
+    assert any(value.dtype == torch.bfloat16 for value in first)
+    assert {name for name, other in found.items() if not same(first, other)} == set()
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_where_they_depend_on_how_many_there_are_passes_of_one_shape_hide_it(
+    passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of linear algebra libraries may; bits of passes of any size differ there."""
+    found = bits_of_the_first("by length", monkeypatch, "cpu", passes)
+    other = {name for name, bits in found.items() if not same(found["as before"], bits)}
+    assert other == (set() if passes else {name for name, (index, _) in SAMPLES.items() if len(index) % 5 != 37 % 5})
+
+
+class Uneven(nn.Linear):
+    """A layer that rounds otherwise at the front of a batch, as some libraries do."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = super().forward(x)
+        return torch.cat([found[:1] * (1 + 2**-7), found[1:]]) if found.dtype == torch.bfloat16 else found
+
+
+def test_a_device_where_bits_move_is_refused() -> None:
+    model = nn.Sequential(Uneven(5, 4), nn.ReLU(), nn.Linear(4, 3))
+    records = Records(torch.rand(20, 5), torch.arange(20) % 3)
+    config = TrainingConfig(Clip(1.0), 0.4, 1, 8.0, 1.0, 0.1, precision="bfloat16")
+    with pytest.raises(InputError) as error:
+        NoisyGradients(
+            model, Mask.dense(model), cross_entropy, records, config, sampling=FastSource(1), noise=FastSource(1)
+        )
+    assert str(error.value) == (
+        "`precision`: in bfloat16, what a record gives depends on the rows beside it on this device (seen at the loss): no"
+        " bound would hold; use float32"
+    )
+
+
+@pytest.mark.parametrize("precision", ["float16", "fp8"])
+def test_other_precisions_are_refused_by_name(precision: Any) -> None:
+    said = {
+        "float16": "`precision`: float16 loses small gradients; use bfloat16",
+        "fp8": "`precision`: unknown precision 'fp8'; known: float32, bfloat16",
+    }
+    with pytest.raises(InputError) as error:
+        TrainingConfig(Clip(1.0), 0.4, 1, 8.0, 1.0, 0.1, precision=precision)
+    assert str(error.value) == said[precision]
+
+
+def test_a_device_without_float64_is_refused_by_name() -> None:
+    model = nn.Linear(3, 2, device="meta")  # as Apple's is, where there is one
+    with pytest.raises(
+        InputError, match=r"^model parameter weight: is on meta; use the processor \(cpu\) or a GPU \(cuda\)$"
+    ):
+        RecordGradients(
+            model,
+            Mask({name: torch.ones(value.shape, dtype=torch.bool) for name, value in model.named_parameters()}),
+            cross_entropy,
+        )
+
+
+@pytest.mark.parametrize("filter", [Clip(0.1), Sigmoid(1.0, 2.0), Tanh(1.0, 0.5, Clip(1.0))], ids=str)
+@pytest.mark.parametrize("way", ["plain", "present", "weights", "groups", "chunks"])
+def test_what_fills_a_pass_up_counts_for_nothing(way: str, filter: Filter) -> None:
+    """Its gradient is that of the first record, and sigmoid sends zero elsewhere. A spoilt record is counted once."""
+    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    x, y = torch.rand(10, 5, dtype=torch.float64), torch.arange(10) % 3
+    x[3] = torch.nan
+    weights = torch.linspace(0, 1, 10, dtype=torch.float64)
+    given: dict[str, Any] = {
+        "plain": {},
+        "present": {"present": weights > 0.25},
+        "weights": {"present": weights},
+        "groups": {"groups": [3, 5, 2], "present": weights[1:4]},
+        "chunks": {"chunks": [slice(0, 4), slice(6, 10)]},
+    }[way]
+    found = []
+    for rows in (None, 7, 10, 64):
+        gradients = RecordGradients(model, Mask.dense(model), cross_entropy, grouped=way == "groups")
+        gradients.pass_rows = rows
+        found.append(gradients.filtered_sum(x, y, filter, **given))
+    for other in found[1:]:
+        torch.testing.assert_close(other.values, found[0].values, rtol=1e-12, atol=1e-12)
+        assert other.skipped == found[0].skipped == 1
+    assert found[0].values.any()
