@@ -44,18 +44,21 @@ class ExplicitLayer(ExplicitGradients):
         order = {name: place for place, name in enumerate(live_mask)}
         self.names = tuple(sorted(parameters, key=order.__getitem__))
         self.sizes = tuple(int(live_mask[name].sum()) for name in self.names)
-        self._index: dict[str, Tensor] = {}  # what values are of, in the order of a first rule's gradients
+        indices: dict[str, Tensor] = {}  # what values are of, in the order of a first rule's gradients
         self._parts: dict[tuple[int, int], tuple[str, Tensor | None]] = {}
         for module in modules.values():
             for value in module.parameters():
                 if value.requires_grad:
                     name, places = names[id(value)], rules.layout(module, value)
-                    if name not in self._index:
+                    if name not in indices:
                         live = live_mask[name].flatten().nonzero().squeeze(1)
-                        self._index[name] = live if places is None else live[places[live].argsort()]
-                    index = self._index[name] if places is None else places[self._index[name]]
+                        indices[name] = live if places is None else live[places[live].argsort()]
+                    index = indices[name] if places is None else places[indices[name]]
                     self._parts[id(module), id(value)] = (name, None if _whole(index, value) else index)
-        self._order = {name: _sorting(index) for name, index in self._index.items()}
+        self._order = {name: _sorting(index) for name, index in indices.items()}
+        self._index = {
+            name: None if _whole(index, parameters[name]) else index for name, index in indices.items()
+        }  # an index takes twice the memory of its weights
         self._kind = next(iter(parameters.values()))
         self._dtype = self._kind.dtype
         self._space = Workspace()
@@ -64,6 +67,10 @@ class ExplicitLayer(ExplicitGradients):
     def release(self) -> None:
         self._values: dict[str, Tensor] = {}
         self._squares = None
+
+    def shrink(self) -> None:
+        """Give back the memory that outlives a batch: the next ones may be smaller."""
+        self._space = Workspace()
 
     def begin(self, records: int) -> None:
         device = self._kind.device

@@ -7,7 +7,7 @@ the rules account for every use of every parameter, is tried out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -254,19 +254,24 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     whole = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     with Recorder(plan.modules, plan.copy, draws=draws, spread=plan.spread, records=len(x)) as recorder:
         recorder.backward(losses_of(model, probe.loss, x, y, draws).sum())
-    for layer, _ in plan.layers:
-        layer.begin(len(x))
-    record_batch(plan, recorder, model, probe.loss, x, y, draws, slice(0, len(x)))
     wanted = {
         name: torch.zeros_like(value, dtype=torch.float64) if gradient is None else gradient.to_dense().double()
         for (name, value), gradient in zip(parameters.items(), whole, strict=True)
     }
     floor = FLOOR * max(float(value.abs().max()) for value in wanted.values() if value.numel())
-    for layer, _ in plan.layers:
+    for (
+        layer,
+        modules,
+    ) in plan.layers:  # one after the other: all gradients of all records together may be more than fits
+        layer.begin(len(x))
+        alone = replace(plan, layers=((layer, modules),))
+        record_batch(alone, recorder, model, probe.loss, x, y, draws, slice(0, len(x)))
         total = torch.zeros(sum(layer.sizes), dtype=torch.float64, device=x.device)
         layer.add_weighted_sum(total, ones, [slice(0, len(x) // 2)] if len(x) <= LIMIT else None)
         layer_sums = dict(zip(layer.names, total.split(list(layer.sizes)), strict=True))
         layer.release()
+        if isinstance(layer, ExplicitLayer):
+            layer.shrink()
         for name, values in layer_sums.items():
             if len(values):  # none of frozen ones
                 expected = wanted[name][live_mask[name]]

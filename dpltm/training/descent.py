@@ -95,7 +95,8 @@ class NoisyGradients:
         self.parameters = [value for value in model.parameters() if value.requires_grad]
         trained = [mask[name].flatten() for name, value in model.named_parameters() if value.requires_grad]
         like = self.parameters[0]
-        self._live = torch.cat(trained).nonzero().squeeze(1).to(like.device)
+        live = torch.cat(trained)
+        self._live = None if bool(live.all()) else live.nonzero().squeeze(1).to(like.device)
         self._flat = torch.zeros(sum(value.numel() for value in self.parameters), dtype=like.dtype, device=like.device)
         parts = self._flat.split([value.numel() for value in self.parameters])
         self._parts = [part.view_as(value) for part, value in zip(parts, self.parameters, strict=True)]
@@ -140,10 +141,10 @@ class NoisyGradients:
             self.canaries.observe(mean, self.config.divisor, self.noise_std)
             mean = mean.to(self._flat.dtype)
         else:
-            mean = torch.empty(len(self._live), dtype=self._flat.dtype, device=self._flat.device)
+            mean = torch.empty(self.gradients.live, dtype=self._flat.dtype, device=self._flat.device)
         if self._ranks is not None:
             self._ranks.broadcast(mean)
-        if len(mean) == len(self._flat):
+        if self._live is None:
             self._flat.copy_(mean)
         else:
             self._flat.zero_()  # whoever read the last step's gradients may have written there as well
