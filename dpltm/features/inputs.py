@@ -164,6 +164,6 @@ def batched_records(
             ready = ready.long() if whole and dataset.tables else ready
         else:
             ready = feature_map.centred(each.float())
-        return ready.view(len(rows), *copies, -1)
+        return ready.view(*rows.shape[: 1 + len(copies)], -1)
 
-    return Records(x, y, device=device, prepare=make_ready)
+    return Records(x, y, device=device, prepare=make_ready, slotted=y.ndim > 1)

@@ -15,6 +15,7 @@ from dpltm.randomness.noise import drawn_so_far
 from dpltm.randomness.sampling import LIMIT
 from dpltm.records.made_up import constant, padded
 from dpltm.records.mapped import gathered
+from dpltm.records.units import ABSENT
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Records:
         prepare: makes rows of features as stored into what the model takes, in place of ``dtype``. It must treat every row
             alone, and any number of them.
         persons: the places of each person's records, where a person is the unit (``units.places_of_persons``).
+        slotted: whether a row is a person, with records in slots that they fill from the front, and labels ``(n, slots)``.
     """
 
     def __init__(
@@ -56,12 +58,13 @@ class Records:
         device: torch.device | str = "cpu",
         prepare: Callable[[Tensor], Tensor] | None = None,
         persons: Sequence[np.ndarray] | None = None,
+        slotted: bool = False,
     ) -> None:
         x, y = (values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values) for values in (x, y))
         if len(x) != len(y):
             raise InputError(f"x, y: {len(x)} records and {len(y)} labels; give one label a record")
         self._x, self._y, self._dtype, self._device, self._prepare = x, y, dtype, torch.device(device), prepare
-        self.persons, self.rows = persons, len(x)
+        self.persons, self.rows, self._slotted = persons, len(x), slotted
         if prepare is not None and len(x):
             _check_prepare(prepare, _rows(x, np.zeros(1, dtype=np.int64)))
 
@@ -70,7 +73,17 @@ class Records:
 
     def take(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the records at ``index``, ready for the model."""
-        x, y = _rows(self._x, index), _rows(self._y, index)
+        return self._ready(_rows(self._x, index), _rows(self._y, index))
+
+    def _filled(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return the same; of persons without the slots that all of them leave empty, which add nothing to any sum."""
+        if not self._slotted:
+            return self.take(index)
+        y = _rows(self._y, index)
+        most = max(int((y != ABSENT).sum(1).max()), 1)
+        return self._ready(_rows(self._x[:, :most], index), y[:, :most])
+
+    def _ready(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         x = self._prepare(x) if self._prepare is not None else _plain(x, self._dtype)
         y = _plain(y, self._dtype) if y.is_floating_point() else y.long()
         return x.to(self._device), y.to(self._device)
@@ -95,7 +108,7 @@ class Records:
         for start, stop, pieces in _packed([len(index)] if chunks is None else chunks, rows, not fixed):
             part = index[start:stop]
             missing = rows - len(part) if fixed else 0
-            x, y = self.take(np.concatenate([part, np.zeros(missing, dtype=part.dtype)]) if missing else part)
+            x, y = self._filled(np.concatenate([part, np.zeros(missing, dtype=part.dtype)]) if missing else part)
             present = torch.arange(rows, device=self._device) < len(part) if fixed else None
             own = self._keys(keys, start, stop, missing)
             yield Batch(x, y, present, None if chunks is None else pieces, keys=own)
@@ -109,7 +122,7 @@ class Records:
             if taken and (size == 0 or sum(taken) + size > rows):
                 stop = start + sum(taken)
                 own = self._keys(keys, start, stop)
-                yield Batch(*self.take(index[start:stop]), None, None, tuple(taken), own)
+                yield Batch(*self._filled(index[start:stop]), None, None, tuple(taken), own)
                 start, taken = stop, []
             taken.append(size)
 

@@ -7,11 +7,20 @@ import operator
 from fractions import Fraction
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.training.sample_sums import ExactSum
+from dpltm.filters import Clip
+from dpltm.gradients import RecordGradients
+from dpltm.networks import ModelSpec, build
+from dpltm.pruning.generation import dense_mask
+from dpltm.records.batches import Records
+from dpltm.records.units import ABSENT
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import user_cross_entropy
+from dpltm.training.sample_sums import ExactSum, SampleSums
 
 BOUND = st.sampled_from([1.0, 0.3, 1e-5, 40.0])
 
@@ -55,3 +64,31 @@ def test_a_sum_begins_anew():
     exact.add(torch.tensor([0.5, 1e-12], dtype=torch.float64))
     exact.clear()
     assert exact.parts.count_nonzero() == 0
+
+
+def test_slots_that_every_person_of_a_batch_leaves_empty_are_skipped_and_add_nothing(monkeypatch: pytest.MonkeyPatch):
+    """Batches of four: the network sees as many slots as the longest of them fills, and the sums are those of all slots."""
+    draw, slots = np.random.default_rng(0), 16
+    y = np.full((12, slots), ABSENT)
+    for row, many in enumerate([1, 2, 1, 2, 3, 1, 1, 1, 5, 1, 2, 16]):
+        y[row, :many] = draw.integers(0, 3, many)
+    x = np.where((y != ABSENT)[..., None], draw.normal(size=(12, slots, 4)), 0.0).astype(np.float32)
+    model = build(ModelSpec("mlp:5", 4, 3), 0)
+    config = TrainingConfig(Clip(0.5), 0.5, 1, 12.0, 0.0, 1.0, physical_batch=4)
+    totals, seen = [], []
+    whole = RecordGradients.filtered_sum
+
+    def watched(gradients: RecordGradients, given: torch.Tensor, *others: object) -> object:
+        seen.append(given.shape[1])
+        return whole(gradients, given, *others)
+
+    monkeypatch.setattr(RecordGradients, "filtered_sum", watched)
+    for slotted in (True, False):
+        gradients = RecordGradients(model, dense_mask(ModelSpec("mlp:5", 4, 3)), user_cross_entropy)
+        records = Records(x, y, slotted=slotted)
+        gradients.check(*records.take(np.zeros(1, dtype=np.int64)))
+        sums = SampleSums(gradients, records, config, torch.device("cpu"))
+        totals.append(sums.take((np.arange(12), [12], None)).clone())
+    assert seen == [2, 3, 16, 16, 16, 16]
+    torch.testing.assert_close(*totals, rtol=1e-6, atol=1e-7)
+    assert totals[0].count_nonzero() > 10
