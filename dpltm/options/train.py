@@ -232,4 +232,9 @@ class LoopOptions:
     )
     compile: bool = option(False, "Compile the element-wise filter: slower to start, faster to run.")
     precision: str = option("float32", "Of the passes through the network.", choices=("float32", "bfloat16"))
+    save_every: int | None = option(
+        None,
+        "Steps that the ledger hands out at a time, so that what is left of the loop can go on from `state_dict`.",
+        shown="all at once, and no state",
+    )
     audit: int | None = option(None, "Made-up records that attack the training; see docs/audits.md.")

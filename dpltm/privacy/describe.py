@@ -43,6 +43,8 @@ def describe(entry: Entry) -> str:
             return f"declared public: {entry.words}"
         case "excluded":
             return f"declared not to be of the population, so nothing is promised for them: {entry.words}"
+        case "drawn":
+            return f"handed out to be drawn, for nothing more: {entry.words}"
         case "apart":
             return f"{entry.population} is declared to have nobody in common with this population"
         case "budget":

@@ -54,7 +54,7 @@ Cut = Literal["whole", "record", "person", "place"]
 - ``place``: by places that a published file fixes. The neighbour is that file with one place *empty*; nobody moves.
 """
 
-Kind = Literal["release", "local", "public", "excluded", "budget", "apart"]
+Kind = Literal["release", "local", "public", "excluded", "budget", "apart", "drawn"]
 """Kinds of entries:
 
 - ``release``: something was computed from the records and given out; its mechanisms are what it costs.
@@ -65,6 +65,8 @@ Kind = Literal["release", "local", "public", "excluded", "budget", "apart"]
   cannot be protected later.
 - ``budget``: everything together may come to no more than its one mechanism, a ``Guarantee``, says.
 - ``apart``: ``population`` is declared to have nobody in common with the population of this ledger.
+- ``drawn``: a block of the steps of a release, whose id is in ``facts``, was handed out to be drawn. Costs nothing: the
+  release has paid for all of them (``release.hand_out``).
 """
 
 
@@ -200,7 +202,7 @@ class Entry:
             raise ArtifactError("entry: a budget is one guarantee, with a delta above 0")
         if self.kind == "apart" and self.population is None:
             raise ArtifactError("entry: Expected the name of the population that is apart")
-        if self.kind in ("public", "excluded", "apart") and self.mechanisms:
+        if self.kind in ("public", "excluded", "apart", "drawn") and self.mechanisms:
             raise ArtifactError(f"entry: {self.kind} costs nothing, so Expected no mechanisms")
         if self.kind in ("release", "local") and not self.mechanisms:
             raise ArtifactError("entry: a release without a mechanism must never pass as free")

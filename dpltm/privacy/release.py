@@ -11,6 +11,7 @@ found again by its id; no key is ever paid twice, so no two noisy values share o
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -30,6 +31,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 ATTEMPTS = 100
 """Number of attempts to plan a release while others enter theirs."""
+
+BUSY = "`ledger`: others enter their releases all the time; try again when they have ended"
 
 AGAIN = "repeat the same command to go on, choose another `out`, or say `fresh` to begin again (what was spent stays spent)"
 
@@ -278,7 +281,7 @@ def pay(
             raise
         return _begun(release, ledger, Secret(entry, key), None)
     keeper.forget()
-    raise InputError("`ledger`: others enter their releases all the time; try again when they have ended")
+    raise InputError(BUSY)
 
 
 def _go_on(
@@ -305,6 +308,29 @@ def _go_on(
     if ledger.book.head != book.head:
         release = plan(ledger.book, known)
     return _begun(release, ledger, Secret(known, held.key), held.state)
+
+
+def hand_out(ledger: Ledger, entry: Entry, blocks: int, words: str) -> int | None:
+    """Hand out the next block of a release's steps, to this caller alone; None where none is left.
+
+    Args:
+        entry: of the release, which that ledger has on record.
+        blocks: how many there are; they are handed out in order, from 0.
+        words: what a block is, for people.
+
+    Guarantees:
+        On return it is on record, synced: no two callers have one block, in whatever processes, whenever they are killed. So
+        no more steps are drawn than the release has paid for.
+    """
+    for _ in range(ATTEMPTS):
+        book = ledger.book
+        done = sum(one.kind == "drawn" and one.facts == entry.id for one in book.entries)
+        if done >= blocks:
+            return None
+        with contextlib.suppress(Moved):
+            ledger.enter(Entry("drawn", entry.part, words=words, facts=entry.id), secrets.token_hex(32), book.head)
+            return done
+    raise InputError(BUSY)
 
 
 def _as_planned(known: Entry, draft: Entry) -> Entry:

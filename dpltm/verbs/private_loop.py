@@ -27,12 +27,13 @@ from dpltm.options.data import PER_UNIT
 from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
+from dpltm.privacy.checkpoint import AGAIN, begun_again_by, reading, standing
 from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
-from dpltm.privacy.ledger import Book, Ledger, of_process
+from dpltm.privacy.ledger import Book, Ledger, facts_digest, of_process
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
-from dpltm.privacy.release import Secret, pay
+from dpltm.privacy.release import Held, InMemory, Paid, Secret, hand_out, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
 from dpltm.records.arrays import arrays_of, as_array
@@ -90,6 +91,7 @@ class LoopSettings(LoopOptions):
         check_required(options)
         check_count("steps", options.steps)
         check_count("physical_batch", options.physical_batch)
+        check_count("save_every", options.save_every)
         if options.records is not None and options.records < 1:
             raise InputError(f"`records`: {options.records} is not a positive whole number")
         if (options.noise_multiplier is None) == (options.epsilon is None):
@@ -303,6 +305,29 @@ class _LoopRelease:
         return iter(())
 
 
+class _Loaded(InMemory):
+    """A state of a loop, as ``release.pay`` goes on from it."""
+
+    def __init__(self, state: object, facts: Mapping[str, Any]) -> None:
+        if not (isinstance(state, Mapping) and set(state) >= _STATE and isinstance(state["of"], Mapping)):
+            raise InputError("`state_dict`: it is not what the `state_dict` of a loop returns")
+        self._state, self._facts = state, facts
+
+    def held(self) -> Held:
+        return Held(str(self._state["id"]), None, self._state)
+
+    def check(self) -> None:
+        had = self._state["of"]
+        others = [f"`{name}`" for name in {**had, **self._facts} if had.get(name) != self._facts.get(name)]
+        if others:
+            raise InputError(
+                f"`state_dict`: it is of a loop with other {', '.join(others)}; make this one alike, or one that pays anew"
+            )
+
+
+_STATE = {"of", "id", "step", "weights", "canaries"}
+
+
 class PrivateLoop:
     """A private training loop over ``(x, y)``, iterated once: every step gives one noisy gradient.
 
@@ -404,6 +429,8 @@ class PrivateLoop:
             bits="secure" if {type(given.sampling), type(given.noise)} == {SecureSource} else "fast",
         )
         self._given, self._provenance = given, provenance
+        self._refused: BudgetError | None = None
+        self._facts = {} if given.save_every is None else self._facts_of(given, (x, y), model, whole)
         self._part = part_of(self.ledger, rows) if self._first else Part("arrays")
         self._words = f"a loop, {self._gradients.config.filtered}, {live:,} live weights"
         self.entry = self._settled(mechanism, given)
@@ -411,13 +438,15 @@ class PrivateLoop:
         check_canaries(given.audit, live, self.mechanism.noise_multiplier)
         if self._first:
             plant(self._gradients, given.audit, given.adjacency, given.sampling)
+        if given.save_every is not None and ranks is not None:
+            raise InputError("`save_every`: a loop of several ranks goes on nowhere else; leave it out")
         self.delta, self._budget = given.delta, given.epsilon
         self._notes = [
             *([COUNTED_NOTE.format("records" if persons is None else "persons")] if given.records is None else []),
             *([persons_note(given.unit, given.per_unit)] if persons is not None else []),
             *([START_NOTE] if lineage is None and provenance is None else []),
         ]
-        self._begun, self._due = False, 0
+        self._begun, self._due, self._loaded = False, 0, ""
         self._process, self._lock = os.getpid(), threading.RLock()
         self._watched = model, whole
         self._movement: Movement | None = None
@@ -437,7 +466,24 @@ class PrivateLoop:
 
     def _draft(self, mechanism: NoisySgd) -> Entry:
         exposed = (Unprotected(),) if self._exposed else ()
-        return Entry("release", self._part, (mechanism, *exposed), self._words, unit=self._given.protected)
+        facts = facts_digest(self._facts) if self._facts else ""
+        return Entry("release", self._part, (mechanism, *exposed), self._words, facts, unit=self._given.protected)
+
+    def _facts_of(
+        self, given: LoopSettings, records: tuple[Tensor | np.ndarray, ...], model: nn.Module, mask: Mask
+    ) -> dict[str, Any]:
+        """Return what a loop that goes on must have in common with the one that began; as JSON."""
+        whose = [] if given.units is None else given.units.tolist()
+        return {
+            **{item.name: getattr(given, item.name) for item in fields(LoopOptions)},
+            "filter": str(given.filter),
+            "mask": content_id({name: value.cpu().numpy() for name, value in mask.items()}),
+            "model": [f"{name} {list(value.shape)} {value.requires_grad}" for name, value in model.named_parameters()],
+            "noise": [type(given.sampling).__name__, type(given.noise).__name__],
+            "lineage": [entry.id for entry in self.lineage.entries],
+            "x, y": self.ledger.snapshot(bytes.fromhex(rows_digest(*records))),
+            "units": self.ledger.snapshot(facts_digest(whose).encode()),
+        }
 
     def _settled(self, mechanism: NoisySgd, given: LoopSettings) -> Entry:
         """Return the draft with its noise, by the ledger of rank 0."""
@@ -446,11 +492,19 @@ class PrivateLoop:
             if not self._first:
                 return self._draft(mechanism)
             account, made = self.ledger.account(self.lineage), mechanism
-            if given.epsilon is not None:
-                made = calibrate_noise(given.epsilon, given.delta, made, Planned(account))
-            drafts = (self._draft(made),)
-            (account + drafts).epsilon(given.delta)  # refuses what the accountant cannot take
-            account.check_budget(drafts)
+            try:
+                if given.epsilon is not None:
+                    made = calibrate_noise(given.epsilon, given.delta, made, Planned(account))
+                drafts = (self._draft(made),)
+                (account + drafts).epsilon(given.delta)  # refuses what the accountant cannot take
+                account.check_budget(drafts)
+            except BudgetError as refused:
+                facts = self._draft(mechanism).facts
+                begun = [entry for entry in account.paid if facts and entry.facts == facts]
+                if not begun:
+                    raise
+                # unless a state is loaded: this very loop was begun, and its steps are paid for
+                self._refused, drafts = refused, (self._draft(_as_noisy(mechanism, begun[-1])),)
             return drafts[0]
 
         if self._ranks is None:
@@ -472,7 +526,14 @@ class PrivateLoop:
             if self._begun:
                 raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
             check_process(self._process)
-            if self._ranks is None:
+            if self._loaded:
+                if self._loaded != self._weights_id():
+                    raise InputError(
+                        "model: its weights are not those that the state was saved with; load these as well"
+                    )
+            elif self._refused is not None:
+                raise self._refused
+            elif self._ranks is None:
                 self._enter()
             else:
                 self._ranks.together(self._enter if self._first else lambda: None)
@@ -480,7 +541,11 @@ class PrivateLoop:
         return self._steps()
 
     def _enter(self) -> None:
-        paid = pay(lambda book, _: _LoopRelease(self.entry, self.lineage, self._check_still_fits(book)), self.ledger)
+        self._take_over(
+            pay(lambda book, _: _LoopRelease(self.entry, self.lineage, self._check_still_fits(book)), self.ledger)
+        )
+
+    def _take_over(self, paid: Paid[None]) -> None:
         self.entry, self._paid = paid.entry, paid.lineage
         if self._given.on_step is not None:
             others = tuple(each for each in paid.entry.mechanisms if each is not self.mechanism)
@@ -498,13 +563,75 @@ class PrivateLoop:
         return account
 
     def _steps(self) -> Iterator[Step]:
-        for number in range(1, self.mechanism.steps + 1):
+        for number in self._handed_out():
             self._due = number
             yield Step(self, number)
             self._due = 0
             if self._odometer is not None and self._given.on_step is not None:
                 self._given.on_step(number, self._odometer.after(number))
         self._ended = self._weights_id()
+
+    def _handed_out(self) -> Iterator[int]:
+        """Steps that are this loop's to draw: all, or one block after the other, as long as the ledger has any."""
+        every, last = self._given.save_every, self.mechanism.steps
+        if every is None:
+            yield from range(1, last + 1)
+            return
+        words = f"up to {every} steps of a loop"
+        while (done := hand_out(self.ledger, self.entry, math.ceil(last / every), words)) is not None:
+            yield from range(done * every + 1, min((done + 1) * every, last) + 1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a loop made alike, in any process that has the ledger, needs to go on; save model and optimizer too.
+
+        The steps that are paid for are handed out in blocks of ``save_every`` by the ledger, each once. So whoever goes on,
+        be it several at a time, gets blocks that nobody had: steps that were handed out after the last save are lost, and
+        nothing is paid again. Save at the end of a block, and a stop in between loses none.
+
+        Returns:
+            Numbers, texts and tensors, for ``torch.save``. There is no key in it: noise is never drawn again.
+
+        Raises:
+            InputError: the loop has no ``save_every``, or has not begun.
+        """
+        if self._given.save_every is None:
+            raise InputError("`save_every` is missing: say how many steps the ledger is to hand out at a time")
+        if not self._begun:
+            raise InputError("`state_dict`: the loop has not begun, so there is nothing to go on with")
+        scores = {name: torch.from_numpy(value.copy()) for name, value in self._gradients.canaries.state().items()}
+        return standing(self._facts, self.entry, self._taken) | {"weights": self._weights_id(), "canaries": scores}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the steps that another loop paid for and nobody was handed. Load model and optimizer before iterating.
+
+        Args:
+            state: of a loop with the same model, records and settings, which this ledger has paid for.
+
+        Raises:
+            InputError: it is of another loop, or its ledger is not this one. Nothing is spent, here or otherwise.
+        """
+        if self._begun or self._given.save_every is None:
+            raise InputError("`state_dict`: goes into a loop that has `save_every` and has not begun")
+
+        def plan(book: Book, known: Entry | None) -> _LoopRelease:
+            assert known is not None
+            return _LoopRelease(
+                self._draft(_as_noisy(self.mechanism, known)), self.lineage, book.account(self.lineage)
+            )
+
+        with self._lock, begun_again_by("make a loop that pays anew"):
+            loaded = _Loaded(state, self._facts)
+            if not any(entry.id == loaded.held().id and entry.of(NoisySgd) for entry in self.ledger.entries):
+                raise InputError(
+                    f"`ledger`: it has not paid for the loop of this state; open the one that has, or {AGAIN}"
+                )
+            paid = pay(plan, self.ledger, loaded)
+            with reading():
+                scores = {name: value.numpy() for name, value in state["canaries"].items()}
+                self._gradients.canaries.resume(scores)
+                self._taken, self._loaded = int(state["step"]), str(state["weights"])
+            self._take_over(paid)
+            self._gradients.noise_std = self.mechanism.noise_std
 
     def _take(self, number: int) -> None:
         """The gradient of a step, once: it is the loop that knows whether a step had it, whoever copies the step."""
@@ -582,7 +709,8 @@ class PrivateLoop:
                 "`model`: its weights are not those that it had when the loop ended; whatever was done since is in no ledger"
             )
         model, (shape, dtype) = self._watched[0], self._rows
-        ended = Ended(model, self._given, self._gradients, self._paid, shape, dtype, self._provenance, self._taken)
+        paid = self._paid if self._given.save_every is None else self._paid | self.ledger.lineage(self.entry)
+        ended = Ended(model, self._given, self._gradients, paid, shape, dtype, self._provenance, self._taken)
         return run_of(self, ended, bounds, words, inputs)
 
     def _weights_id(self) -> str:
@@ -624,6 +752,11 @@ def _by_person(given: LoopSettings, x: Tensor | np.ndarray) -> tuple[LoopSetting
     if len(persons) < 2:
         raise InputError("`units`: all records are one person's, so nothing can be learned of many")
     return replace(given, units=names, per_unit=slots), rows, persons
+
+
+def _as_noisy(mechanism: NoisySgd, entry: Entry) -> NoisySgd:
+    """Return a mechanism with the noise of one on record."""
+    return replace(mechanism, noise_multiplier=entry.of(NoisySgd)[0].noise_multiplier)
 
 
 def part_of(ledger: Ledger, rows: Rows) -> Part:

@@ -705,3 +705,45 @@ def test_a_class_of_small_weight_hardly_moves_the_gradient() -> None:
 def test_labels_without_a_weight_are_refused(y: torch.Tensor) -> None:
     with pytest.raises(InputError, match=r"^`class_weight`: has 2 numbers, so `y` must be whole numbers from 0 to 1$"):
         weighted(y, class_weight=[1, 4])
+
+
+# --- what PyTorch has around a loop ---
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6),
+        lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=6, cycle_momentum=False),
+        lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step)),
+    ],
+    ids=["cosine", "one cycle", "lambda"],
+)
+def test_schedulers_of_pytorch_decide_the_step_size(schedule: Any) -> None:
+    """Weights move by the gradient of each step times its step size, worked out by hand."""
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    scheduler = schedule(optimizer)
+    rates, expected = [], flat(model).clone()
+    for step in make(model, steps=6):
+        step.backward()
+        rates.append(optimizer.param_groups[0]["lr"])
+        expected -= rates[-1] * flat_gradient(model)
+        optimizer.step()
+        scheduler.step()
+    assert len(set(rates)) == 6
+    torch.testing.assert_close(flat(model), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_no_loss_of_private_records_leaves_a_loop() -> None:
+    """What a scheduler that waits for a plateau would take has to come from public records."""
+    told: list[tuple[Any, ...]] = []
+    model = toy_model()
+    loop = make(model, on_step=lambda *given: told.append(given), steps=2)
+    public = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD(model.parameters(), lr=0.5), patience=0)
+    for step in loop:
+        assert step.backward() is None
+        assert [name for name in vars(step) if not name.startswith("_")] == ["number"]
+        public.step(cross_entropy(model(torch.zeros(1, 5)), torch.zeros(1, dtype=torch.int64)).item())
+    assert [number for number, _ in told] == [1, 2]
+    assert [epsilon for _, epsilon in told] == sorted(epsilon for _, epsilon in told)
