@@ -26,7 +26,7 @@ from dpltm.options import arguments, check_required
 from dpltm.options.data import PER_UNIT
 from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
-from dpltm.privacy.calibration import Odometer, calibrate_noise
+from dpltm.privacy.calibration import Odometer, calibrate_noise, ex_post
 from dpltm.privacy.checkpoint import AGAIN, begun_again_by, reading, standing
 from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.describe import figure
@@ -59,6 +59,8 @@ class LoopSettings(LoopOptions):
         units: whose each record is, ``(n,)`` whole numbers or texts: then all of a person's are protected together. The
             filter gets the mean gradient of a person's records, of which ``per_unit`` count; a step samples persons.
         unit: noun of whom those are, such as ``patient``.
+        ends: steps, in order, after which you may leave the loop (``break``) as you see fit, beside the last. The report
+            then states the figure of the end that was taken, *ex post*, beside that of the plan.
         mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
         prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
         on_step: called after each step, once the caller's code for it has run, with its number and the certified epsilon
@@ -73,6 +75,7 @@ class LoopSettings(LoopOptions):
     precision: Literal["float32", "bfloat16"]
     units: np.ndarray | None = field(default=None, repr=False)
     unit: str = "user"
+    ends: tuple[int, ...] = ()
     filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
     mask: Mask | None = None
     prepare: Callable[[Tensor], Tensor] | None = None
@@ -96,6 +99,11 @@ class LoopSettings(LoopOptions):
             raise InputError(f"`records`: {options.records} is not a positive whole number")
         if (options.noise_multiplier is None) == (options.epsilon is None):
             raise InputError("`noise_multiplier`, `epsilon`: give one of them")
+        objects["ends"] = ends = tuple(objects.get("ends", ()))
+        if list(ends) != sorted({one for one in ends if 0 < one < options.steps}):
+            raise InputError(f"`ends`: {list(ends)} are not steps in order, before the last, {options.steps}")
+        if ends and options.save_every is not None:
+            raise InputError("`ends`: another process may go on with what `save_every` leaves; give one of them")
         if objects.get("units") is None:
             check_per_unit(options.per_unit)
             if "unit" in objects:
@@ -136,7 +144,7 @@ class LoopSettings(LoopOptions):
         )
 
 
-_OBJECTS = ("units", "unit", "filter", "mask", "prepare", "on_step", "sampling", "noise")
+_OBJECTS = ("units", "unit", "ends", "filter", "mask", "prepare", "on_step", "sampling", "noise")
 """Settings that are no options of a command."""
 
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -145,6 +153,10 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "ledger": (lambda value: isinstance(value, Ledger), "a dpltm.Ledger"),
     "units": (lambda value: np.ndim(value) == 1, "one whole number or text a record"),
     "unit": (lambda value: isinstance(value, str), "a noun, such as patient"),
+    "ends": (
+        lambda value: isinstance(value, (list, tuple)) and all(type(one) is int for one in value),
+        "whole numbers of steps",
+    ),
     "filter": (lambda value: hasattr(type(value), "certified_bound"), "a filter of dpltm.filters.make_filter"),
     "mask": (lambda value: isinstance(value, Mask), "a dpltm.networks.masks.Mask"),
     "prepare": (callable, "a function of rows"),
@@ -452,7 +464,7 @@ class PrivateLoop:
         self._movement: Movement | None = None
         self._odometer: Odometer | None = None
         self._rows = tuple(x.shape[1:]), x.dtype if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy()).dtype
-        self._taken, self._ended, self._paid = 0, "", NO_LINEAGE
+        self._taken, self._ended, self._paid, self._left = 0, "", NO_LINEAGE, 0
 
     @property
     def _first(self) -> bool:
@@ -547,10 +559,10 @@ class PrivateLoop:
 
     def _take_over(self, paid: Paid[None]) -> None:
         self.entry, self._paid = paid.entry, paid.lineage
+        others = tuple(each for each in paid.entry.mechanisms if each is not self.mechanism)
+        self._before = Planned(paid.account.without(paid.entry), paid.entry.part, others)
         if self._given.on_step is not None:
-            others = tuple(each for each in paid.entry.mechanisms if each is not self.mechanism)
-            before = Planned(paid.account.without(paid.entry), paid.entry.part, others)
-            self._odometer = Odometer(before, self.mechanism, self.delta)
+            self._odometer = Odometer(self._before, self.mechanism, self.delta)
 
     def _check_still_fits(self, book: Book) -> Account:
         """Raise BudgetError where the ledger has come to hold more than when the noise was calibrated, and too much."""
@@ -565,7 +577,12 @@ class PrivateLoop:
     def _steps(self) -> Iterator[Step]:
         for number in self._handed_out():
             self._due = number
-            yield Step(self, number)
+            try:
+                yield Step(self, number)
+            except GeneratorExit:  # the caller left
+                if number in self._given.ends and not self._due:
+                    self._ended, self._left = self._weights_id(), number
+                raise
             self._due = 0
             if self._odometer is not None and self._given.on_step is not None:
                 self._given.on_step(number, self._odometer.after(number))
@@ -733,7 +750,21 @@ class PrivateLoop:
 
         On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
         """
-        return statement(self.account, self.delta, adjacency=self.mechanism.adjacency, notes=self._notes)
+        notes, (epsilon, ends) = list(self._notes), (self.ex_post, len(self._given.ends) + 1)
+        if epsilon is not None:
+            notes.append(
+                f"left after {self._left} of {len(self)} steps, at one of {ends} declared ends: ex post, epsilon"
+                f" {figure(epsilon)} at delta {self.delta:g}, each end at its share of {self.delta / ends:.3g}; the"
+                " certified figure is that of all steps"
+            )
+        return statement(self.account, self.delta, adjacency=self.mechanism.adjacency, notes=notes)
+
+    @property
+    def ex_post(self) -> float | None:
+        """Epsilon of the end that was taken among ``ends``; None where the loop was not left at one."""
+        if not self._left:
+            return None
+        return ex_post(self._before, self.mechanism, self._left, len(self._given.ends) + 1, self.delta)
 
 
 def _by_person(given: LoopSettings, x: Tensor | np.ndarray) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:

@@ -257,3 +257,39 @@ def test_every_recipe_is_tried_here():
         "mnist_at_0.2.toml",
         "mnist_ticket_at_0.2.toml",
     }
+
+
+@pytest.mark.long  # importing it takes seconds
+@pytest.mark.filterwarnings("ignore")  # of the packages about each other
+def test_tensorboard_shows_what_is_public(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    program("examples/tensorboard_log.py").main(str(tmp_path))
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    shown = {name: [event.value for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+    assert {name: len(values) for name, values in shown.items()} == {"epsilon": 60, "lr": 60, "accuracy": 60}
+    assert shown["epsilon"] == sorted(shown["epsilon"])
+    assert 2.9 < shown["epsilon"][-1] <= 3.0
+    assert shown["lr"][0] > 100 * shown["lr"][-1]
+    assert shown["accuracy"][-1] > 0.7
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_shows_what_is_public(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: pip install mlflow")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    program("examples/mlflow_log.py").main()
+    client = mlflow.MlflowClient()
+    (found,) = client.search_runs(["0"])
+    epsilons = [each.value for each in client.get_metric_history(found.info.run_id, "epsilon")]
+    assert len(epsilons) == 60
+    assert 2.9 < max(epsilons) == found.data.metrics["epsilon"] <= 3.0
+    assert found.data.metrics["accuracy"] > 0.7
+    said = mlflow.artifacts.load_dict(f"{found.info.artifact_uri}/privacy.json")
+    assert said["certified"]["epsilon"] == pytest.approx(max(epsilons))
+    assert found.data.params["epsilon"] == "3.0"
