@@ -167,7 +167,7 @@ def openssl(key: bytes, count: int) -> bytes:
     """The key stream of OpenSSL's ChaCha20, with nonce and first counter zero."""
     import _ssl
 
-    library = ctypes.CDLL(_ssl.__file__)
+    library = ctypes.CDLL(getattr(_ssl, "__file__", None))
     library.EVP_CIPHER_CTX_new.restype = library.EVP_chacha20.restype = ctypes.c_void_p
     context, done, stream = library.EVP_CIPHER_CTX_new(), ctypes.c_int(), ctypes.create_string_buffer(count)
     cipher = ctypes.c_void_p(library.EVP_chacha20())
