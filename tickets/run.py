@@ -111,7 +111,7 @@ def answer(run: Run) -> dict[str, Any]:
         "steps_taken": last["step"],
         "seconds": run.seconds,
         "accuracy": last["accuracy"],
-        **({"rmse": last["rmse"]} if "rmse" in last else {}),
+        **{name: last[name] for name in ("rmse", "balanced_accuracy") if name in last},
         "skill": None if run.skill is None else run.skill.to_json(),
         **report,
     }

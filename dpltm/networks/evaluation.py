@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -51,7 +52,46 @@ Score = Callable[[Tensor, Tensor], Tensor]
 """From outputs and labels to one value in [0, 1] a record."""
 
 
-def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> int:
+@dataclass(frozen=True)
+class PricedScore:
+    """What a metric counts of a record on private records: a value from 0 to 1, so its sum has sensitivity 1.
+
+    Balanced accuracy, the sum over k of right_k / (K n_k), is the sum of [right] / (K n s_y) over records, with s the public
+    or paid shares of the classes in place of n_k / n. Times K n min s, a right answer counts min s / s_y, at most 1. Of
+    ratings 0 to K - 1, a record counts 1 less its squared error over (K - 1)^2, cut to [0, 1] whatever a network gives.
+
+    Attributes:
+        classes: K.
+        shares: of the classes, positive; none of ratings.
+    """
+
+    classes: int
+    shares: tuple[float, ...] = ()
+
+    @property
+    def scale(self) -> float:
+        """What a mean over records is divided by: K min s, or 1."""
+        return self.classes * min(self.shares) if self.shares else 1.0
+
+    def values(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the value of each record, ``(rows,)`` float64, not yet cut."""
+        if self.shares:
+            shares = torch.tensor(self.shares, dtype=torch.float64, device=outputs.device)
+            return (outputs.argmax(1) == labels) * (shares.min() / shares)[labels]
+        stars = torch.arange(self.classes, dtype=torch.float64, device=outputs.device)
+        return 1 - ((torch.softmax(outputs.double(), 1) @ stars - labels) / (self.classes - 1)).square()
+
+    def metric(self, total: float, records: int) -> float:
+        """Return the metric that a sum, with noise or without, stands for: balanced accuracy, or the rmse."""
+        mean = min(max(total / (records * self.scale), 0.0), 1.0)
+        return mean if self.shares else (self.classes - 1) * math.sqrt(1 - mean)
+
+
+Scores = Score | PricedScore | None
+"""Of the user's own, one record at a time; of a metric; or None for right answers."""
+
+
+def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Scores = None) -> int:
     """Number of records whose largest output is at their label; or the whole part of the sum of their scores.
 
     Guarantees:
@@ -62,7 +102,7 @@ def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, sc
 
 
 def total_score(
-    model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None, *, alike: bool = True
+    model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Scores = None, *, alike: bool = True
 ) -> float:
     """Sum of the records' scores, by default 1 for each whose largest output is at its label; or of persons' scores, each
     the mean over the records that count of a person.
@@ -80,9 +120,11 @@ def total_score(
         if score is None:
             parts.append(STEP * (given.argmax(1) == labels).long())
             continue
-        for record in range(len(labels)):  # each alone, for a function of the user's own
-            value = score(given[record : record + 1], labels[record : record + 1]).double().nan_to_num(0.0)
-            parts.append((value.clamp(0, 1) * STEP).round().long())
+        if isinstance(score, PricedScore):
+            values = [score.values(given, labels)]
+        else:  # each alone, for a function of the user's own
+            values = [score(given[at : at + 1], labels[at : at + 1]) for at in range(len(labels))]
+        parts += [(value.double().nan_to_num(0.0).clamp(0, 1) * STEP).round().long() for value in values]
     each = torch.cat(parts) if parts else y[:0].flatten()
     if y.ndim == 2:
         many = there.sum(1)
@@ -129,11 +171,11 @@ def check_metric(metric: str, rated: bool, score: Score | None) -> None:
 
 
 def check_priced(metric: str) -> None:
-    """Raise InputError for a metric whose sensitivity on private records is not known, or not bounded."""
-    if metric != "accuracy":
+    """Raise InputError for a metric whose sensitivity on private records is not bounded: one record can move all pairs."""
+    if metric == "auc":
         raise InputError(
-            f"`metric`: on private records accuracy alone has a price, and {metric} has none here; take accuracy, or measure"
-            " on records that are not protected"
+            "`metric`: auc compares every record with all others, so on private records it has no price here; take"
+            " balanced-accuracy, or measure on records that are not protected"
         )
 
 

@@ -94,6 +94,19 @@ class UnitOptions(PerUnitOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SharesOptions:
+    """Shares of the classes, where those are public."""
+
+    class_shares: str | None = option(
+        None,
+        "Public shares of the classes, for `class_weight` balanced, and for `metric` balanced-accuracy on private records.",
+        "P,P,...",
+        shown="those of the schema",
+        section="Classes",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LedgerOptions:
     """Account: which ledger pays, and whose it is."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import METRICS, option
-from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions, UnitOptions
+from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions, SharesOptions, UnitOptions
 from dpltm.options.network import CodeOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectOptions(UnitOptions):
+class SelectOptions(SharesOptions, UnitOptions):
     """How the winner is chosen, and what that may spend."""
 
     eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", "E", section="Draw")
@@ -21,7 +21,7 @@ class SelectOptions(UnitOptions):
         choices=("product", "additive"),
     )
     metric: str = option(
-        "accuracy", "What A is; on private records no other has a known sensitivity.", choices=METRICS
+        "accuracy", "What A is; of rmse 1 less the squared error over its largest. auc has no price.", choices=METRICS
     )
     nu: float = option(50.0, "Weight of the density C in the product score.", "X")
     lam: float = option(0.05, "Weight of the density C in the additive score.", "X", flag="--lambda")

@@ -8,7 +8,15 @@ from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.networks import network_metavar
 from dpltm.options import METRICS, option
-from dpltm.options.data import LEDGER_SHOWN, PER_UNIT, POPULATION_HELP, DataOptions, FeatureOptions, UnitOptions
+from dpltm.options.data import (
+    LEDGER_SHOWN,
+    PER_UNIT,
+    POPULATION_HELP,
+    DataOptions,
+    FeatureOptions,
+    SharesOptions,
+    UnitOptions,
+)  # fmt: skip
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
 
@@ -17,7 +25,7 @@ LEAST_SQUARES = "least-squares"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(UnitOptions, FeatureOptions):
+class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
     """A training of a ticket under differential privacy (DP-SGD on its live coordinates)."""
 
     filter: str = option(
@@ -41,9 +49,6 @@ class TrainOptions(UnitOptions, FeatureOptions):
         "Multiply the filtered gradient of a record by the weight of its class over the largest; the bound stays.",
         "balanced|W,W,...",
         shown="all alike",
-    )
-    class_shares: str | None = option(
-        None, "Public shares of the classes, for `class_weight` balanced.", "P,P,...", shown="not known"
     )
     epsilon: float | None = option(
         None, "Whole budget: noise is calibrated so that the certified epsilon fits.", "E", section="Budget and noise"

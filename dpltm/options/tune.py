@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import METRICS, option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, MapOptions, UnitOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, MapOptions, SharesOptions, UnitOptions
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import CERTIFIED
 
@@ -37,16 +37,14 @@ class TuneOptions(MapOptions):
     schedule: str = option("constant", "Step size over the run.", choices=("constant", "linear", "cosine"))
     average: str = option("none", "Average of the weights.", choices=("none", "ema", "poly"))
     accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=CERTIFIED)
-    metric: str = option(
-        "accuracy", "What settings are ranked by; with `private` accuracy alone has a price.", choices=METRICS
-    )
+    metric: str = option("accuracy", "What settings are ranked by; with `private` auc has no price.", choices=METRICS)
     trials: int | None = option(None, "Combinations to try, drawn at random.", "N", shown="all")
     repeats: int = option(1, "Trainings of each; their mean decides.", "N")
     seed: int = option(0, "Decides starting weights and which combinations are drawn.", "N")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateTuneOptions(TuneOptions, UnitOptions):
+class PrivateTuneOptions(TuneOptions, SharesOptions, UnitOptions):
     """Private search: on the private records themselves, for a part of ``epsilon`` that the accountant computes.
 
     ``for_records`` is their number, and ``repeats`` is 1.

@@ -32,7 +32,7 @@ class SelectionPlan:
 
     Attributes:
         densities: C_i of every candidate, in (0, 1]; public, fixed by the pruning schedule.
-        records: public number n0 that counts are divided by.
+        records: public number n0 that counts are divided by; of another metric than accuracy times its scale.
         nu: weight of the density in the product score; 50 in DPLTM.
         lam: weight lambda of the density in the additive score.
         rule: ``exact`` needs predictors that were fixed without the scored records; ``paper`` is DPLTM's Lemma 1.
@@ -42,7 +42,7 @@ class SelectionPlan:
 
     eps1: float
     densities: tuple[float, ...]
-    records: int
+    records: float
     score: Score = "product"
     nu: float = 50.0
     lam: float = 0.05
@@ -61,7 +61,7 @@ class SelectionPlan:
         if any(not 0 < density <= 1 for density in self.densities):
             raise InputError("select: a density outside (0, 1]")
         if self.records < 1:
-            raise InputError(f"`records`: {self.records} is not a positive whole number")
+            raise InputError(f"`records`: {self.records:g} is not a positive whole number")
         if not (self.nu >= 0 and math.isfinite(self.nu)):
             raise InputError(f"`nu`: {self.nu} is not a number >= 0; 50 is DPLTM's")
         if not (self.lam >= 0 and math.isfinite(self.lam)):

@@ -45,7 +45,7 @@ _FIELDS = {
     "category": {"values", "missing", "other"},
     "hashed": {"buckets", "missing"},
     "date": {"bounds", "missing", "other"},
-    "label": {"classes"},
+    "label": {"classes", "shares"},
     "ignored": set[str](),
     UNKNOWN: {"suffix"},
 }
@@ -67,6 +67,7 @@ class Column:
     Attributes:
         bounds: of numbers, or of dates as days since the year 1: what is outside counts as the nearest of them.
         values: spellings of each category, or of each class of labels.
+        shares: public or paid shares of the classes of labels, of sum 1; none where nobody says them.
         buckets: numbers that words are hashed to.
         missing: whether cells may be empty; then one feature says so.
         other: whether other categories are allowed; they are none of the features. Of numbers and dates, whether other words
@@ -81,6 +82,7 @@ class Column:
     kind: str
     bounds: tuple[float, float] = (0.0, 1.0)
     values: tuple[tuple[str, ...], ...] = ()
+    shares: tuple[float, ...] = ()
     buckets: int = 0
     missing: bool = False
     other: bool = False
@@ -167,6 +169,12 @@ def as_schema(given: object) -> Schema | None:
 def class_names(text: str) -> tuple[str, ...]:
     """Return the names of classes in the text of a schema that a dataset keeps; none without one."""
     return parse_schema(text, "schema").class_names if text else ()
+
+
+def class_shares(text: str) -> tuple[float, ...]:
+    """Return the shares of classes in the text of a schema that a dataset keeps; none where it says none."""
+    columns = parse_schema(text, "schema").columns if text else ()
+    return next((column.shares for column in columns if column.kind == "label"), ())
 
 
 def read_schema(path: Path, option: str = "`schema`", part: bool = False) -> Schema:
@@ -274,6 +282,7 @@ def _column(name: str, given: object, where: str) -> Column:
             found["bounds"] = _bounds(given.get("bounds"), kind, where)
         case "category" | "label":
             found["values"] = _values(given.get("values" if kind == "category" else "classes"), kind, where)
+            found["shares"] = _shares(given.get("shares"), len(found["values"]), where)
         case "hashed":
             buckets = found["buckets"] = given.get("buckets")
             if type(buckets) is not int or not 2 <= buckets <= MAX_CATEGORIES:
@@ -312,6 +321,15 @@ def _values(given: object, kind: str, where: str) -> tuple[tuple[str, ...], ...]
     return spelled
 
 
+def _shares(given: object, classes: int, where: str) -> tuple[float, ...]:
+    if given is None:
+        return ()
+    plain = given if isinstance(given, list) and all(type(one) in (int, float) for one in given) else []
+    if len(plain) != classes or not all(0 < one <= 1 for one in plain) or abs(math.fsum(plain) - 1) > 0.01:
+        raise DataError(f"{where}: shares are those of the classes, in their order: positive numbers of sum 1")
+    return tuple(map(float, plain))
+
+
 # as text
 
 
@@ -346,6 +364,7 @@ def _column_text(column: Column) -> str:
             name = "values" if column.kind == "category" else "classes"
             each = (_text(some[0]) if len(some) == 1 else _list(some) for some in column.values)
             said.append(f"{name} = [{', '.join(each)}]")
+            said += [f"shares = [{', '.join(map(repr, column.shares))}]"] if column.shares else []
         case "hashed":
             said.append(f"buckets = {column.buckets}")
     return "\n".join(said)

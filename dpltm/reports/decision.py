@@ -138,8 +138,9 @@ def _facts(body: Mapping[str, Any]) -> Iterator[Field]:
         yield Field("all on the same people", figure(got["together"]), whole)
     if got.get("auc") is not None:
         yield Field("how good it is", "; ".join(_skill(got)))
-    elif got.get("accuracy") is not None:
-        yield Field("how good it is", f"accuracy {percent(got['accuracy'])}", str(got.get("accuracy_of") or ""))
+    for name in ("accuracy", "balanced accuracy") if got.get("auc") is None else ():
+        if (measured := got.get(name.replace(" ", "_"))) is not None:
+            yield Field("how good it is", f"{name} {percent(measured)}", str(got.get("accuracy_of") or ""))
     if said.get("columns") is not None:
         yield Field("reads", str(said["columns"]), "Columns; a new record must have them.")
     unsaid = "Not stated: dpltm report --{} TEXT says it."

@@ -131,7 +131,10 @@ def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str
     private = section(config, "options").get("eval_private") is not None
     accuracy, records = number(result.get("accuracy")), count(config.get("test_records"))
     shown: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
-    if accuracy is not None:
+    balanced = number(result.get("balanced_accuracy")) if private else None
+    if balanced is not None:
+        shown["balanced_accuracy"] = balanced
+    if accuracy is not None or balanced is not None:
         shown["accuracy_of"] = (
             "Of the training records, with noise that is paid for." if private else "Of the test split."
         )

@@ -50,42 +50,78 @@ from dpltm.filters import Filter, check_compiles
 from dpltm.filters.dpsr_cg import DpsrCg
 from dpltm.filters.trial import check_filter_bound
 from dpltm.gradients.linear_layer import KERNELS
+from dpltm.networks.evaluation import PricedScore, Score, check_metric, check_priced
 from dpltm.networks.plain import check_lr
 from dpltm.options import parse_numbers
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
+from dpltm.records import Dataset
+from dpltm.records.schema import class_shares
 from dpltm.training.optimizers import AVERAGES, OPTIMIZERS, SCHEDULES, Average, Schedule
 
 BALANCED = "balanced"
 """Weights of classes that are the inverse of their shares."""
 
 
-def class_weights(given: str | None, shares: str | None, classes: int | None) -> tuple[float, ...] | None:
+def class_weights(
+    given: str | None, shares: str | None, classes: int | None, known: tuple[float, ...] = (), *, scored: bool = False
+) -> tuple[float, ...] | None:
     """Return what filtered gradients are multiplied by, class by class: the largest weight is 1; None where none is given.
 
     Args:
         given: numbers with commas, or ``BALANCED``.
-        shares: of classes, public, for the latter.
+        shares: of classes, public, for the latter; or those that are
+        known: by a schema.
         classes: how many there are; None where nobody knows.
+        scored: whether a metric takes the shares, too.
     """
-    if given != BALANCED and shares is not None:
-        raise InputError("`class_shares`: only with `class_weight` balanced; add it, or leave this out")
+    if given != BALANCED and shares is not None and not scored:
+        raise InputError(
+            "`class_shares`: only with `class_weight` balanced, or `metric` balanced-accuracy on private records; add one of"
+            " them, or leave this out"
+        )
     if given is None:
         return None
-    if given == BALANCED and shares is None:
+    if given == BALANCED:
+        numbers = shares_of("`class_weight`: balanced", shares, classes, known)
+        return tuple(min(numbers) / one for one in numbers)
+    weights = _by_class("class_weight", given, classes)
+    return tuple(one / max(weights) for one in weights)
+
+
+def shares_of(asker: str, shares: str | None, classes: int | None, known: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the shares of the classes, for whoever asks. Other arguments as :func:`class_weights`."""
+    if shares is None and not known:
         raise InputError(
-            "`class_weight`: balanced needs public shares of the classes, such as `class_shares` 0.83,0.17; counting them in"
-            " private records would be a release that nothing pays for"
+            f"{asker} needs public shares of the classes, such as `class_shares` 0.83,0.17, or a schema with them, as"
+            " dpltm datasets schema `private` finds; counting them in private records is a release that nothing pays for"
         )
-    name, text = ("class_weight", given) if shares is None else ("class_shares", shares)
+    numbers = known if shares is None else _by_class("class_shares", shares, classes)
+    if abs(math.fsum(numbers) - 1) > 0.01:
+        raise InputError(f"`class_shares`: {shares} add up to {math.fsum(numbers):g}, not to 1")
+    return numbers
+
+
+def _by_class(name: str, text: str, classes: int | None) -> tuple[float, ...]:
     numbers = parse_numbers(name, text)
     if classes is not None and len(numbers) != classes:
         raise InputError(f"`{name}`: {len(numbers)} numbers for {classes} classes; give one for each, in their order")
     if not all(0 < one < math.inf for one in numbers):
         raise InputError(f"`{name}`: {text} holds what is not a positive number")
-    if shares is not None and abs(math.fsum(numbers) - 1) > 0.01:
-        raise InputError(f"`class_shares`: {text} add up to {math.fsum(numbers):g}, not to 1")
-    weights = numbers if shares is None else tuple(min(numbers) / one for one in numbers)
-    return tuple(one / max(weights) for one in weights)
+    return numbers
+
+
+def private_score(metric: str, shares: str | None, dataset: Dataset, own: Score | None) -> PricedScore | None:
+    """Return what a metric counts on private records; None for right answers, or the network's own score.
+
+    Raises:
+        InputError: a metric without a price, or that does not go with the records or the score; no shares of the classes.
+    """
+    check_priced(metric)
+    check_metric(metric, dataset.rated, own)
+    if metric == "balanced-accuracy":
+        known = class_shares(dataset.schema)
+        return PricedScore(dataset.classes, shares_of(f"`metric`: {metric}", shares, dataset.classes, known))
+    return PricedScore(dataset.classes) if metric == "rmse" else None
 
 
 FACTOR = 2.0

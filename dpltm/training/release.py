@@ -38,7 +38,7 @@ from dpltm.records.mapped import pieces
 from dpltm.records.schema import class_names
 from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
-from dpltm.training.config import TrainingConfig
+from dpltm.training.config import TrainingConfig, private_score
 from dpltm.training.descent import (
     Descent,
     NoisyGradients,
@@ -288,7 +288,7 @@ class Drawn:
         """Tell whether what was measured last ends the training."""
         goal = self.training.options.stop_at
         metric = self.training.options.metric.replace("-", "_")
-        last = self.metrics[-1][metric] if self.metrics else None
+        last = self.metrics[-1].get(metric) if self.metrics else None
         if goal is None or last is None:
             return False
         return float(last) <= goal if metric == "rmse" else bool(last >= goal)
@@ -358,6 +358,8 @@ class Drawn:
         training, dataset = self.training, self.training.dataset
         model, paid, rule = training.start.model, training.evaluations, training.start.spec.score
         if paid:
+            metric = training.options.metric
+            priced = private_score(metric, training.options.class_shares, dataset, rule)
             rows = network_inputs(dataset.train, dataset, training.services)
             x, y = inputs(rows.open(self.secret), dataset, training.options.device)
             left = iter(paid[len(self.metrics) if len(paid) > 1 else 0 :])
@@ -365,9 +367,11 @@ class Drawn:
             def release(last: bool) -> dict[str, Any]:
                 if not last and len(paid) == 1:
                     return {"accuracy": None}
-                count = count_correct(model, x, y, score=rule)
+                count = count_correct(model, x, y, score=priced or rule)
                 count += two_sided_geometric(self.sources.evaluation, next(left).epsilon)
-                return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
+                if priced is None:
+                    return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
+                return {"accuracy": None, metric.replace("-", "_"): priced.metric(count, dataset.records)}
 
             return release
         if test is None:

@@ -85,8 +85,9 @@ HOLE = -1.0
 NAMES_DELTA = 0.01
 """Part of delta for names of categories that one record alone has: ten times more would lower their threshold by 8 %."""
 
-NAME_BYTES, COLUMN_BYTES, ENTRY_BYTES = 2 * LONGEST_NAME + 4, 200, 1000
-"""Most that a found name, each byte escaped, adds to the text of a schema; the rest of a found column; and of an entry."""
+NAME_BYTES, COLUMN_BYTES, ENTRY_BYTES = 2 * LONGEST_NAME + 12, 200, 1000
+"""Most that a found name, each byte escaped, adds to the text of a schema, with its share; the rest of a found column; and
+of an entry."""
 
 LEAST = 1e-9
 """Epsilon of that release, which is (0, delta)-DP: the least that accountants count."""
@@ -239,7 +240,9 @@ def _found(column: Column, values: np.ndarray, words: Mapping[str, float], noise
     told, most = Column(column.name, "ignored"), 0.0  # of which nothing is known is no feature
     spelled = tuple((word,) for word in sorted(words))
     if column.kind == "label":
-        return replace(column, values=spelled, wanted=False) if len(spelled) > 1 else column
+        total = float(sum(words.values()))  # all above the threshold, so positive
+        shares = tuple(max(round(float(words[word]) / total, 4), 1e-4) for word in sorted(words))
+        return replace(column, values=spelled, shares=shares, wanted=False) if len(spelled) > 1 else column
     finished = replace(column, missing=True, other=True, wanted=False)
     for part, at in _starts(column).items():
         if part == "category":

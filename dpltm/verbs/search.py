@@ -18,7 +18,7 @@ import torch
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
-from dpltm.networks.evaluation import accuracy, count_correct
+from dpltm.networks.evaluation import PricedScore, accuracy, count_correct
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import as_trained
 from dpltm.options import check_choices, check_required, recorded
@@ -39,6 +39,7 @@ from dpltm.randomness.noise import KEY, KeyedSource, RandomSource, source_of, un
 from dpltm.records import Dataset
 from dpltm.records.notes import test_notes
 from dpltm.training.artifacts import Run, TicketSet, Winner
+from dpltm.training.config import private_score
 from dpltm.training.descent import Descent
 from dpltm.training.release import Sources, Training, prepare
 from dpltm.training.start import StartingPoint, starting_point
@@ -57,6 +58,7 @@ class Search:
     Attributes:
         trainings: one a setting. Nothing pays for them alone: ``entry`` stands for all of them.
         entry: what pays for the search; a draft, or, of work that goes on, as it is on record.
+        score: what tries are scored by; None for right answers, or the network's own score.
     """
 
     options: PrivateTuneOptions
@@ -68,6 +70,7 @@ class Search:
     facts: Mapping[str, Any]
     beside: tuple[Entry, ...]
     services: Services
+    score: PricedScore | None = None
     checkpoints: Checkpoints = NOT_KEPT
 
     @property
@@ -176,6 +179,8 @@ def settle(
     filters = " or ".join(dict.fromkeys(str(each.config.filter) for each in trainings))
     draft = PrivateSearch(tuple(each.mechanism for each in trainings), SCORE_NOISE, gamma)
     words = f"a search over {len(tried)} settings, {filters}"
+    words += "" if options.metric == "accuracy" else f", by {options.metric}"
+    score = private_score(options.metric, options.class_shares, one.dataset, one.start.spec.score)
     return Search(
         options=options,
         settings=tuple(tried),
@@ -186,6 +191,7 @@ def settle(
         facts=facts,
         beside=one.beside,
         services=services,
+        score=score,
     )
 
 
@@ -303,7 +309,8 @@ def _try(plan: Search, position: _Position, spent: str, secret: Secret) -> _Posi
             step(descent.step, spent)
 
         descent.run(None, between)
-    right = count_correct(model, *inputs(opened, dataset), score=training.start.spec.score)
+    rule = plan.score or training.start.spec.score
+    right = count_correct(model, *inputs(opened, dataset), score=rule)
     score, best = noisy_score(right, plan.mechanism.score_noise, sources.evaluation), position.best
     if best is None or (score, coin) > (best.score, best.coin):
         trained = tuple(value.detach().clone() for value in model.parameters())
@@ -337,8 +344,8 @@ def _winner(plan: Search, best: Best, account: Account, lineage: Lineage, ledger
         "settings": len(plan.settings),
         "mean_tries": plan.options.tries,
         "clip_norm": plan.settings[best.setting].clip_norm,
-        "score": min(max(best.score / dataset.records, 0.0), 1.0),
-        "score_noise": plan.mechanism.score_noise / dataset.records,
+        "score": _mean(plan, best.score),
+        "score_noise": plan.mechanism.score_noise / (dataset.records * _scale(plan)),
     }
     steps = training.config.steps
     return Run(
@@ -357,6 +364,16 @@ def _winner(plan: Search, best: Best, account: Account, lineage: Lineage, ledger
         0.0,  # beside how long all tries took, one's time would tell how many there were
         network=as_trained(training.start.spec, model),
     )
+
+
+def _scale(plan: Search) -> float:
+    return 1.0 if plan.score is None else plan.score.scale
+
+
+def _mean(plan: Search, score: float) -> float:
+    """Return what a noisy score says: accuracy, or the metric."""
+    records = plan.dataset.records
+    return min(max(score / records, 0.0), 1.0) if plan.score is None else plan.score.metric(score, records)
 
 
 def planned_statement(plan: Search) -> PrivacyReport:
@@ -385,7 +402,7 @@ def planned_facts(plan: Search) -> dict[str, Any]:
             for setting, each in zip(plan.settings, mechanism.trainings, strict=True)
         ],
         "mean_tries": plan.options.tries,
-        "score_noise": mechanism.score_noise / plan.dataset.records,
+        "score_noise": mechanism.score_noise / (plan.dataset.records * _scale(plan)),
     }
 
 

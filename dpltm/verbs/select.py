@@ -11,7 +11,7 @@ import numpy as np
 from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
-from dpltm.networks.evaluation import check_priced, total_score
+from dpltm.networks.evaluation import PricedScore, check_priced, total_score
 from dpltm.networks.own_network import network_notes
 from dpltm.networks.state import put
 from dpltm.options import check_choices
@@ -36,6 +36,7 @@ from dpltm.records import Dataset
 from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.training.artifacts import Candidate, TicketSet, Winner
+from dpltm.training.config import private_score
 from dpltm.verbs.train import protected_units
 
 
@@ -48,6 +49,7 @@ class Draw:
     dataset: Dataset
     part: Part
     settled: SelectionPlan
+    metric: PricedScore | None
     lineage: Lineage
     ledger: Ledger
     services: Services
@@ -66,7 +68,8 @@ class Draw:
             settled.eps1, settled.certified_epsilon, draw=settled.mechanism, adjacency=settled.adjacency
         )
         many = "1 ticket" if len(self.candidates) == 1 else f"{len(self.candidates)} tickets"
-        words = f"winner of {many}, {name} score, {settled.rule} sensitivity"
+        of = "" if self.metric is None else f" of {self.options.metric}"
+        words = f"winner of {many}, {name} score{of}, {settled.rule} sensitivity"
         facts = facts_digest([self.tickets.id, self.part.snapshot, asdict(settled)])
         return Entry("release", self.part, (mechanism,), words, facts, unit=self.dataset.unit)
 
@@ -107,13 +110,15 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     lineage = lineage_of(tickets, dataset, dataset.feature_map)
     fixed = tickets.provenance != "private" or not _made_from(tickets, part, options.adjacency)  # type: ignore[arg-type]
     densities = tuple(ticket.mask.density for ticket in tickets.body.tickets[1:])
-    settled = settle(options, dataset.records, densities, fixed)
+    metric = private_score(options.metric, options.class_shares, dataset, tickets.body.spec.score)
+    settled = settle(options, dataset.records, densities, fixed, metric)
     made = Draw(
         options=options,
         tickets=tickets,
         dataset=dataset,
         part=part,
         settled=settled,
+        metric=metric,
         lineage=lineage,
         ledger=ledger,
         services=services,
@@ -231,6 +236,8 @@ def check_options(options: SelectOptions) -> None:
             raise InputError("`eps1` is missing: the epsilon that the draw may spend; DPLTM uses 0.1")
         settle(options, records=1, densities=(0.5,), fixed=True)
         return
+    if options.metric != "accuracy" or options.class_shares is not None:
+        raise InputError("`metric`, `class_shares`: smallest-within compares accuracies in the set; leave them out")
     if options.eps1 is not None:
         raise InputError("`eps1`: smallest-within draws nothing and spends nothing; leave `eps1` out")
     for name in ("dataset", "ledger", "reveal"):  # the first two are of requests
@@ -242,16 +249,23 @@ def check_options(options: SelectOptions) -> None:
         raise InputError("`tolerance`, `max_density`: must be between 0 and 1")
 
 
-def settle(options: SelectOptions, records: int, densities: tuple[float, ...], fixed: bool) -> SelectionPlan:
+def settle(
+    options: SelectOptions,
+    records: int,
+    densities: tuple[float, ...],
+    fixed: bool,
+    metric: PricedScore | None = None,
+) -> SelectionPlan:
     """Return everything public about the draw, checked.
 
     Args:
         fixed: whether their predictors were fixed without these records.
+        metric: what is counted; None for right answers.
     """
     return SelectionPlan(
         eps1=options.eps1 or 0.0,
         densities=densities,
-        records=records,
+        records=records if metric is None else records * metric.scale,
         score=options.score,  # type: ignore[arg-type]
         nu=options.nu,
         lam=options.lam,
@@ -272,7 +286,7 @@ def _count(plan: Draw, secret: Secret) -> np.ndarray:
         for ticket in plan.candidates:
             assert ticket.predictor is not None  # checked at the start
             put(model, ticket.predictor)
-            correct.append(total_score(model, x, y, score=network.score))
+            correct.append(total_score(model, x, y, score=plan.metric or network.score))
             step(len(correct))
     return np.array(correct)
 
@@ -285,7 +299,7 @@ def _revealed(plan: Draw, correct: np.ndarray) -> tuple[Candidate, ...]:
         Candidate(
             round=ticket.round,
             density=ticket.mask.density,
-            accuracy=float(count / len(plan.dataset.train)),
+            accuracy=float(count / len(plan.dataset.train) * plan.dataset.records / plan.settled.records),
             score=float(score),
             probability=float(probability),
         )

@@ -48,6 +48,7 @@ from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.noise import MIN_EPSILON
 from dpltm.records import Augmentation, Dataset, at_unit, copies_of, held_out_users
 from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, rating_notes, test_notes, unit_notes
+from dpltm.records.schema import class_shares
 from dpltm.records.settle import check_delta
 from dpltm.registry import changed, listed
 from dpltm.training import least_squares as head
@@ -59,6 +60,7 @@ from dpltm.training.config import (
     microbatch_note,
     nominal_sensitivity,
     nominal_source,
+    private_score,
     sensitivity,
 )
 from dpltm.training.optimizers import DECAY
@@ -170,7 +172,16 @@ def settle(
     _check_augmented(options, start, dataset)
     asked = ("optimizer", "physical_batch", "compile", "precision", "schedule", "average", "kernels", "microbatch")
     lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
-    weights = class_weights(options.class_weight, options.class_shares, dataset.classes)
+    counted = options.eval_private is not None
+    if counted:
+        private_score(options.metric, options.class_shares, dataset, start.spec.score)
+    weights = class_weights(
+        options.class_weight,
+        options.class_shares,
+        dataset.classes,
+        class_shares(dataset.schema),
+        scored=counted and options.metric == "balanced-accuracy",
+    )
     given = {name: getattr(options, name) for name in asked}
     config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **given, class_weight=weights)
     notes = [
@@ -526,7 +537,8 @@ def stated(training: Training, account: Account, taken: int, *, diverged: bool =
         notes.append(DIVERGED)
     if training.evaluations:
         notes.append(
-            f"accuracy is that on the training records, with noise; its epsilon of {options.eval_private:g} is included"
+            f"{options.metric} is that on the training records, with noise; its epsilon of {options.eval_private:g} is"
+            " included"
         )
     else:
         notes += test_notes(training.dataset) or ([] if training.dataset.known else [NO_TEST])

@@ -53,7 +53,7 @@ MAX_TRIALS = 10_000
 MIN_TRIES, MAX_TRIES = 1.1, 1000
 """Tries of a private search, in the mean."""
 
-PAID = ("tries", "dry_run", "unit", "per_unit")
+PAID = ("tries", "dry_run", "unit", "per_unit", "class_shares")
 """Options of a private search alone."""
 
 

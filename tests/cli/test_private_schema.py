@@ -94,6 +94,15 @@ def test_one_round_without_a_draft(cli, refused, entries):
     kinds = {column.name: column.kind for column in read_schema(Path("f.toml")).columns}
     assert kinds == {"age": "number", "ward": "category", "who": "ignored", "seen": "date", "ill": "label"}
     assert body["classes"] == ["no", "yes"]
+    shares = next(column.shares for column in read_schema(Path("f.toml")).columns if column.kind == "label")
+    assert sum(shares) == pytest.approx(1, abs=1e-3)
+    assert shares == pytest.approx((0.6, 0.4), abs=0.1)  # of what the release counted: one row of each of 60
+    balanced = f"{TRAIN.replace('--epsilon 3', '--epsilon 12')} --class-weight balanced --out b --dry-run --json"
+    weight = shares[1] / shares[0]
+    assert (
+        f"times class weights {weight:.3g},1"
+        in cli(balanced.replace("--records 600", "--unit-column who")).json["filter"]
+    )
     short = TRAIN.replace("--records 600 --epsilon 3", "--epsilon 12 --unit-column who --batch-size 20")
     assert cli(f"{short} --out r").code == 0
     assert cli("datasets schema d.csv --schema f.toml").out.startswith("d.csv fits f.toml")

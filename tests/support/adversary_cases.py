@@ -30,6 +30,8 @@ PERSONS: Command = (*TABLE[:2], "--records", "6", *TABLE[4:], "--unit-column", "
 PERSONS_CSV: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", *PERSONS[2:])
 PEOPLE: Command = ("--dataset", "d.dat", "--records", "9", *RATINGS[4:])
 
+BALANCED: Command = ("--metric", "balanced-accuracy", "--class-shares", "0.5,0.3,0.2")
+
 SHORT: Command = ("--steps", "5", "--batch-size", "8")
 NOISE: Command = ("--noise-multiplier", "1")
 TRAIN: Command = ("train", "--dense", *TABLE, "--model", "mlp:4", *SHORT, "--json", "--out", "r")
@@ -150,6 +152,26 @@ def train_cases() -> Iterator[Case]:
             command = ("train", "--dense", *data, "--model", "ncf", "--unit", unit, "--steps", "4")
             command = (*command, "--batch-size", size, *SMALL, *NOISE, *to, "--json", "--out", "r")
             yield Case(f"train --unit {unit} {size} {adjacency}", (command,), kind, adjacency, unit, (LOUD, FLAT))
+        balanced = (*TRAIN, *SMALL, *NOISE, *stop, *BALANCED, *to)
+        yield Case(f"train --stop-at balanced {adjacency}", (balanced,), adjacency=adjacency, odd=LABELLED, early=True)
+        for kind, data, unit, size in UNITS:
+            command = (
+                "train",
+                "--dense",
+                *data,
+                "--model",
+                "ncf",
+                "--unit",
+                unit,
+                "--steps",
+                "2",
+                "--batch-size",
+                size,
+            )
+            command = (*command, *NOISE, "--metric", "rmse", "--eval-private", "5", *to, "--json", "--out", "r")
+            yield Case(
+                f"train --metric rmse {unit} {size} {adjacency}", (command,), kind, adjacency, unit, (LOUD, FLAT)
+            )
         counted = ("train", "--dense", *PERSONS, "--per-unit", "3", "--model", "mlp:4", *NOISE, *stop, *to)
         counted = (*counted, "--steps", "4", "--batch-size", "2", "--json", "--out", "r")
         yield Case(f"train --stop-at people {adjacency}", (counted,), "people", adjacency, "who", LABELLED, early=True)
@@ -267,6 +289,20 @@ def ticket_cases() -> Iterator[Case]:
         draw = ("select", "t", *PERSONS, "--per-unit", "3", "--eps1", "1", "--score", "additive", "--json")
         yield Case(f"generate {criterion} people, select", (make, draw), "people", unit="who", odd=(LOUD, FLAT, TWIN))
     for adjacency, score in itertools.product(RELATIONS, ("product", "additive")):
+        draw = (
+            "select",
+            "pub",
+            *TABLE,
+            "--eps1",
+            "20",
+            "--score",
+            score,
+            "--adjacency",
+            adjacency,
+            *BALANCED,
+            "--json",
+        )
+        yield Case(f"select balanced {score} {adjacency}", (draw,), adjacency=adjacency, odd=LABELLED, before=(SET,))
         draw = ("select", "pub", *PERSONS, "--eps1", "20", "--score", score, "--adjacency", adjacency, "--json")
         yield Case(f"select people {score} {adjacency}", (draw,), "people", adjacency, "who", LABELLED, before=(SET,))
     draws: dict[str, tuple[str, ...]] = {
@@ -408,6 +444,7 @@ def sweep_cases() -> Iterator[Case]:
     yield Case("tune --private", (private,))
     rest = private[2 + len(TABLE) :]
     people = ("tune", "--private", *PERSONS, "--per-unit", "3", *rest, "--batch-size", "2")
+    yield Case("tune --private people balanced", ((*people, *BALANCED),), "people", unit="who", odd=LABELLED)
     yield Case("tune --private people", (people,), "people", unit="who", odd=LABELLED)
 
 

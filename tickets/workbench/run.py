@@ -42,6 +42,7 @@ from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.train import check_request, opened_ledger, train
+from dpltm.training.config import private_score
 from dpltm.training.start import fresh
 from dpltm.verbs import generate as generation
 from dpltm.verbs import select as selection
@@ -239,7 +240,8 @@ def _planned_draw(
         raise InputError(f"[generate] and [select]: {error}") from None
     densities = scheduled_densities(made.spec, made.config)[1:]
     fixed = made.provenance != "private" or not ledger.part(made.dataset).overlaps(part)
-    draw = selection.settle(request, scored.records, densities, fixed)
+    metric = private_score(request.metric, request.class_shares, scored, made.spec.score)
+    draw = selection.settle(request, scored.records, densities, fixed, metric)
     mechanism = Selection(draw.eps1, draw.certified_epsilon, draw=draw.mechanism, adjacency=draw.adjacency)
     return Entry("release", part, (mechanism,), f"winner of {len(densities)} tickets", unit=scored.unit)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import balanced_accuracy_score
 from torch import Tensor, nn
 
-from dpltm.networks.evaluation import STEP, count_correct, total_score
+from dpltm.networks.evaluation import STEP, PricedScore, count_correct, total_score
 from dpltm.records.units import ABSENT
 
 SLOTS = 4
@@ -67,3 +69,43 @@ def test_the_right_answers_of_a_person_are_averaged(seed: int, chunk: int) -> No
         expected += math.floor(STEP * sum(right) / len(mine)) / STEP
         at += len(mine)
     assert total_score(nn.Identity(), x, torch.from_numpy(y), chunk) == expected
+
+
+OUTPUTS = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=3, max_size=3)
+RECORDS = st.lists(st.tuples(OUTPUTS, st.integers(0, 2)), min_size=2, max_size=12)
+SHARES = st.lists(st.floats(1e-6, 1.0), min_size=3, max_size=3)
+
+
+@given(RECORDS, SHARES, st.booleans(), st.integers(0, 11))
+def test_one_record_more_moves_a_metric_by_one_at_most(
+    records: list[tuple[list[float], int]], shares: list[float], rated: bool, at: int
+) -> None:
+    """Or another in its place, whatever the network gives for it: in the unit that noise is added in."""
+    score = PricedScore(3, () if rated else tuple(one / sum(shares) for one in shares))
+
+    def total(some: list[tuple[list[float], int]]) -> float:
+        x, y = torch.tensor([outputs for outputs, _ in some]), torch.tensor([label for _, label in some])
+        return total_score(nn.Identity(), x, y, 4, score)
+
+    at %= len(records)
+    without = [*records[:at], *records[at + 1 :]]
+    assert 0 <= total(records) - total(without) <= 1
+    assert abs(total([*without, records[at]]) - total([*without, ([0.0, 0.0, 9.0], 2)])) <= 1
+
+
+def test_by_the_true_shares_it_is_balanced_accuracy() -> None:
+    draw = np.random.default_rng(1)
+    x, y = draw.normal(size=(200, 3)), np.repeat([0, 1, 2], [150, 40, 10])
+    score = PricedScore(3, (0.75, 0.2, 0.05))
+    found = score.metric(total_score(nn.Identity(), torch.from_numpy(x), torch.from_numpy(y), score=score), 200)
+    assert found == pytest.approx(balanced_accuracy_score(y, x.argmax(1)), abs=1e-6)
+
+
+def test_of_ratings_it_is_the_root_mean_squared_error() -> None:
+    draw = np.random.default_rng(2)
+    x, y = draw.normal(size=(50, 5)), draw.integers(0, 5, 50)
+    chances = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    expected = np.sqrt(np.mean((chances @ np.arange(5) - y) ** 2))
+    score = PricedScore(5)
+    found = score.metric(total_score(nn.Identity(), torch.from_numpy(x), torch.from_numpy(y), score=score), 50)
+    assert found == pytest.approx(expected, abs=1e-5)

@@ -226,6 +226,10 @@ def test_files_that_do_not_fit(table, rows, message):
             "column 'ill': 'classes' does not go with kind 'category'; leave it out",
         ),
         (
+            ('classes = [["no", "no."], "yes"]', 'classes = ["no", "yes"]\nshares = [0.9, 0.2]'),
+            "column 'ill': shares are those of the classes, in their order: positive numbers of sum 1",
+        ),
+        (
             ('classes = [["no", "no."], "yes"]', 'values = ["no", "yes"]'),
             'column \'ill\': a label has classes in place of values; write classes = ["A", "B"]',
         ),
