@@ -95,12 +95,14 @@ class Records:
         fixed: bool = False,
         chunks: Sequence[int] | None = None,
         keys: np.ndarray | None = None,
+        one_shape: bool = False,
     ) -> Iterator[Batch]:
         """Yield the records at ``index``, at most ``rows`` at a time; none for no index.
 
         Args:
             fixed: fill every batch up to ``rows``, with copies of the first record that are marked as not present.
             keys: of the records at ``index``, for what a network draws.
+            one_shape: keep slots of persons that are empty, so that nobody's records decide a kernel.
 
         Guarantees:
             Where a chunk is cut, if it does not fit, depends on that chunk alone.
@@ -108,13 +110,19 @@ class Records:
         for start, stop, pieces in _packed([len(index)] if chunks is None else chunks, rows, not fixed):
             part = index[start:stop]
             missing = rows - len(part) if fixed else 0
-            x, y = self._filled(np.concatenate([part, np.zeros(missing, dtype=part.dtype)]) if missing else part)
+            taken = np.concatenate([part, np.zeros(missing, dtype=part.dtype)]) if missing else part
+            x, y = self.take(taken) if one_shape else self._filled(taken)
             present = torch.arange(rows, device=self._device) < len(part) if fixed else None
             own = self._keys(keys, start, stop, missing)
             yield Batch(x, y, present, None if chunks is None else pieces, keys=own)
 
     def groups(
-        self, index: np.ndarray, rows: int, sizes: Sequence[int], keys: np.ndarray | None = None
+        self,
+        index: np.ndarray,
+        rows: int,
+        sizes: Sequence[int],
+        keys: np.ndarray | None = None,
+        one_shape: bool = False,
     ) -> Iterator[Batch]:
         """Yield the records at ``index`` in whole groups: at most ``rows`` at a time, or one group that has more."""
         start, taken = 0, list[int]()
@@ -122,7 +130,8 @@ class Records:
             if taken and (size == 0 or sum(taken) + size > rows):
                 stop = start + sum(taken)
                 own = self._keys(keys, start, stop)
-                yield Batch(*self._filled(index[start:stop]), None, None, tuple(taken), own)
+                some = index[start:stop]
+                yield Batch(*(self.take if one_shape else self._filled)(some), None, None, tuple(taken), own)
                 start, taken = stop, []
             taken.append(size)
 

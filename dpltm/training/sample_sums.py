@@ -203,8 +203,8 @@ class SampleSums:
     def _batches(self, index: np.ndarray, sizes: list[int] | None, keys: np.ndarray | None) -> Iterable[Batch]:
         """Records of a sample, in batches; ``sizes`` are of chunks, or of groups."""
         if self._grouped and sizes is not None:
-            return self._records.groups(index, self._rows, sizes, keys)
-        return self._records.batches(index, self._rows, self._compiled, sizes, keys)
+            return self._records.groups(index, self._rows, sizes, keys, one_shape=self._narrow)
+        return self._records.batches(index, self._rows, self._compiled, sizes, keys, one_shape=self._narrow)
 
     def _fails(self, batches: Iterable[Batch]) -> str:
         """Add batches to the total; tell how that failed: ``MEMORY``, ``OTHERWISE``, or not. What an exception says may

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -90,5 +91,8 @@ def test_slots_that_every_person_of_a_batch_leaves_empty_are_skipped_and_add_not
         sums = SampleSums(gradients, records, config, torch.device("cpu"))
         totals.append(sums.take((np.arange(12), [12], None)).clone())
     assert seen == [2, 3, 16, 16, 16, 16]
+    narrow = replace(config, precision="bfloat16")  # where a shape may choose another kernel, they stay
+    SampleSums(gradients, Records(x, y, slotted=True), narrow, torch.device("cpu")).take((np.arange(12), [12], None))
+    assert seen[6:] == [16, 16, 16]
     torch.testing.assert_close(*totals, rtol=1e-6, atol=1e-7)
     assert totals[0].count_nonzero() > 10
