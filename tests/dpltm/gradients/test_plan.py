@@ -16,6 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
+from dpltm.gradients.explicit_layer import ExplicitLayer
+from dpltm.gradients.layer import Workspace
 from dpltm.networks.masks import Mask
 from gradient_cases import MIXED, Applied, checked, cross_entropy, refusal, right, squared_error
 from refusals import refused
@@ -405,3 +407,23 @@ def test_the_plan_is_made_once_and_before_any_record_is_touched():
     plan = gradients._plan
     gradients.filtered_sum(x, y, Clip(1.0))
     assert gradients._plan is plan
+
+
+def test_a_trial_writes_out_one_layer_at_a_time_and_keeps_none_of_it(monkeypatch):
+    """Of a large network, all gradients of all made-up records would be more than a training ever holds."""
+    held: list[int] = []
+    rows = Workspace.rows
+
+    def noting(self: Workspace, *given: Any) -> Tensor:
+        held.append(len([layer for layer in layers if layer._values]))
+        return rows(self, *given)
+
+    layers: list[ExplicitLayer] = []
+    begin = ExplicitLayer.begin
+    monkeypatch.setattr(ExplicitLayer, "begin", lambda self, count: (layers.append(self), begin(self, count))[1])
+    monkeypatch.setattr(Workspace, "rows", noting)
+    model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 5), nn.Linear(5, 2))
+    checked(model, squared_error, torch.ones(9, 3, 6), torch.ones(9))
+    assert len(set(map(id, layers))) == 3
+    assert set(held) == {0}, "a layer begins while another holds its gradients"
+    assert not any(layer._space._buffers for layer in layers)
