@@ -65,6 +65,11 @@ def test_ranks_share_persons(ranked: Ranked):
     assert first.value["noise"] == alone.value["noise"]
 
 
+def test_a_loop_of_ranks_goes_on_nowhere_else(ranked: Ranked):
+    said = "`save_every`: a loop of several ranks goes on nowhere else; leave it out"
+    assert [rank.error for rank in ranked.run(2, LOOP, [{"save_every": 1}] * 2)] == [["InputError", said]] * 2
+
+
 def test_a_model_that_is_wrapped_is_refused(ranked: Ranked):
     said = "model: it is wrapped or cut up by torch.distributed; give the whole model, and the loop shares its work"
     assert [rank.error for rank in ranked.run(2, "rank_work:cut_up")] == [["InputError", said]] * 2
