@@ -196,7 +196,7 @@ def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli, cwd, made, 
 def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
     """Whoever adds one says so in its metavar, which is what ``recorded`` goes by."""
     known = {"dataset", "test", "ticket", "out", "ledger", "plot", "public", "scheme", "schema", "messages", "set"}
-    known |= {"features", "start", *(["model"] if cls in (TrainRequest, TuneRequest) else [])}  # else a kind of network alone
+    known |= {"features", "start", *(["model"] if cls in (TrainRequest, TuneRequest) else [])}  # else a kind alone
     paths = {item.name for item in fields(cls) if _PATHS & set(re.findall("[A-Z]+", item.metadata["metavar"] or ""))}
     assert paths == known & {item.name for item in fields(cls)}
 
