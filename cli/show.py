@@ -108,6 +108,16 @@ def with_skill(body: dict[str, Any]) -> dict[str, Any]:
                     )
                     break
             told["calibration error"] = skill["calibration_error"]
+            for group in skill.get("groups", ()):
+                ranks = (
+                    "no AUC"
+                    if group["auc"] is None
+                    else "AUC {value:.3f} ({low:.3f} to {high:.3f})".format(**group["auc"])
+                )
+                told[group["name"]] = (
+                    f"{ranks}, accuracy {percent(group['accuracy']['value'])} (majority"
+                    f" {percent(group['majority_accuracy'])}), {group['records']:,} records"
+                )
     return told
 
 

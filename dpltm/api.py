@@ -482,6 +482,7 @@ def evaluate(
     *,
     bounds: tuple[float, float] | None = None,
     name: str | None = None,
+    by: str | None = None,
     ledger: Ledger | None = None,
     progress: Progress | None = None,
 ) -> evaluate_verb.Evaluation:
@@ -493,6 +494,7 @@ def evaluate(
             data frame is read by the schema, or the names of columns, of the training.
         bounds: of arrays; by default those of the run.
         name: of arrays, what messages call them.
+        by: a column of a table, such as sex or age, by which skill is told of subgroups as well.
         ledger: of the people whom the records may be of; by default the one that paid for the run, or that of this process.
         progress: told how far it is; None for silence.
 
@@ -507,7 +509,7 @@ def evaluate(
     services = called(progress, run=run, ledger=ledger)
     dataset = held_out(run, x, y, {"bounds": bounds, "name": name})
     with in_python(test="x"):
-        return evaluate_verb.evaluate(run, dataset, ledger, services)
+        return evaluate_verb.evaluate(run, dataset, ledger, services, by)
 
 
 def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = None) -> predict_verb.Predictions:

@@ -15,6 +15,7 @@ from dpltm.networks import Network
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.skill import Skill, skill_of
 from dpltm.networks.state import evaluating
+from dpltm.records.subgroups import Subgroups
 from dpltm.records.units import ABSENT
 
 
@@ -152,10 +153,21 @@ def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = Tr
                 yield model(rows)
 
 
-def skill(model: nn.Module, x: Inputs, y: Tensor, names: Sequence[str] = (), metric: str = "accuracy") -> Skill | None:
-    """Return how good a network is at telling classes, which have names; None if its outputs do not, or are not finite."""
+def skill(
+    model: nn.Module,
+    x: Inputs,
+    y: Tensor,
+    names: Sequence[str] = (),
+    metric: str = "accuracy",
+    groups: Subgroups | None = None,
+) -> Skill | None:
+    """Return how good a network is at telling classes, which have names; None if its outputs do not, or are not finite.
+
+    Args:
+        x, y: records that are not protected. Others as :func:`skill_of`.
+    """
     given = torch.cat([each.cpu() for each in outputs(model, x, alike=False)])
-    return skill_of(given.numpy(), y.cpu().numpy(), names, metric)
+    return skill_of(given.numpy(), y.cpu().numpy(), names, metric, groups)
 
 
 def check_metric(metric: str, rated: bool, score: Score | None) -> None:

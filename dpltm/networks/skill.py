@@ -1,14 +1,15 @@
 """How good a network is on labelled records, beside what takes no skill: always saying the most frequent class.
 
 Everything is computed from outputs and labels of records that are not protected: none of it is private, and of all of it
-accuracy alone has a known sensitivity. Intervals cover 95 % and speak of this one network on other records of the same kind:
-another training, with other noise, is not in them. They take records as independent, which several of one person are not.
+accuracy and balanced accuracy alone have a known sensitivity. Intervals cover 95 % and speak of this one network on other
+records of the same kind: another training, with other noise, is not in them. They take records as independent, which
+several of one person are not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpltm.privacy.describe import percent
+from dpltm.records.subgroups import Subgroups
 
 QUANTILE = 1.959963984540054
 """Standard normal quantile at (1 + 0.95) / 2."""
@@ -92,6 +94,21 @@ class OperatingPoint:
 
 
 @dataclass(frozen=True)
+class GroupSkill:
+    """How good a network is on a subgroup of the records; attributes as of :class:`Skill`."""
+
+    name: str
+    records: int
+    accuracy: Estimate
+    majority_accuracy: float
+    auc: Estimate | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as :meth:`Skill.to_json` has it."""
+        return {**asdict(self), "accuracy": self.accuracy._asdict(), "auc": self.auc and self.auc._asdict()}
+
+
+@dataclass(frozen=True)
 class Skill:
     """How good a network is on some records.
 
@@ -112,6 +129,7 @@ class Skill:
             these records, so a little better than on others.
         confusion: records by class (rows) and by what the network says; None for more than ``MOST_SHOWN`` classes.
         metric: by which it is judged: ``accuracy``, ``balanced-accuracy`` or ``auc``.
+        groups: subgroups by one column, where that was asked for.
     """
 
     records: int
@@ -127,6 +145,7 @@ class Skill:
     points: tuple[OperatingPoint, ...]
     confusion: tuple[tuple[int, ...], ...] | None
     metric: str = "accuracy"
+    groups: tuple[GroupSkill, ...] = ()
 
     @property
     def estimate(self) -> Estimate | None:
@@ -162,11 +181,17 @@ class Skill:
         """Return it as answers, ``result.json`` and scripts have it (docs/formats.md)."""
         figures = ("accuracy", "difference", "balanced_accuracy", "auc")
         found = {name: None if (one := getattr(self, name)) is None else one._asdict() for name in figures}
-        return {**asdict(self), **found, "verdict": self.verdict}
+        body = {name: value for name, value in asdict(self).items() if name != "groups"}
+        groups = {"groups": [one.to_json() for one in self.groups]} if self.groups else {}
+        return {**body, **found, "verdict": self.verdict, **groups}
 
 
 def skill_of(
-    outputs: np.ndarray, labels: np.ndarray, names: Sequence[str] = (), metric: str = "accuracy"
+    outputs: np.ndarray,
+    labels: np.ndarray,
+    names: Sequence[str] = (),
+    metric: str = "accuracy",
+    groups: Subgroups | None = None,
 ) -> Skill | None:
     """Return how good a network is; None where its outputs are not finite, or do not tell classes.
 
@@ -175,6 +200,7 @@ def skill_of(
         labels: ``(n,)``, in ``0..K-1``.
         names: of the classes; by default their numbers.
         metric: by which it is judged.
+        groups: of the records, to be judged as well.
     """
     tells = outputs.ndim == 2 and outputs.shape[1] >= 2 and labels.ndim == 1 and labels.max() < outputs.shape[1]
     if not tells or not np.isfinite(outputs).all():
@@ -211,7 +237,16 @@ def skill_of(
         points=_points(np.exp(logs[:, 1]), labels == 1) if two and there.all() else (),
         confusion=tuple(tuple(map(int, row)) for row in matrix) if classes <= MOST_SHOWN else None,
         metric=metric,
+        groups=() if groups is None else tuple(_by_group(outputs, labels, groups)),
     )
+
+
+def _by_group(outputs: np.ndarray, labels: np.ndarray, groups: Subgroups) -> Iterator[GroupSkill]:
+    for code, name in enumerate(groups.names):
+        own = groups.codes == code
+        found = skill_of(outputs[own], labels[own])
+        if found is not None:
+            yield GroupSkill(name, found.records, found.accuracy, found.majority_accuracy, found.auc)
 
 
 def _ratio(part: int, whole: int) -> float | None:

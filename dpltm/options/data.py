@@ -12,6 +12,9 @@ UNPROTECTED_HELP = (
     "Release without protection from an account that holds releases with it, and no guarantee from then on."
 )
 POPULATION_HELP = "Whose account the ledger is; refused where it is another's. A name alone separates nothing."
+BY_HELP = (
+    "Tell skill of subgroups of the test split as well, by the values of a column, or by quarters of its numbers."
+)
 UNIT_COLUMN_HELP = (
     "Column, or array NAME_train of an archive, that says whose each record is: all of one person's are protected."
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.options import option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions
+from dpltm.options.data import BY_HELP, LEDGER_SHOWN, POPULATION_HELP, DataOptions
 from dpltm.options.network import CodeOptions
 
 RUN_FORMS = ("onnx", "torch", "plain")
@@ -29,6 +29,7 @@ class EvaluateRequest(CodeOptions, DataOptions):
 
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
     input: str | None = option(None, "Records with labels, in the place of `dataset` and its test split.", "FILE")
+    by: str | None = option(None, BY_HELP, "COLUMN")
     ledger: str | None = option(None, "Ledger file.", "FILE", shown=LEDGER_SHOWN)
     population: str | None = option(None, POPULATION_HELP, "NAME")
 

@@ -9,6 +9,7 @@ from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SC
 from dpltm.networks import network_metavar
 from dpltm.options import METRICS, option
 from dpltm.options.data import (
+    BY_HELP,
     LEDGER_SHOWN,
     PER_UNIT,
     POPULATION_HELP,
@@ -106,6 +107,7 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
     metric: str = option(
         "accuracy", "What decides `stop_at`, and whether a run has skill, on the test split.", choices=METRICS
     )
+    by: str | None = option(None, BY_HELP, "COLUMN")
     augment: str = option(
         "none",
         "Average each record's gradient over fixed copies of an image, before the filter: at no cost but time.",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dpltm.networks.skill import BINS, Bin, ClassSkill, Estimate, OperatingPoint, Skill
+from dpltm.networks.skill import BINS, Bin, ClassSkill, Estimate, GroupSkill, OperatingPoint, Skill
 from dpltm.options.data import PER_UNIT
 from dpltm.privacy.mechanisms import Adjacency, Selection
 from dpltm.reports.statement import Subject, Terms
@@ -196,6 +196,16 @@ def _skill(body: Mapping[str, Any]) -> Skill:
         if body["confusion"] is None
         else tuple(tuple(whole(cell) for cell in row) for row in body["confusion"]),
         metric=_known(text(body["metric"])),
+        groups=tuple(
+            GroupSkill(
+                _known(text(one["name"])),
+                whole(one["records"]),
+                estimate(one["accuracy"]),
+                _known(number(one["majority_accuracy"])),
+                None if one["auc"] is None else estimate(one["auc"]),
+            )
+            for one in body.get("groups", ())
+        ),
     )
 
 

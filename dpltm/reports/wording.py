@@ -400,6 +400,20 @@ def skill_tables(skill: Skill) -> Iterator[Table]:
         (one.name, f"{one.records:,}", _share(one.recall), _share(one.precision)) for one in skill.classes[:MOST_ROWS]
     ]
     yield Table("Class by class, on the test split", ("class", "test records", "recall", "precision"), rows)
+    if skill.groups:
+        judged = [
+            (
+                one.name,
+                f"{one.records:,}",
+                "-" if one.auc is None else "{:.3f} ({:.3f} to {:.3f})".format(*one.auc),
+                percent(one.accuracy.value),
+                percent(one.majority_accuracy),
+            )
+            for one in skill.groups[:MOST_ROWS]
+        ]
+        yield Table(
+            "Subgroups of the test split", ("group", "test records", "AUC (95 %)", "accuracy", "majority"), judged
+        )
     names = [one.name for one in skill.classes]
     if skill.confusion is not None and len(names) <= MOST_COLUMNS:
         counts = [(name, *(f"{cell:,}" for cell in row)) for name, row in zip(names, skill.confusion, strict=True)]

@@ -36,6 +36,7 @@ from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, sou
 from dpltm.records import Arrays, Augmentation, Dataset, Split
 from dpltm.records.mapped import pieces
 from dpltm.records.schema import class_names
+from dpltm.records.subgroups import subgroups_of
 from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
 from dpltm.training.config import TrainingConfig, private_score
@@ -345,8 +346,11 @@ class Drawn:
         return inputs(split.open(declared), dataset, training.options.device)
 
     def _skill(self, test: tuple[Inputs, torch.Tensor]) -> Skill | None:
-        training = self.training
-        return skill(training.start.model, *test, class_names(training.dataset.schema), training.options.metric)
+        training, dataset, groups = self.training, self.training.dataset, None
+        if training.options.by is not None and dataset.test is not None:
+            opened = dataset.test.open(training.ledger.declared_test(dataset))
+            groups = subgroups_of(dataset, opened.x, training.options.by)
+        return skill(training.start.model, *test, class_names(dataset.schema), training.options.metric, groups)
 
     def _score(self, test: tuple[Inputs, torch.Tensor] | None) -> Callable[[bool], dict[str, Any]]:
         """Return a function that measures accuracy at a checkpoint, and of ratings the error; its argument marks the last.

@@ -19,6 +19,7 @@ from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.records import Dataset, Rows, Split, by_user
 from dpltm.records.notes import bounds_notes, run_bounds_notes
 from dpltm.records.schema import class_names
+from dpltm.records.subgroups import check_column, subgroups_of
 from dpltm.training.artifacts import Run
 
 UNKNOWN = (
@@ -81,23 +82,29 @@ def as_held_out(whole: Dataset) -> Dataset:
     return replace(whole, train=train, test=whole.train, rows=rows, test_rows=whole.rows)
 
 
-def evaluate(run: Run, dataset: Dataset, ledger: Ledger | None = None, services: Services | None = None) -> Evaluation:
+def evaluate(
+    run: Run, dataset: Dataset, ledger: Ledger | None = None, services: Services | None = None, by: str | None = None
+) -> Evaluation:
     """Return accuracy on the test split of ``dataset``, which the ledger has down as apart from its people from here on.
 
     Args:
         ledger: of the people whom the records may be of; None for that of this process.
+        by: a column that tells subgroups, whose skill is told as well.
     """
     ledger = ledger or run.ledger or of_process(run.config.get("unit", "record"))
     dataset, notes = plan_evaluation(run, dataset, ledger)
     assert dataset.test is not None  # or it was refused
+    if by is not None:
+        check_column(dataset, by)
     test = network_inputs(dataset.test, dataset, services)
     ledger.exclude(dataset)
+    groups = None if by is None else subgroups_of(dataset, dataset.test.open(ledger.declared_test(dataset)).x, by)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
     rmse = root_mean_squared_error(run.model, x, y) if dataset.rated else None
     own = run.spec.score  # of the user's own, which may tell no classes
-    found = (
-        None if dataset.rated or own is not None else skill(run.model, x, y, class_names(dataset.schema), _metric(run))
-    )
+    found = None
+    if not dataset.rated and own is None:
+        found = skill(run.model, x, y, class_names(dataset.schema), _metric(run), groups)
     right = accuracy(run.model, x, y, score=own) if found is None else found.accuracy.value
     return Evaluation(dataset.name, len(dataset.test), right, rmse, notes, found)
 

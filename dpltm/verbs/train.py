@@ -50,6 +50,7 @@ from dpltm.records import Augmentation, Dataset, at_unit, copies_of, held_out_us
 from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, rating_notes, test_notes, unit_notes
 from dpltm.records.schema import class_shares
 from dpltm.records.settle import check_delta
+from dpltm.records.subgroups import check_column
 from dpltm.registry import changed, listed
 from dpltm.training import least_squares as head
 from dpltm.training.artifacts import Run
@@ -154,7 +155,6 @@ def settle(
         dataset = start.tickets.takes(dataset)
     options = with_defaults(options, start, dataset)
     dataset = protected_units(dataset, options)
-    check_metric(options.metric, dataset.rated, start.spec.score)
     start = _without_held_out(start, dataset)
     rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
     adjacency, live = cast(Adjacency, options.adjacency), start.mask.live
@@ -172,15 +172,13 @@ def settle(
     _check_augmented(options, start, dataset)
     asked = ("optimizer", "physical_batch", "compile", "precision", "schedule", "average", "kernels", "microbatch")
     lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
-    counted = options.eval_private is not None
-    if counted:
-        private_score(options.metric, options.class_shares, dataset, start.spec.score)
+    _check_measured(options, dataset, start)
     weights = class_weights(
         options.class_weight,
         options.class_shares,
         dataset.classes,
         class_shares(dataset.schema),
-        scored=counted and options.metric == "balanced-accuracy",
+        scored=options.eval_private is not None and options.metric == "balanced-accuracy",
     )
     given = {name: getattr(options, name) for name in asked}
     config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **given, class_weight=weights)
@@ -219,6 +217,17 @@ def settle(
         ledger=ledger,
         services=services,
     )
+
+
+def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
+    """Raise InputError for a metric or subgroups that cannot be had of these records."""
+    check_metric(options.metric, dataset.rated, start.spec.score)
+    if options.eval_private is not None:
+        if options.by is not None:
+            raise InputError("`by`: subgroups are of the test split, which `eval_private` leaves alone; leave one out")
+        private_score(options.metric, options.class_shares, dataset, start.spec.score)
+    if options.by is not None:
+        check_column(dataset, options.by)
 
 
 TABLE_SCHEDULE, TABLE_CENTRE = "linear", 0.05

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +225,25 @@ def test_shares_are_not_counted_in_private_records(refused: Any) -> None:
     assert refused(f"train --dense {TABLE} {BRIEFLY} --class-weight 1,2 --microbatch 2 --out r").startswith(
         "--class-weight: a group of --microbatch has records of several classes"
     )
+
+
+@pytest.mark.usefixtures("table")
+def test_skill_of_subgroups(cli: Any, refused: Any) -> None:
+    """Each as if there were no other records; in the answer, at the terminal and on the page."""
+    lasting = BRIEFLY.replace("--epsilon 1", "--noise-multiplier 0.5")
+    body = cli(f"train --dense {TABLE} {lasting} --by sex --out r --json").json
+    groups = {group["name"]: group for group in body["skill"]["groups"]}
+    others = pd.read_csv("others.csv")
+    assert list(groups) == ["sex f", "sex m", "sex empty"]
+    assert sum(group["records"] for group in groups.values()) == len(others)
+    women = others[others["sex"] == "f"]
+    women.to_csv("women.csv", index=False)
+    alone = cli("evaluate r --input women.csv --json").json["skill"]
+    for name in ("records", "accuracy", "majority_accuracy", "auc"):
+        assert groups["sex f"][name] == alone[name]
+    done = cli("evaluate r --dataset visits.csv --test others.csv --by age")
+    assert len(re.findall(r"age \d+ to \d+", done.out)) == 4
+    assert cli("report r -o r.html").code == 0
+    assert "Subgroups of the test split" in Path("r.html").read_text()
+    said = refused(f"train --dense {TABLE} {lasting} --by note --out q")
+    assert said.startswith("--by note: no column that tells subgroups; there is 'age', 'sex', 'admitted', 'code'")

@@ -1,0 +1,100 @@
+"""Subgroups of records by one column of their table, such as sex or age: of records that are not protected."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dpltm.errors import InputError
+from dpltm.records.dataset import Dataset, shown
+from dpltm.records.schema import Column, parse_schema
+
+BANDS, MOST_VALUES = 4, 8
+"""Parts of about equal size that numbers are cut into, if they have more different values than this."""
+
+
+class Subgroups(NamedTuple):
+    """Names of subgroups, and in which each record is, ``(n,)``."""
+
+    names: tuple[str, ...]
+    codes: np.ndarray
+
+
+def check_column(dataset: Dataset, name: str) -> None:
+    """Raise InputError for a column that tells no subgroups of the test split, or where there is none."""
+    if dataset.test is None:
+        raise InputError("`by`: subgroups are those of a test split; name a `test` file, or leave `by` out")
+    _find(dataset, name)
+
+
+def subgroups_of(dataset: Dataset, x: np.ndarray, name: str) -> Subgroups:
+    """Return the subgroups of records by one of their columns: its categories, or bands of its numbers.
+
+    Args:
+        x: records as they are read, ``(n, ...)``, in front of a feature map.
+        name: of the column.
+
+    Raises:
+        InputError: there is no such column, or it holds neither categories, numbers nor dates.
+    """
+    column, start = _find(dataset, name)
+    rows = x.reshape(len(x), -1)
+    if column is None:
+        return _bands(name, rows[:, start].astype(np.float64), np.zeros(len(x), dtype=bool), None)
+    own = rows[:, start : start + column.features].astype(np.float64)
+    empty = own[:, -1] > 0 if column.missing else np.zeros(len(x), dtype=bool)
+    if column.kind != "category":
+        low, high = column.bounds
+        grown = np.expm1(own[:, 0] * np.log1p(high - low)) if column.log else own[:, 0] * (high - low)
+        return _bands(name, low + grown, empty, column)
+    many = len(column.values)
+    codes = np.where(empty, many + 1, np.where(own[:, :many].any(1), own[:, :many].argmax(1), many))
+    return _there([f"{name} {said}" for said in (*(each[0] for each in column.values), "other", "empty")], codes)
+
+
+def _find(dataset: Dataset, name: str) -> tuple[Column | None, int]:
+    """Return the column by a schema, None without one, and its first value in a record."""
+    start, known = 0, dataset.columns or ()
+    if dataset.schema:
+        columns = [column for column in parse_schema(dataset.schema, "schema").columns if column.features]
+        known = tuple(column.name for column in columns if column.kind != "hashed")
+        for column in columns:
+            if column.name == name and name in known:
+                return column, start
+            start += column.features
+    elif name in known:
+        return None, known.index(name)
+    raise InputError(
+        f"`by` {name!s:.60}: no column that tells subgroups; there is {shown(known) if known else 'none'}"
+    )
+
+
+def _bands(name: str, values: np.ndarray, empty: np.ndarray, column: Column | None) -> Subgroups:
+    there = np.unique(values[~empty])
+    edges = there[1:]
+    if len(there) > MOST_VALUES:
+        edges = np.unique(np.quantile(values[~empty], np.arange(1, BANDS) / BANDS))
+    codes = np.searchsorted(edges, values, side="right")
+    codes[empty] = len(edges) + 1
+    names = [f"{name} {_range(values[codes == place], column)}" for place in range(len(edges) + 1)]
+    return _there([*names, f"{name} empty"], codes)
+
+
+def _range(values: np.ndarray, column: Column | None) -> str:
+    if not len(values):
+        return ""
+    dated = column is not None and column.kind == "date"
+    ends = [
+        datetime.date.fromordinal(round(end)).isoformat() if dated else f"{end:.4g}"
+        for end in (values.min(), values.max())
+    ]
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+def _there(names: Sequence[str], codes: np.ndarray) -> Subgroups:
+    """Return the subgroups that have records."""
+    kept, codes = np.unique(codes, return_inverse=True)
+    return Subgroups(tuple(names[place] for place in kept), codes)
