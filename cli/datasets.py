@@ -16,8 +16,8 @@ from dpltm.privacy.entry import NO_LINEAGE, RECORD
 from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.progress import Progress
 from dpltm.records import Description, Rows, catalogue, data_home, load
-from dpltm.records.dataset import shown
 from dpltm.records.files import TABLES, reading
+from dpltm.records.input_parts import shown
 from dpltm.records.notes import bounds_notes
 from dpltm.records.ratings import at_hand
 from dpltm.records.schema import Schema, read_schema, schema_text

@@ -15,6 +15,7 @@ from rich.console import Console as RichConsole
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_judged, show_noted, show_notes
 from dpltm.errors import InputError
+from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
 from dpltm.privacy.describe import figure
 from dpltm.privacy.statement import json_figure
@@ -65,6 +66,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     """Accuracy of a run's network."""
     path = Path(request.run or "")
     run = with_code_of_run(load_run(path), request)
+    check_score(run.spec, "evaluate")
     asked = as_in_training(run, request if request.input is None else _as_dataset(request, run))
     schema = run.schema if Path(asked.dataset or "").suffix.lower() in TABLES else None
     dataset = open_dataset(asked, for_training=request.input is None, schema=schema)

@@ -16,7 +16,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from types import NoneType
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
 from dpltm.features.setup import FeatureSources, features_of, take_over_map, with_feature_map
-from dpltm.networks import ModelSpec, names_code
+from dpltm.networks import ModelSpec, Network, names_code
 from dpltm.networks.own import SETTINGS, OwnModel, own_model
 from dpltm.options import arguments
 from dpltm.options.data import FeatureOptions, UnitOptions
@@ -41,9 +41,10 @@ from dpltm.options.tune import PrivateTuneOptions, TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
 from dpltm.records import Dataset, from_arrays
-from dpltm.records.arrays import arrays_of, records_of
+from dpltm.records.arrays import arrays_of, as_array, records_of
 from dpltm.records.frames import is_frame
-from dpltm.records.settle import check_name, checked_features
+from dpltm.records.input_parts import facts_of, has_parts, in_rows
+from dpltm.records.settle import VALUES, check_name, checked_features
 from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.launcher import check_alone
 from dpltm.training.start import DEFAULT_NETWORK, starting_point
@@ -65,19 +66,23 @@ __all__ = [
     "evaluate", "generate", "predict", "search", "select", "synthesize", "train", "transfer", "tune",
 ]  # fmt: skip
 
-FACTS = ("test", "bounds", "classes", "records", "units", "unit", "schema", "rows_coincide", "name")
+FACTS = (
+    "test", "bounds", "classes", "records", "words", "length", "units", "unit", "schema", "rows_coincide", "name",
+)  # fmt: skip
 """Public facts about records that come as arrays."""
 
-Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset
+Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset | Mapping[str, Any] | Sequence[Any]
 """Features ``(n, ...)`` as an array, a tensor, a memory map, or a data frame of pandas or polars, whose columns go by name;
-or a dataset, which has its labels: one of this package, or one of PyTorch's with random access, which is read once
-(``dpltm.records.arrays``)."""
+for a network of the user's own also a mapping or a tuple of arrays, or rows of whole numbers that differ in length; or a
+dataset, which has its labels: one of this package, or one of PyTorch's with random access, which is read once, or of Hugging
+Face (``dpltm.records.arrays``)."""
 
 T = TypeVar("T")
 
 Labels = np.ndarray | Tensor | None
 """Labels ``(n,)``, from 0 to the number of classes - 1, or as a schema spells them; None beside a dataset, and where a data
-frame has them in the column that its ``schema`` names."""
+frame has them in the column that its ``schema`` names. For a network of the user's own with a ``loss`` also numbers of any
+shape, ``(n, ...)``: whole ones in one dimension are class numbers, and so are others where ``classes`` is given."""
 
 _MADE = "give what dpltm.{} returns, or dpltm.tickets.load(path)"
 
@@ -107,10 +112,13 @@ def called(progress: Progress | None = None, **given: object) -> Services:
     return Services(watched_by(progress))
 
 
-def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], cls: type[T]) -> tuple[Dataset, T]:
+def records_and_options(
+    x: Records, y: Labels, given: Mapping[str, Any], cls: type[T], taker: object = None
+) -> tuple[Dataset, T]:
     """Return the records and the options that a caller means by keyword arguments.
 
     Args:
+        taker: what they are for: a set, a winner, a run, or a network of the user's own; None for anything else.
         given: facts about the records, and fields of ``cls``. What is made of records, and named by an
             option, has the name of arrays that it was made of.
     """
@@ -122,7 +130,7 @@ def records_and_options(x: Records, y: Labels, given: Mapping[str, Any], cls: ty
         check_name(facts["name"])
     if named and isinstance(x, Dataset):
         facts.pop("name", None)
-    dataset = as_dataset(x, y, facts)
+    dataset = as_dataset(x, y, facts, taker)
     if isinstance(options, UnitOptions):
         with in_python():
             dataset = train_verb.protected_units(dataset, options)
@@ -161,7 +169,7 @@ def _own_or(named: Any, options: dict[str, Any]) -> Any:
     return named
 
 
-def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
+def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = None) -> Dataset:
     """Return the dataset that a caller means; InputError for labels or facts beside a dataset."""
     if isinstance(x, Dataset):
         beside = [*(["y"] if y is not None else []), *(name for name in FACTS if facts.get(name) is not None)]
@@ -172,7 +180,28 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
     _check_no_dataset(y, "y")
     known = {name: value for name, value in facts.items() if value is not None}
     with in_python():
-        return from_arrays(x, y, **known)
+        tickets = taker.tickets if isinstance(taker, Winner) else taker
+        spec = (
+            tickets.body.spec if isinstance(tickets, TicketSet) else tickets.spec if isinstance(tickets, Run) else None
+        )
+        if not {"classes", "schema"} & known.keys() and y is not None and _are_values(as_array(y, "y"), taker, spec):
+            known["classes"] = VALUES
+        return from_arrays(x, y, **{**({} if spec is None else _layout_of(spec, x)), **known})
+
+
+def _are_values(y: np.ndarray, taker: object, spec: Network | None) -> bool:
+    """Tell whether labels are no class numbers, by what takes them and their type and shape alone."""
+    if isinstance(taker, OwnModel):
+        quantities = y.dtype.kind == "f" and taker.loss is not None and not isinstance(taker.code, str)
+        return quantities or y.ndim > 1
+    return spec is not None and spec.labels is not None
+
+
+def _layout_of(spec: Network, x: object) -> dict[str, Any]:
+    """Return ``words`` and ``length`` by which records become what a network takes."""
+    if len(spec.tables) == 1:
+        return {"words": spec.tables[0]}
+    return facts_of(spec.parts, x) if has_parts(x) or in_rows(x) else {}
 
 
 def _check_no_dataset(values: object, name: str) -> None:
@@ -189,9 +218,10 @@ def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Datas
         known |= {"schema": run.schema, "for_training": False}
     else:
         bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
-        known = {"bounds": bounds, **known, "classes": run.spec.classes, "for_training": False}
+        whole = run.spec.tables or (run.spec.parts and all(part.words for part in run.spec.parts))
+        known = {**({} if whole else {"bounds": bounds}), **known, "classes": run.spec.classes, "for_training": False}
     with in_python(classes=""):
-        return evaluate_verb.as_held_out(as_dataset(x, y, known))
+        return evaluate_verb.as_held_out(as_dataset(x, y, known, run))
 
 
 def paying(named: Ledger | None, dataset: Dataset) -> Ledger:
@@ -211,6 +241,7 @@ def generate(
         options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
             fields of ``GenerateOptions``; of arrays also ``test`` (features and labels of records
             declared separate), ``bounds`` (public range of every feature), ``classes`` and ``records`` (public numbers),
+            ``words`` and ``length`` (of whole numbers: how many there are, and of rows of them),
             of data frames ``schema`` (what columns of words, dates and holes hold), and ``name``, what messages and the
             ledger call them, which is then the name of the set as well. ``model`` may be a PyTorch module, its class or a
             factory, with ``start``, ``freeze``, ``prunable``, ``loss``, ``score`` and ``inputs``
@@ -233,7 +264,7 @@ def generate(
     model = own_network(options.get("model"), options)
     if model is not None:
         options.pop("model", None)
-    dataset, settings = records_and_options(x, y, options, GenerateOptions)
+    dataset, settings = records_and_options(x, y, options, GenerateOptions, model)
     with in_python():
         generate_verb.check_options(settings)
         entered = paying(ledger, dataset)
@@ -284,7 +315,7 @@ def select(
             raise InputError("`x` is missing: the private records to draw on")
         with in_python():
             return select_verb.select_public(body, settings)
-    dataset, settings = records_and_options(x, y, options, SelectOptions)
+    dataset, settings = records_and_options(x, y, options, SelectOptions, body)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
     with in_python(model="tickets", public="tickets"):
@@ -339,7 +370,7 @@ def train(
     services = called(progress, ticket=ticket, dense=dense, ledger=ledger)
     assert isinstance(ticket, (Winner, TicketSet, OwnModel, str))  # or it was refused
     number = None if round is None else whole_number("round", round)
-    dataset, settings = records_and_options(x, y, options, TrainOptions)
+    dataset, settings = records_and_options(x, y, options, TrainOptions, ticket)
     in_front = (
         "public" if isinstance(ticket, (str, OwnModel)) else "ticket"
     )  # where the map in front of the network comes from
@@ -386,7 +417,7 @@ def tune(
     target = _own_or(target, options)
     services = called(progress, target=target, ledger=ledger)
     assert isinstance(target, (TicketSet, OwnModel, str))  # or it was refused
-    dataset, settings = records_and_options(x, y, options, TuneOptions)
+    dataset, settings = records_and_options(x, y, options, TuneOptions, target)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
         dataset = _in_front(target, dataset, widest_front(settings), services.progress)
@@ -431,7 +462,7 @@ def search(
     target = _own_or(target, options)
     services = called(progress, target=target, ledger=ledger)
     assert isinstance(target, (TicketSet, OwnModel, str))  # or it was refused
-    dataset, settings = records_and_options(x, y, options, PrivateTuneOptions)
+    dataset, settings = records_and_options(x, y, options, PrivateTuneOptions, target)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
         check_private_search(settings)
@@ -462,9 +493,9 @@ def transfer(
         9
     """
     called(tickets=tickets)
-    model = None if options.get("model") is None else own_model(options.pop("model"))
+    model = own_network(options.pop("model", None), options)
     number = None if round is None else whole_number("round", round)
-    dataset, settings = records_and_options(x, y, options, TransferOptions)
+    dataset, settings = records_and_options(x, y, options, TransferOptions, model or tickets)
     if isinstance(tickets, Winner) and number is None:
         number = tickets.round
     source = tickets.tickets if isinstance(tickets, Winner) else tickets
@@ -512,16 +543,17 @@ def evaluate(
         return evaluate_verb.evaluate(run, dataset, ledger, services, by)
 
 
-def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = None) -> predict_verb.Predictions:
+def predict(run: Run, x: Records, *, progress: Progress | None = None) -> predict_verb.Predictions:
     """Class probabilities that a run's network gives to records without labels, at no cost for records that it never saw.
 
     Args:
         run: with its network.
-        x: records as in training, ``(n, ...)``, or their values in a row; or a data frame, whose columns go by name.
+        x: records as in training, ``(n, ...)``, or their values in a row; or a data frame or a mapping, which go by name.
         progress: told how far it is; None for silence.
 
     Returns:
-        ``probabilities`` ``(n, classes)``, ``labels`` ``(n,)``, and how many values ``saturated``; as sensitive as ``x``.
+        ``outputs``; ``probabilities`` ``(n, classes)``, ``labels`` ``(n,)``; and how many values ``saturated``. All are as
+        sensitive as ``x``.
 
     Raises:
         InputError: records of another shape, or a network that training drove out of the numbers.
@@ -533,7 +565,7 @@ def predict(run: Run, x: np.ndarray | Tensor, *, progress: Progress | None = Non
     services = called(progress, run=run)
     _check_no_dataset(x, "x")
     with in_python():
-        records = checked_features(records_of(x, run.schema, run.columns))
+        records = checked_features(records_of(x, run.schema, run.columns, run.spec.parts))
         return predict_verb.predict(run, records, progress=services.progress)
 
 

@@ -41,6 +41,7 @@ from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import lineage_of
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
+from dpltm.records.input_parts import split
 from dpltm.records.made_up import fractions
 from dpltm.records.scaling import affine, unit_range
 from dpltm.records.schema import Column, Schema, written
@@ -187,6 +188,11 @@ class _Network:
     @classmethod
     def of(cls, run: Run, form: str) -> _Network:
         network = cls(run, form)
+        if run.spec.labels is not None:
+            raise InputError(
+                f"{run.label}: an exported network gives probabilities of classes, and this one was trained on"
+                f" {run.spec.labels}; in Python, take the `model` of dpltm.tickets.load"
+            )
         if form != "torch" and run.feature_map is not None and isinstance(run.feature_map.base, Choice):
             held = [kind.name for kind, _ in run.feature_map.base.parts if kind.by_fourier]
             if held:
@@ -251,6 +257,8 @@ class _Network:
         matrix = {"name": "records", "dtype": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
         if run.columns is not None and self.schema is None:
             matrix["columns"] = list(run.columns)
+        if run.spec.parts:
+            matrix["parts"] = [[part.name, list(part.shape), part.words] for part in run.spec.parts]
         entry, terms = run.entry, terms_of_run(run.config)
         said = statement(Account.alone(run.lineage), terms.delta, terms.accountant, terms.adjacency).to_json()
         return {
@@ -328,6 +336,7 @@ class _Served(nn.Module):
         self._encoding = None if network.schema is None else _Encoding(network.read)
         self._bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
         self._tables, self._map, self._shape = run.spec.tables, run.feature_map, network.shape
+        self._parts = [(part.size, part.bounds(self._bounds)) for part in run.spec.parts]
         self._model = build(run.spec)
         put(self._model, weights_of(run.model))
 
@@ -342,12 +351,20 @@ class _Served(nn.Module):
             x = given["records"].flatten(1)
             finite = x.abs() <= torch.finfo(torch.float64).max
             x, valid = torch.where(finite, x, 0.0), finite.all(1)
-            multiplier, offset = affine(self._bounds)
-            x = (x * multiplier + offset).clamp(*unit_range(self._bounds)).float()
+            if not self._parts:
+                x = _scaled(x, self._bounds)
+            else:
+                each = zip(x.split([size for size, _ in self._parts], 1), self._parts, strict=True)
+                x = torch.cat([_scaled(part, bounds) for part, (_, bounds) in each], 1)
         if self._map is not None:
             x = self._map.of_scaled(x.unflatten(1, self._shape))
         chances = torch.softmax(self._model(x), 1)
         return chances if valid is None else torch.where(valid[:, None], chances, torch.nan)
+
+
+def _scaled(x: Tensor, bounds: tuple[float, float]) -> Tensor:
+    multiplier, offset = affine(bounds)
+    return (x * multiplier + offset).clamp(*unit_range(bounds)).float()
 
 
 class _Encoding(nn.Module):
@@ -661,8 +678,19 @@ def _made_up(network: _Network) -> np.ndarray:
     if spec.tables:
         sizes = np.resize(np.array(spec.tables), parts.shape[1])
         return (np.floor(parts * (sizes + 2)) - 1).reshape(MADE_UP, *shape).astype(np.float32)
-    low, high = network.run.bounds if network.run.feature_map is None else network.run.feature_map.bounds
-    return (low + (parts * 1.2 - 0.1) * (high - low)).reshape(MADE_UP, *shape)
+    bounds = network.run.bounds if network.run.feature_map is None else network.run.feature_map.bounds
+    if not spec.parts:
+        return _spread(parts, bounds).reshape(MADE_UP, *shape)
+    made = [
+        _spread(some, part.bounds(bounds)) for some, part in zip(split(parts, spec.parts), spec.parts, strict=True)
+    ]
+    return np.concatenate([np.round(x) if part.words else x for x, part in zip(made, spec.parts, strict=True)], 1)
+
+
+def _spread(parts: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
+    """Return values of a range, and some outside of it, for fractions."""
+    low, high = bounds
+    return np.asarray(low + (parts * 1.2 - 0.1) * (high - low))
 
 
 def _write_made_up(path: Path, schema: Schema) -> None:

@@ -70,8 +70,8 @@ def in_half(feature_map: FeatureMap, augment: Augmentation) -> Callable[[np.ndar
 
 def feature_shape(split: Split, feature_map: FeatureMap, augment: Augmentation) -> tuple[int, ...]:
     """Return the shape of the features of a record: one row, or one for each of its copies, or of the slots of a user."""
-    if split.slots is not None:
-        return split.slots, feature_map.features
+    if len(split.shape) > len(feature_map.shape):
+        return split.shape[0], feature_map.features
     if augment == "none":
         return (feature_map.features,)
     return copies_of(split.made_up().x, augment).shape[1], feature_map.features
@@ -79,7 +79,7 @@ def feature_shape(split: Split, feature_map: FeatureMap, augment: Augmentation) 
 
 def features_of_copies(x: np.ndarray, y: np.ndarray, feature_map: FeatureMap, augment: Augmentation) -> Tensor:
     """Return features ``(n, copies * features)``, float32, of all copies of a record, or slots of a user, in one row."""
-    if y.ndim == 1:
+    if x.ndim == len(feature_map.shape) + 1:
         return feature_map(copies_of(x, augment).reshape(-1, *x.shape[1:])).view(len(x), -1)
     features, there = torch.zeros(*y.shape, feature_map.features), y != ABSENT
     features[torch.from_numpy(there)] = feature_map(x[there])
@@ -106,9 +106,9 @@ def tensors(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Tens
     Of persons: the records that there are, ``(m, features)``, one after the other, and labels ``(n, slots)``.
     """
     x, y = opened
-    x = x if y.ndim == 1 else x[y != ABSENT]
+    x = x[y != ABSENT] if y.ndim > 1 and dataset.of_persons else x
     if dataset.feature_map is None:
-        ready = torch.from_numpy(prepare(x, dataset.bounds, dataset.tables))
+        ready = torch.from_numpy(prepare(x, dataset.bounds, dataset.tables, dataset.parts))
     else:
         ready = dataset.feature_map.centred(torch.from_numpy(x.astype("f4")))
     return ready.to(device), torch.tensor(y, device=device)
@@ -130,10 +130,11 @@ class _Ready:
 
 def inputs(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Inputs, Tensor]:
     """Return the same as :func:`tensors`; but records that would take much memory are made ready as they are read."""
-    there = opened.y != ABSENT
+    slots = opened.y.ndim > 1 and dataset.of_persons
+    there = opened.y != ABSENT if slots else np.ones(len(opened.y), dtype=bool)
     if 4 * int(there.sum()) * dataset.features < LARGE:
         return tensors(opened, dataset, device)
-    rows = opened if opened.y.ndim == 1 else Arrays(opened.x[there], opened.y[there])
+    rows = Arrays(opened.x[there], opened.y[there]) if slots else opened
     return _Ready(batched_records(rows, dataset, device)), torch.tensor(opened.y, device=device)
 
 
@@ -155,15 +156,16 @@ def batched_records(
         they are users.
     """
     (x, y), feature_map = opened, dataset.feature_map
-    copies = () if augment == "none" and y.ndim == 1 else (x.shape[1],)
+    slots = y.ndim > 1 and dataset.of_persons
+    copies = () if augment == "none" and not slots else (x.shape[1],)
 
     def make_ready(rows: Tensor) -> Tensor:
         each = rows.flatten(0, 1) if copies else rows
         if feature_map is None:
-            ready = torch.from_numpy(prepare(each.numpy(), dataset.bounds, dataset.tables))
+            ready = torch.from_numpy(prepare(each.numpy(), dataset.bounds, dataset.tables, dataset.parts))
             ready = ready.long() if whole and dataset.tables else ready
         else:
             ready = feature_map.centred(each.float())
         return ready.view(*rows.shape[: 1 + len(copies)], -1)
 
-    return Records(x, y, device=device, prepare=make_ready, slotted=y.ndim > 1)
+    return Records(x, y, device=device, prepare=make_ready, slotted=slots)

@@ -214,7 +214,9 @@ def take_over_map(dataset: Dataset, feature_map: FeatureMap | None, options: Ask
 
 
 def check_quantities(dataset: Dataset, taker: str, fix: str = "leave it out") -> None:
-    """Raise InputError for records whose values are positions in tables, which no arithmetic makes sense of."""
+    """Raise InputError for records whose values are positions in tables, which no arithmetic makes sense of, or of parts."""
+    if dataset.parts:
+        raise InputError(f"{taker}: takes records of one array, and those of {dataset.name} have several; {fix}")
     if dataset.tables:
         raise InputError(f"{taker}: takes quantities, and records of {dataset.name} hold positions in tables; {fix}")
 

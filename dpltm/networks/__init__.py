@@ -22,6 +22,7 @@ from dpltm.networks.images import CNN, LATENT
 from dpltm.networks.kind import MAX_WIDTH, TANH, Inputs, NetworkKind
 from dpltm.networks.mlp import MLP, PROJECTION
 from dpltm.networks.tables import EMBED, EMBED_PAD, GRU, LSTM, NCF
+from dpltm.records.input_parts import differences
 from dpltm.registry import Deferred, Registry
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from dpltm.networks.masks import Mask
     from dpltm.networks.own import OwnModel
     from dpltm.privacy.entry import Lineage
+    from dpltm.records.input_parts import Parts
+    from dpltm.records.split import LabelForm
 
 MAX_WEIGHTS = 500_000_000
 """Largest number of weights in a network; a guard for memory."""
@@ -71,12 +74,20 @@ class Network(Protocol):
     def classes(self) -> int: ...
 
     @property
+    def labels(self) -> LabelForm | None:
+        """Labels that are no class numbers, of which ``classes`` is 0; None of class numbers."""
+
+    @property
     def parameters(self) -> int:
         """Number of coordinates of all parameters."""
 
     @property
     def tables(self) -> tuple[int, ...]:
         """Sizes of the tables that inputs are positions in, one for all or one each; empty for quantities."""
+
+    @property
+    def parts(self) -> Parts:
+        """What stands side by side in a record, and reaches the module by name or place; empty of one array."""
 
     @property
     def record_shape(self) -> tuple[int, ...]:
@@ -182,6 +193,14 @@ class ModelSpec:
     @property
     def identity(self) -> str:
         return self.text
+
+    @property
+    def labels(self) -> None:
+        return None
+
+    @property
+    def parts(self) -> tuple[()]:
+        return ()
 
     @property
     def loss(self) -> None:
@@ -327,9 +346,13 @@ class Looked(Protocol):
     @property
     def classes(self) -> int: ...
     @property
+    def labels(self) -> LabelForm | None: ...
+    @property
     def input_shape(self) -> tuple[int, ...]: ...
     @property
     def input_tables(self) -> tuple[int, ...]: ...
+    @property
+    def input_parts(self) -> Parts: ...
 
 
 @overload
@@ -341,6 +364,7 @@ def model_spec(named: str | OwnModel, dataset: Looked) -> Network:
     if not isinstance(named, str):
         network: Network = _own_network(named, dataset)
         return network
+    check_kind_takes(named, dataset)
     tables = dataset.input_tables
     spec = ModelSpec(resolve(named, dataset.input_shape, tables), dataset.features, dataset.classes)
     check_tables(spec, dataset, f"`model`: {named}", f"take {' or '.join(for_tables(tables))}")
@@ -354,15 +378,28 @@ def check_tables(spec: Network, dataset: Looked, network: str, remedy: str = "us
         raise InputError(f"{network} takes {takes}, but records of {dataset.name} hold {hold}; {remedy}")
 
 
+def check_kind_takes(kind: str, dataset: Looked) -> None:
+    """Raise InputError for records that a kind by name does not take: it has one array, and an output a class."""
+    if dataset.input_parts:
+        raise InputError(f"`model`: {kind} takes one array, and records of {dataset.name} have several; give a module")
+    if dataset.labels is not None:
+        raise InputError(
+            f"`model`: {kind} has one output a class, and {dataset.labels} are no class numbers; give a module of your own"
+        )
+
+
 def check_takes(spec: Network, dataset: Looked, whose: str, fix: str = "", like: str = "its own") -> None:
     """Raise InputError unless a network takes these records, which are behind their map."""
+    if other := differences(spec.parts, dataset.input_parts):
+        raise InputError(f"{whose}: records of {dataset.name} {other}; give it records of the same parts{fix}")
     for verb, what, mine, theirs, same in (
-        ("takes", "features", spec.features, dataset.features, "of the same shape"),
-        ("has", "classes", spec.classes, dataset.classes, "with the same classes"),
+        ("takes", " features", spec.features, dataset.features, "of the same shape"),
+        ("is for", "", spec.labels or "classes", dataset.labels or "classes", "with such labels"),
+        ("has", " classes", spec.classes, dataset.classes, "with the same classes"),
     ):
         if mine != theirs:
             raise InputError(
-                f"{whose}: its network {verb} {mine} {what}, but {dataset.name} has {theirs}; use records {same}{fix}"
+                f"{whose}: its network {verb} {mine}{what}, but {dataset.name} has {theirs}; use records {same}{fix}"
             )
     check_tables(spec, dataset, f"{whose}: its network", f"use records like {like}")
     if not isinstance(spec, ModelSpec) and spec.record_shape != dataset.input_shape:

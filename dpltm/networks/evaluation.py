@@ -88,6 +88,16 @@ class PricedScore:
         return mean if self.shares else (self.classes - 1) * math.sqrt(1 - mean)
 
 
+@dataclass(frozen=True)
+class OfValues:
+    """A score of labels that are no class numbers: those of a record in a row of ``y``, and no persons in slots."""
+
+    score: Score
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return self.score(outputs, labels)
+
+
 Scores = Score | PricedScore | None
 """Of the user's own, one record at a time; of a metric; or None for right answers."""
 
@@ -109,14 +119,16 @@ def total_score(
     the mean over the records that count of a person.
 
     Args:
-        y: labels, ``(n,)``; of persons ``(n, slots)``, where ``x`` has the records in slots that are filled, in order.
+        y: labels, ``(n,)``; of persons ``(n, slots)``, where ``x`` has the records in slots that are filled, in order; for
+            ``OfValues`` ``(n, ...)``.
 
     Guarantees:
         Where ``alike``, as of :func:`outputs`. A record, or a person with any records, counts for 0 to 1: a score is
         clamped, NaN is 0, and it is rounded to a multiple of 2^-20, as is a person's mean (downwards); these are summed as
         whole numbers, so the sum is exact whatever the order.
     """
-    there, parts = y != ABSENT, list[Tensor]()
+    valued, parts = isinstance(score, OfValues), list[Tensor]()
+    there = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
     for given, labels in zip(outputs(model, x, chunk, alike=alike), y[there].split(chunk), strict=True):
         if score is None:
             parts.append(STEP * (given.argmax(1) == labels).long())
@@ -126,8 +138,8 @@ def total_score(
         else:  # each alone, for a function of the user's own
             values = [score(given[at : at + 1], labels[at : at + 1]) for at in range(len(labels))]
         parts += [(value.double().nan_to_num(0.0).clamp(0, 1) * STEP).round().long() for value in values]
-    each = torch.cat(parts) if parts else y[:0].flatten()
-    if y.ndim == 2:
+    each = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long, device=y.device)
+    if there.ndim == 2:
         many = there.sum(1)
         sums = torch.zeros_like(many).index_add_(
             0, torch.arange(len(y), device=y.device).repeat_interleave(many), each
@@ -180,6 +192,29 @@ def check_metric(metric: str, rated: bool, score: Score | None) -> None:
         raise InputError("`metric`: rmse is of ratings; take accuracy, balanced-accuracy or auc")
     if metric in ("balanced-accuracy", "auc") and rated:
         raise InputError(f"`metric`: {metric} is of classes, and ratings are quantities; take rmse or accuracy")
+
+
+def check_loss(network: Network) -> None:
+    """Raise InputError unless something says what labels of a network mean."""
+    if network.labels is not None and network.loss is None:
+        raise InputError(
+            f"`loss=` is missing: {network.labels} are no class numbers; give, in Python, a function of outputs and labels"
+            f" to one value a record, such as loss=lambda outputs, y: {_squares(network)}; for select and accuracies also"
+            " `score=`, from 0 to 1"
+        )
+
+
+def check_score(network: Network, taker: str) -> None:
+    """Raise InputError unless something says how good outputs are for a record; ``taker`` needs it."""
+    if network.labels is not None and network.score is None:
+        raise InputError(
+            f"`score=` is missing: {network.labels} are no class numbers, so {taker} needs, in Python, a function of outputs"
+            f" and labels to one value from 0 to 1 a record, such as score=lambda outputs, y: 1 / (1 + {_squares(network)})"
+        )
+
+
+def _squares(network: Network) -> str:
+    return "(outputs - y).square()" + (".flatten(1).mean(1)" if network.labels and network.labels.shape else "")
 
 
 def check_priced(metric: str) -> None:

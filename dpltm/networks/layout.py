@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self, cast, get_args
 
@@ -21,6 +21,9 @@ from dpltm.networks import MAX_NAME_LENGTH, MAX_WEIGHTS
 from dpltm.networks.content import content_id
 from dpltm.networks.kind import MAX_WIDTH
 from dpltm.networks.state import persistent_buffers
+from dpltm.records.input_parts import DTYPES as PART_DTYPES
+from dpltm.records.input_parts import MAX_WORDS, InputPart, Parts
+from dpltm.records.split import LabelForm
 
 Form = Literal["flat", "stored", "image"]
 """How a record reaches the module: in a row; in the shape in which it is stored; or ``(channels, height, width)``."""
@@ -59,6 +62,8 @@ class Layout:
     """A network of the user's own as artifacts state it: no code, and no weights.
 
     Attributes:
+        labels: those that are no class numbers, of which ``classes`` is 0; None of class numbers.
+        parts: what stands side by side in a record; empty where that is one array.
         form: how a record reaches the module.
         parameter_shapes, buffers: of the module, in order.
         frozen: names of the parameters that are not trained.
@@ -72,6 +77,8 @@ class Layout:
     classes: int
     record_shape: tuple[int, ...]
     tables: tuple[int, ...]
+    labels: LabelForm | None = None
+    parts: Parts = ()
     form: Form = "stored"
     parameter_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     buffers: Mapping[str, Buffer] = field(default_factory=dict)
@@ -103,7 +110,9 @@ class Layout:
             "source_sha256": self.source_sha256,
             "record": list(self.record_shape),
             "tables": list(self.tables),
+            **({} if self.labels is None else {"labels": [self.labels.dtype, list(self.labels.shape)]}),
             "form": self.form,
+            **({"parts": [[*astuple(part)] for part in self.parts]} if self.parts else {}),
             "parameters": [[name, list(shape)] for name, shape in self.parameter_shapes.items()],
             "buffers": [[name, list(one.shape), one.dtype] for name, one in self.buffers.items()],
             "frozen": list(self.frozen),
@@ -142,7 +151,7 @@ class Layout:
 
     @classmethod
     def _read(cls, document: Mapping[str, Any], body: Any) -> Self:
-        if not isinstance(body, dict) or body.keys() != _KEYS:
+        if not isinstance(body, dict) or body.keys() - {"labels", "parts"} != _KEYS:
             raise ValueError("keys")
         parameters = {_name(name): _shape(shape) for name, shape in body["parameters"]}
         buffers = {_name(name): Buffer(_shape(shape), dtype) for name, shape, dtype in body["buffers"]}
@@ -150,6 +159,12 @@ class Layout:
             raise InputError("a name is there twice")
         if any(one.dtype not in DTYPES for one in buffers.values()):
             raise InputError(f"a buffer is of none of {', '.join(DTYPES)}")
+        labels = None
+        if "labels" in body:
+            dtype, shape = body["labels"]
+            labels = LabelForm(dtype, _shape(shape))
+            if dtype not in ("float32", "int64"):
+                raise InputError("labels are neither float32 nor int64")
         digest, (size, checked) = body["source_sha256"], body["outputs"]
         if not (digest is None or _is_digest(digest)) or not _is_digest(checked):
             raise InputError("what should be a SHA-256 is none")
@@ -161,9 +176,11 @@ class Layout:
         layout = cls(
             text=text,
             features=_count(document["features"]),
-            classes=_count(document["classes"]),
+            classes=_count(document["classes"], least=labels is None),
             record_shape=_shape(body["record"]),
             tables=_shape(body["tables"]),
+            labels=labels,
+            parts=tuple(_part(*part) for part in body["parts"]) if "parts" in body else (),
             form=body["form"],
             parameter_shapes=parameters,
             buffers=buffers,
@@ -173,6 +190,15 @@ class Layout:
             outputs=torch.zeros(*size),
             source_sha256=digest,
         )
+        if (layout.classes == 0) != (labels is not None):
+            raise InputError("labels are no class numbers, but there are classes")
+        if "parts" in body and sum(part.size for part in layout.parts) != layout.features:
+            raise InputError("the parts of a record are not its values")
+        names = [part.name for part in layout.parts]
+        if len({*names}) < len(names) or not (
+            all(map(str.isidentifier, names)) or names == [str(place) for place in range(len(names))]
+        ):
+            raise InputError("the parts of a record have no names of arguments, or one twice")
         if layout.form not in get_args(Form) or layout.start_provenance not in get_args(StartProvenance):
             raise InputError("form or start_provenance is none that there is")
         layout.check("the network")
@@ -213,15 +239,21 @@ def _name(value: Any) -> str:
     return value
 
 
+def _part(name: Any, shape: Any, words: Any, dtype: Any, padded: Any) -> InputPart:
+    if dtype not in PART_DTYPES or not isinstance(padded, bool) or (padded and len(shape) != 1):
+        raise InputError("a part of a record is of no such type")
+    return InputPart(_name(name), _shape(shape), _count(words, MAX_WORDS, 0), dtype, padded)
+
+
 def _shape(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or len(value) > 16:
         raise InputError("a shape is none")
     return tuple(_count(part, 2**31) for part in value)
 
 
-def _count(value: Any, most: int = MAX_WIDTH) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise InputError(f"a size is not from 1 to {most:,}")
+def _count(value: Any, most: int = MAX_WIDTH, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"a size is not from {least:d} to {most:,}")
     return value
 
 

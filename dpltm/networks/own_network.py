@@ -16,13 +16,15 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from dpltm.errors import CodeError, InputError, first_line
-from dpltm.networks import KINDS, Looked, ModelSpec, Network, kind_name, resolve
+from dpltm.networks import KINDS, Looked, ModelSpec, Network, check_kind_takes, kind_name, resolve
+from dpltm.networks.evaluation import OfValues, check_loss
+from dpltm.networks.input_parts import apart, pieces
 from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Holder, Layout, StartProvenance, buffers_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import Batch, OwnModel, check_module, copied, own_model
@@ -30,7 +32,12 @@ from dpltm.networks.state import evaluating, put, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.made_up import constant, fractions, padded
+from dpltm.records.mapped import pieces as pieces_of
 from dpltm.records.scaling import MAX_CHANNELS
+from dpltm.records.split import LabelForm
+
+if TYPE_CHECKING:
+    from dpltm.records import Arrays, Dataset
 
 AGREE = 1e-3
 """Largest difference between outputs on two machines, over the largest output."""
@@ -84,7 +91,8 @@ class OwnNetwork(Layout):
 
     @property
     def score(self) -> Batch | None:
-        return None if self.own is None else self.own.score
+        score = None if self.own is None else self.own.score
+        return score if score is None or self.labels is None else OfValues(score)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return dict(self.parameter_shapes)
@@ -184,12 +192,12 @@ class OwnNetwork(Layout):
             raise InputError(
                 f"`model`: {self.text} gives outputs of shape {shape} for {RECORDS} records; dimension 0 must be the record"
             )
-        if self.loss is None and shape != classes:
+        if self.labels is None and self.loss is None and shape != classes:
             raise InputError(
                 f"`model`: {self.text} gives outputs of shape {shape} for {RECORDS} records of {self.classes} classes, where"
                 f" {classes} are expected; or say what they are for: `loss` and `score`, one value a record each"
             )
-        if self.loss is not None and self.score is None and shape != classes:
+        if self.labels is None and self.loss is not None and self.score is None and shape != classes:
             raise InputError(
                 f"`score` is missing: outputs of shape {shape} are no classes, so say how good they are for a record, from 0"
                 " to 1"
@@ -203,8 +211,7 @@ class OwnNetwork(Layout):
         alone = torch.cat([_run(self, model, x[row : row + 1]) for row in range(RECORDS)])
         apart = alone.shape == outputs.shape and float((alone - outputs).abs().max()) <= APART * _largest(outputs)
         pairs = [(x, other) for other in self._with_another(x)]
-        rows = (x.long() if self.tables else x).unflatten(1, self.record_shape)
-        pairs += [(short.flatten(1).float(), long.flatten(1).float()) for short, long in padded(rows)]
+        pairs += self._padded(x)
         for one, other in pairs:
             try:
                 given, with_other = (_run(self, model, each)[1:].nan_to_num() for each in (one, other))
@@ -217,13 +224,24 @@ class OwnNetwork(Layout):
                 " leave out whatever averages or compares over records, or takes another dimension than 0 for the record"
             )
 
+    def _padded(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield batches of short records, and each with a long one among them; all parts are short together."""
+        rows = (
+            pieces(x, self.parts) if self.parts else [(x.long() if self.tables else x).unflatten(1, self.record_shape)]
+        )
+        ways = [list(padded(part)) or [(part, part)] for part in rows]
+        for number in range(max(map(len, ways))):
+            pairs = [way[number % len(way)] for way in ways]
+            short, long = (_in_rows([pair[which] for pair in pairs]) for which in (0, 1))
+            yield short, long
+
     def _with_another(self, x: Tensor) -> Iterator[Tensor]:
         for first in (1 - x[0], *constant(x[0])):
             yield torch.cat([first[None], x[1:]])
 
     def _check_functions(self, model: nn.Module, x: Tensor, outputs: Tensor) -> None:
         del model, x
-        labels = torch.arange(RECORDS) % self.classes
+        labels = self._made_up_labels()
         for name, function in (("loss", self.loss), ("score", self.score)):
             if function is None:
                 continue
@@ -246,6 +264,13 @@ class OwnNetwork(Layout):
                     "`score`: gives another value for the same record, or draws at random, so that a record more moves those"
                     " of others; let it follow from the outputs and the label of one record alone"
                 )
+
+    def _made_up_labels(self) -> Tensor:
+        """Labels of the made-up records; of whole numbers that are no classes 0 and 1, which are labels of anything."""
+        if self.labels is None:
+            return torch.arange(RECORDS) % self.classes
+        parts = fractions(RECORDS, math.prod(self.labels.shape)).view(RECORDS, *self.labels.shape)
+        return parts.float() if self.labels.dtype == "float32" else (2 * parts).long()
 
     def _varies(self, score: Batch, outputs: Tensor, labels: Tensor) -> bool:
         """Tell whether a score of one record, also of outputs that are all equal, depends on what was scored before, or
@@ -308,6 +333,7 @@ def for_records(model: OwnModel, dataset: Looked) -> OwnNetwork:
     """
     text, features = model.text, dataset.features
     if isinstance(model.code, str):
+        check_kind_takes(text, dataset)
         text = resolve(model.code, dataset.input_shape, dataset.input_tables)
         ModelSpec(text, features, dataset.classes)
     draft = OwnNetwork(
@@ -316,8 +342,11 @@ def for_records(model: OwnModel, dataset: Looked) -> OwnNetwork:
         classes=dataset.classes,
         record_shape=dataset.input_shape,
         tables=dataset.input_tables,
+        labels=dataset.labels,
+        parts=dataset.input_parts,
         own=model if text == model.text else replace(model, code=text, text=text),
     )
+    check_loss(draft)
     module = draft.made(0)
     again = draft.made(0)
     check_module(module, text)
@@ -359,7 +388,7 @@ def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, w
 
 
 def network_notes(network: Network) -> tuple[str, ...]:
-    """Return what is said of starting weights that were handed in, and of code that was edited."""
+    """Return what is said of starting weights that were handed in, of a score, and of code that was edited."""
     if not isinstance(network, OwnNetwork) or network.own is None:
         return ()
     notes = []
@@ -367,12 +396,44 @@ def network_notes(network: Network) -> tuple[str, ...]:
         notes.append(
             f"the starting weights of {network.text} were declared {network.start_provenance}; that was not checked"
         )
+    if network.score is not None:
+        notes.append("accuracy is the mean of what the `score` of the network says of a record, from 0 to 1")
     if network.edited:
         notes.append(
             f"the file of {network.own.text} is not the one that the network was made with, though it computes the same for"
             " made-up records"
         )
     return tuple(notes)
+
+
+def check_labels(network: Network, dataset: Dataset) -> None:
+    """Refuse private labels that the loss, or the score, of a network does not take: no class numbers, nobody checked them.
+
+    What such a function says when it fails may tell of a label, so it is not passed on.
+    """
+    if not isinstance(network, OwnNetwork) or network.labels is None or network.own is None:
+        return
+    outputs = _run(network, network.build(0), network.made_up()[:1])
+
+    def look(records: Arrays) -> None:
+        for labels in map(torch.tensor, pieces_of(records.y)):
+            for name, function in (("loss", network.loss), ("score", network.score)):
+                failure = "" if function is None else _failure(function, outputs, labels)
+                if failure:
+                    raise InputError(
+                        f"`{name}`: fails on a label of {dataset.name} ({failure}); give it labels that all are as it takes"
+                        " them, such as tokens below their number"
+                    )
+
+    dataset.train.check(look)
+
+
+def _failure(function: Batch, outputs: Tensor, labels: Tensor) -> str:
+    try:
+        values = function(outputs.expand(len(labels), *outputs.shape[1:]), labels)
+    except Exception as error:  # the user's own code
+        return type(error).__name__
+    return "" if values.shape == (len(labels),) else f"shape {tuple(values.shape)}"
 
 
 def as_trained(network: Network, model: nn.Module) -> OwnNetwork | None:
@@ -399,6 +460,7 @@ def network_trained(
     model: OwnModel,
     shape: tuple[int, ...],
     tables: tuple[int, ...],
+    labels: LabelForm | None = None,
     prunable: tuple[str, ...] | None = None,
     *,
     lineage: Lineage = NO_LINEAGE,
@@ -408,13 +470,14 @@ def network_trained(
     Args:
         shape: of a record.
         tables: sizes of the tables that its values are positions in; empty where they are quantities.
+        labels: those that are no class numbers; None of class numbers.
         prunable: names of the weights that might have been pruned; None for all of two and more dimensions.
         lineage: of its starting weights.
 
     Raises:
         InputError: a module that artifacts cannot hold, or whose outputs are no classes.
     """
-    draft = OwnNetwork(model.text, math.prod(shape), 1, shape, tables, own=model)
+    draft = OwnNetwork(model.text, math.prod(shape), 1, shape, tables, labels, own=model)
     module = draft.made(None)
     check_module(module, model.text)
     draft = replace(
@@ -429,18 +492,22 @@ def network_trained(
     draft.check("`model`: " + model.text)
     built = draft.build(None)
     outputs = _run(draft, built, draft.made_up())
-    if outputs.ndim != 2 or outputs.shape[1] < 2:
+    if labels is None and (outputs.ndim != 2 or outputs.shape[1] < 2):
         raise InputError(
-            f"`model`: {model.text} gives outputs of shape {tuple(outputs.shape)} for {RECORDS} records; a run is of two"
-            " classes and more, (records, classes); keep the weights and the report of others yourself"
+            f"`model`: {model.text} gives outputs of shape {tuple(outputs.shape)} for {RECORDS} records; of class numbers a"
+            " run is of two classes and more, (records, classes); keep the weights and the report of others yourself"
         )
-    made = as_trained(replace(draft, classes=outputs.shape[1]), built)
+    made = as_trained(replace(draft, classes=outputs.shape[1] if labels is None else 0), built)
     assert made is not None
     return made, built
 
 
+def _in_rows(parts: list[Tensor]) -> Tensor:
+    return torch.cat([part.reshape(len(part), -1).float() for part in parts], 1)
+
+
 def _kept(outputs: Tensor) -> Tensor:
-    flat = outputs.detach().float().flatten(1)
+    flat = outputs.detach().float().reshape(len(outputs), -1)
     return flat[:, :: -(-flat.shape[1] // MOST_OUTPUTS)].contiguous()
 
 
@@ -459,10 +526,11 @@ def _run(network: OwnNetwork, model: nn.Module, x: Tensor, seed: int = 0) -> Ten
         except InputError:
             raise
         except Exception as error:  # the user's own code
-            shape = tuple(_shaped(network, x[:1]).shape[1:])
+            parts = ", ".join(f"{part.name}: {part}" for part in network.parts)
+            shape = f"shape {tuple(_shaped(network, x[:1]).shape[1:])}" if not parts else f"several parts ({parts})"
             raise CodeError(
-                f"`model`: {network.text} fails on made-up records of shape {shape}: {first_line(error)}; `inputs` makes"
-                " other arguments of them"
+                f"`model`: {network.text} fails on made-up records of {shape}: {first_line(error)}; `inputs` makes other"
+                " arguments of them"
             ) from error
     return outputs.cpu()
 
@@ -472,15 +540,17 @@ def _forms(network: OwnNetwork) -> tuple[Form, ...]:
     shape, own = network.record_shape, network.own
     if own is not None and isinstance(own.code, str):
         return ("flat",)
-    if network.tables or len(shape) not in (2, 3):
+    if network.tables or network.parts or len(shape) not in (2, 3):
         return ("stored",)
     if len(shape) == 3:
         return ("image",) if shape[2] <= MAX_CHANNELS else ("stored",)
     return ("image", "stored")
 
 
-def _shaped(network: OwnNetwork, x: Tensor) -> Tensor:
-    """Records ``(batch, features)`` in the form that the module takes."""
+def _shaped(network: OwnNetwork, x: Tensor) -> Any:
+    """Records ``(batch, features)`` in the form that the module takes: a tensor; of several parts a mapping, or a tuple."""
+    if network.parts:
+        return apart(x, network.parts)
     if network.tables and x.is_floating_point():
         known = (x >= 0) & (x < max(network.tables))
         x = torch.where(known, x, 0).long()

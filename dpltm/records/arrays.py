@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -15,16 +16,24 @@ from dpltm.privacy.entry import HASHES, lineage_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.frames import Frame, is_frame, numbers_of
+from dpltm.records.input_parts import (
+    Parts,
+    Words,
+    check_words,
+    differences,
+    facts_of,
+    has_parts,
+    in_rows,
+    padded_rows,
+    side_by_side,
+)
 from dpltm.records.mapped import AT_ONCE, copied, let_go, room_for
 from dpltm.records.schema import Schema, as_schema
-from dpltm.records.settle import check_name, declared_facts, settle, take_part
+from dpltm.records.settle import MAX_NAME, VALUES, check_name, declared_facts, settle, take_part
 from dpltm.records.tables import index_columns, read_by_schema
 
-SIDE_BY_SIDE = (
-    "put them side by side in one array, np.concatenate([x['input_ids'], x['attention_mask']], 1), and split them again by"
-    " `inputs` (docs/own-network.md)"
-)
-"""What to do with records that are mappings."""
+LABEL_COLUMNS = ("labels", "label")
+"""Names of the column, or key, of labels where nobody gives them."""
 
 
 def from_arrays(
@@ -35,6 +44,8 @@ def from_arrays(
     bounds: tuple[float, float] | None = None,
     classes: int | None = None,
     records: int | None = None,
+    words: Words = None,
+    length: int | None = None,
     units: np.ndarray | None = None,
     unit: str = "user",
     schema: str | Path | Schema | None = None,
@@ -48,14 +59,20 @@ def from_arrays(
     memory map that is read-only is not; leave its file as it is until the work is done. Columns of data frames go by name.
 
     Args:
-        x: features, ``(n, ...)``, bytes, booleans or finite numbers; or a data frame of pandas or polars.
+        x: features, ``(n, ...)``, bytes, booleans or finite numbers; or a data frame of pandas or polars; or a mapping or a
+            tuple of arrays, which reach a network of the user's own by name, or by place; or, with ``length``, a list of
+            rows of whole numbers that differ in length: these and a mask of what is there, in a tuple.
         y: labels, ``(n,)``, from 0 to the number of classes - 1; with a schema, as its classes are spelled, or None where
-            the frame has them.
+            the frame has them; with ``classes`` 0 numbers of any shape, ``(n, ...)``.
         test: features and labels of the test split, declared separate; with a schema, a frame with labels will do; or a part
             such as 0.2, which a public hash of each record, or person, holds out.
         bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
-        classes: public number of classes; counted on the labels if None, and noted.
+        classes: public number of classes; counted on the labels if None, and noted. 0 says that labels are no class numbers:
+            then a network of the user's own has a ``loss`` for them.
         records: public number of records, or of persons; counted if None, and noted.
+        words: public number of whole numbers (positions of words), which the values are then; of a mapping or a tuple by
+            name, or by place.
+        length: public length that rows of whole numbers are padded with 0, or cut, to.
         units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
         unit: noun of whom those are, such as ``patient``.
         schema: of a frame with words, dates or holes: what its columns hold, or the file that says so. It says which is the
@@ -67,7 +84,8 @@ def from_arrays(
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    bounds, classes, records = declared_facts(bounds, classes, records)
+    valued = classes == VALUES and not isinstance(classes, bool)
+    bounds, classes, records = declared_facts(bounds, None if valued else classes, records)
     check_name(name)
     known = as_schema(schema)
     hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
@@ -76,24 +94,30 @@ def from_arrays(
         pair = (test, None)
     if test is not None and pair is None and hold_out is None:
         raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
-    train = _split(x, y, known, name, "x", "y")
+    layout = words, length
+    train = _split(x, y, known, name, "x", "y", layout)
     if units is not None:
         train = replace(train, units=as_array(units, "units"), units_name=unit)
-    part = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test")
-    declared = bounds, classes
+    part = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test", layout)
+    declared = bounds, VALUES if valued else classes
+    if valued and units is not None:
+        raise DataError("`units`: a person's labels are class numbers, and these are none; leave `units` out")
     if known is not None:
-        for fact, value in (("bounds", bounds), ("classes", classes)):
+        for fact, value in (("bounds", bounds), ("classes", declared[1]), ("words", words), ("length", length)):
             if value is not None:
                 raise DataError(f"`{fact}`: the schema says what the columns hold; drop `{fact}`")
         declared = (0.0, 1.0), len(known.label.values)
-    whole = settle(name, train, part, None, declared, (), hold_out=hold_out, rows_coincide=rows_coincide)
+    tables = (words,) if isinstance(words, int) and not train.parts else ()
+    whole = settle(name, train, part, None, declared, tables, hold_out=hold_out, rows_coincide=rows_coincide)
     if known is not None:
         whole = replace(whole, lineage=lineage_of(known), schema=known.text)
     return take_part(whole, None, records, for_training)
 
 
-def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name: str) -> RawSplit:
-    """Features and labels of a split as they are given."""
+def _split(
+    x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name: str, layout: tuple[Words, int | None]
+) -> RawSplit:
+    """Features and labels of a split as they are given; ``layout`` are ``words`` and ``length``."""
     if schema is not None:
         if not is_frame(x):
             raise DataError(
@@ -107,11 +131,53 @@ def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name
         return read_by_schema(Frame(x, name), schema, labels=labels)
     if y is None:
         raise DataError("`y` is missing: the labels that go with `x`")
-    features, columns, left_out = features_of(x, x_name)
-    return RawSplit(
-        copied(features), copied(as_array(y, "test" if y_name != "y" else y_name)), name, x_name, y_name, columns,
-        left_out=left_out,
-    )  # fmt: skip
+    x = columns_of(x)
+    targets = copied(as_array(y, "test" if y_name != "y" else y_name))
+    if (found := as_parts(x, *layout, x_name)) is not None:
+        return RawSplit(found[0], targets, name, x_name, y_name, parts=found[1])
+    features, columns, out = features_of(x, x_name)
+    if layout[0] is not None:
+        check_words(features, layout[0], f"{name}: {x_name}")
+    return RawSplit(copied(features), targets, name, x_name, y_name, columns, left_out=out)
+
+
+def as_parts(
+    x: Any, words: Words, length: int | None, name: str, *, check: bool = True
+) -> tuple[np.ndarray, Parts] | None:
+    """Return records of several parts side by side, and what they are (``input_parts.side_by_side``); None of one array.
+
+    Raises:
+        DataError: parts that are no arrays, or have no names that arguments could have.
+    """
+    if isinstance(x, Mapping):
+        for key in x:
+            if not isinstance(key, str) or not key.isidentifier() or len(key) > MAX_NAME:
+                raise DataError(f"`x`: {key!r:.100} is no name of an argument; call each part as the network does")
+        named = {key: _part(x[key], key) for key in sorted(x)}
+    elif has_parts(x):
+        named = {str(place): _part(part, place) for place, part in enumerate(x)}
+    elif length is not None and in_rows(x):
+        made = padded_rows(x, length, name)
+        there = np.arange(length) < np.array([len(row) for row in x])[:, None]
+        named = {"0": made, "1": there}
+    else:
+        if length is not None:
+            raise DataError(f"`length` {length}: pads lists of rows, and {name} holds no such; leave it out")
+        return None
+    if not named:
+        raise DataError(f"`{name}`: a mapping of nothing; give it the arrays that the network takes")
+    made, parts = side_by_side(named, words, length, name, check=check)
+    made.flags.writeable = False
+    return made, parts
+
+
+def _part(values: Any, name: object) -> Any:
+    """One part as an array; as it is where its rows differ in length."""
+    if isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.dtype == object):
+        with contextlib.suppress(ValueError):  # else rows differ in length
+            values = np.array(list(values), dtype=None if any(map(np.size, values)) else "i8")
+        return values if isinstance(values, np.ndarray) and values.dtype != object else list(values)
+    return as_array(values, f"x[{name!r}]")
 
 
 def features_of(x: Any, name: str) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
@@ -125,10 +191,18 @@ def features_of(x: Any, name: str) -> tuple[np.ndarray, tuple[str, ...] | None, 
     return values, tuple(names[at] for at in kept), tuple(names[at] for at in spare)
 
 
-def records_of(x: Any, schema: Schema | None, columns: tuple[str, ...] | None) -> RawSplit:
-    """Return records without labels as a run takes them: encoded by its schema, or with its columns in their order."""
+def records_of(x: Any, schema: Schema | None, columns: tuple[str, ...] | None, parts: Parts = ()) -> RawSplit:
+    """Return records without labels as a run takes them: encoded by its schema, with columns in their order, or parts."""
     if schema is not None and is_frame(x):
         return read_by_schema(Frame(x, "x"), schema, labelled=False)
+    x = columns_of(x)
+    facts = facts_of(parts, x)
+    length = facts.get("length") if has_parts(x) or in_rows(x) else None
+    found = as_parts(x, facts.get("words"), length, "x", check=False)
+    if found is not None:
+        if other := differences(parts, found[1]):
+            raise DataError(f"`x`: its records {other}; give it records of the same parts as the run's")
+        return RawSplit(found[0], None, "records", "x")
     values, names, _ = features_of(x, "x")
     return RawSplit(values, None, "records", "x", columns=names).in_order(columns, "the run")
 
@@ -147,7 +221,8 @@ def as_array(values: object, name: str) -> np.ndarray:
     try:
         return values.detach().cpu().numpy() if tensor else np.asarray(values)  # type: ignore[attr-defined]
     except (OverflowError, RuntimeError, TypeError, ValueError) as error:
-        fix = "pass x.to_dense().float()" if tensor else "give each record as many numbers"
+        fix = "give each record as many numbers, or say by `length` what rows of whole numbers are padded to"
+        fix = "pass x.to_dense().float()" if tensor else fix
         raise DataError(
             f"`{name}`: {shown_value(values)} is no array: {first_line(error).rstrip('.')}; {fix}"
         ) from None
@@ -156,7 +231,8 @@ def as_array(values: object, name: str) -> np.ndarray:
 def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
     """Return features and labels as they are; of a dataset of PyTorch its records, ``(n, ...)`` each, not to be written to.
 
-    They are read in order, and kept: what is trained on is then what was identified, whatever it gives later.
+    Of a dataset of Hugging Face its columns, by name, but for the one of labels where nobody gives them. All are read once,
+    and kept: what is trained on is then what was identified, whatever it gives later.
 
     Args:
         x: features; or a map-style dataset: ``x[i]`` is the pair of features and label of record i, of one shape and type
@@ -169,9 +245,14 @@ def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
     from torch.utils import data
 
     if not isinstance(x, (data.Dataset, data.DataLoader)):
-        if isinstance(x, Mapping) or hasattr(x, "column_names"):  # the latter is a Dataset of Hugging Face
-            raise DataError(f"`x`: {type(x).__name__} of named columns; {SIDE_BY_SIDE}")
-        return x, y
+        if x is (columns := columns_of(x)):
+            return x, y
+        if y is None:
+            named = [name for name in LABEL_COLUMNS if name in columns]
+            if len(named) != 1:
+                raise DataError(f"`y` is missing: no one column of {type(x).__name__} is {' or '.join(LABEL_COLUMNS)}")
+            y = columns.pop(named[0])
+        return columns, y
     if y is not None:
         raise DataError("`y`: `x` is a dataset, whose items hold their labels; leave `y` out")
     if isinstance(x, data.DataLoader):
@@ -183,15 +264,18 @@ def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
     count = len(x)
     if not count:
         raise DataError(f"`x`: {type(x).__name__} holds no records")
-    began, first = drawn_so_far(), _item(x, 0)
+    began, (first, names) = drawn_so_far(), _item(x, 0)
     parts = [room_for((count, *value.shape), value.dtype) for value in first]
     every = max(1, AT_ONCE // max(1, sum(value.nbytes for value in first)))
     for place in range(count):
-        for part, value, like in zip(parts, _item(x, place) if place else first, first, strict=True):
+        item, found = _item(x, place) if place else (first, names)
+        if found != names:
+            raise DataError(f"`x`: item {place} has other parts than the first; give all records the same")
+        for part, value, like in zip(parts, item, first, strict=True):
             if value.shape != like.shape or value.dtype != like.dtype:
                 raise DataError(
                     f"`x`: item {place} is {value.dtype} of shape {value.shape}, and the first {like.dtype} of shape"
-                    f" {like.shape}; give all records one shape and type"
+                    f" {like.shape}; give all records one shape and type, rows padded to a public length"
                 )
             part[place] = value
             if place % every == 0:
@@ -199,7 +283,26 @@ def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
     _check_not_drawn(x, parts, began)
     for part in parts:
         part.flags.writeable = False
-    return parts[0], parts[1]
+    if names is None:
+        return parts[0], parts[1]
+    values = dict(zip(names, parts[:-1], strict=True))
+    return values if names[0] != "0" else tuple(values.values()), parts[-1]
+
+
+def columns_of(x: Any) -> Any:
+    """Return the columns of a dataset of Hugging Face by name, as arrays; anything else as it is."""
+    if not isinstance(getattr(x, "column_names", None), list) or not hasattr(x, "__getitem__"):
+        if hasattr(x, "column_names") and not is_frame(x):
+            raise DataError(
+                f"`x`: {type(x).__name__} is no one split with records by place; give one, such as x['train']"
+            )
+        return x
+    failure = ""
+    try:
+        return dict((x.with_format("numpy") if hasattr(x, "with_format") else x)[:])
+    except Exception as error:  # what it says may tell of a record
+        failure = type(error).__name__
+    raise DataError(f"`x`: {type(x).__name__} cannot be read ({failure}); correct the dataset")
 
 
 ASKED_AGAIN, TRIES = 8, 3
@@ -212,7 +315,7 @@ def _check_not_drawn(x: Any, parts: list[np.ndarray], began: list[object]) -> No
         again = [part[place].tobytes() for part in parts] if place < ASKED_AGAIN else None
         for left in reversed(range(TRIES)):
             before = drawn_so_far()
-            found = [value.tobytes() for value in _item(x, place)]
+            found = [value.tobytes() for value in _item(x, place)[0]]
             drawn = drawn_so_far() != before
             if (again is not None and found != again) or (drawn and not left):
                 raise DataError(
@@ -223,16 +326,24 @@ def _check_not_drawn(x: Any, parts: list[np.ndarray], began: list[object]) -> No
                 break
 
 
-def _item(x: Any, place: int) -> tuple[np.ndarray, np.ndarray]:
-    """One record; what its dataset says when it fails may tell of it, so it is not passed on."""
+def _item(x: Any, place: int) -> tuple[list[np.ndarray], list[str] | None]:
+    """The parts of one record and its label, and the names of the parts, None of one array.
+
+    What its dataset says when it fails may tell of it, so it is not passed on.
+    """
     failure = ""
     try:
         item = x[place]
-        if isinstance(item, Mapping) or (isinstance(item, (tuple, list)) and item and isinstance(item[0], Mapping)):
-            raise DataError(f"`x`: item {place} has named columns; {SIDE_BY_SIDE}")
+        if isinstance(item, Mapping) and len(named := [name for name in LABEL_COLUMNS if name in item]) == 1:
+            item = {name: value for name, value in item.items() if name != named[0]}, item[named[0]]
         if not (isinstance(item, (tuple, list)) and len(item) == 2):
             raise DataError(f"`x`: item {place} is no pair of features and label; give a dataset of such pairs")
-        return as_array(item[0], "x"), as_array(item[1], "x")
+        features, label = item[0], as_array(item[1], "x")
+        if not has_parts(features):
+            return [as_array(features, "x"), label], None
+        named = sorted(features) if isinstance(features, Mapping) else [str(at) for at in range(len(features))]
+        values = [features[name] for name in named] if isinstance(features, Mapping) else features
+        return [*(as_array(value, "x") for value in values), label], named
     except DpltmError:
         raise
     except Exception as error:

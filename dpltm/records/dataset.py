@@ -20,8 +20,9 @@ import numpy as np
 from dpltm.errors import DataError
 from dpltm.privacy.entry import HASHES, NO_LINEAGE, RECORD, UNKNOWN_RECORDS, Cut, Id, Lineage, Part
 from dpltm.privacy.guards import MOST, Marks, digests
+from dpltm.records.input_parts import Parts, shown
 from dpltm.records.mapped import filled, gathered, pieces
-from dpltm.records.split import Split
+from dpltm.records.split import LabelForm, Split
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
@@ -45,6 +46,7 @@ class RawSplit:
         lineage: of synthetic records, the release that they were drawn from; and
         facts: their public bounds and number of classes; None of all others.
         left_out: columns that are row numbers by their names, and no features.
+        parts: what stands side by side in a record; empty where that is one array.
     """
 
     x: np.ndarray
@@ -59,6 +61,7 @@ class RawSplit:
     lineage: Lineage = NO_LINEAGE
     facts: tuple[tuple[float, float], int] | None = None
     left_out: tuple[str, ...] = ()
+    parts: Parts = ()
 
     def in_order(self, columns: Sequence[str] | None, whose: str) -> RawSplit:
         """Return the same with features in the order of these names, which ``whose`` has; as it is where there are none."""
@@ -71,12 +74,6 @@ class RawSplit:
     def has_texts(self) -> bool:
         """Tell whether the records are texts."""
         return self.rows is not None and self.rows._ragged is not None
-
-
-def shown(names: Sequence[str], limit: int = 8) -> str:
-    """Return some names for a message, quoted."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(repr(n) for n in names[:limit]) + more
 
 
 def places_of(wanted: Sequence[str], there: Sequence[str], source: str, whose: str) -> list[int]:
@@ -103,7 +100,7 @@ class Dataset:
         name: what the user asked for (a registry name or a path's stem).
         train: the records that are generated from, selected on or trained on.
         test: a split declared separate from the records above, or None when there is none.
-        classes: number of classes K; a public input.
+        classes: number of classes K, a public input; 0 where labels are no class numbers.
         bounds: public ``(low, high)`` of every feature; values outside saturate.
         records: the public size of ``train`` (after ``subset``); sampling rates and score denominators use it. Where it
             was declared, of known ratings, and of a part of a known dataset, there may be a few more or less.
@@ -127,6 +124,7 @@ class Dataset:
         columns: names of the features, in their order, of a table without a schema; None of all others.
         left_out: columns of that table that are row numbers by their names, and no features.
         of_table: whether the values are columns of a table, of arrays that have no names.
+        parts: what stands side by side in a record, public; empty where that is one array.
         public_notes: what was assumed of records declared public that the feature map was made from.
     """
 
@@ -160,6 +158,7 @@ class Dataset:
     columns: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
     of_table: bool = False
+    parts: Parts = ()
 
     def __post_init__(self) -> None:
         if self.synthetic:
@@ -170,8 +169,13 @@ class Dataset:
     def __repr__(self) -> str:
         return (
             f"Dataset({self.name!r}: {self.records:,} {self.unit}s of shape {self.train.shape} in"
-            f" {self.bounds[0]:g} to {self.bounds[1]:g}, {self.classes} classes)"
+            f" {self.bounds[0]:g} to {self.bounds[1]:g}, {self.labels or f'{self.classes} classes'})"
         )
+
+    @property
+    def labels(self) -> LabelForm | None:
+        """Public facts about labels that are no class numbers; None of class numbers."""
+        return None if self.classes else self.train.labels
 
     @property
     def of_persons(self) -> bool:
@@ -212,6 +216,11 @@ class Dataset:
     def input_tables(self) -> tuple[int, ...]:
         """Tables that those inputs are positions in; none behind a feature map, which gives quantities."""
         return self.tables if self.feature_map is None else ()
+
+    @property
+    def input_parts(self) -> Parts:
+        """Parts of those inputs; none behind a feature map, which takes one array."""
+        return self.parts if self.feature_map is None else ()
 
     @property
     def rated(self) -> bool:
@@ -292,7 +301,7 @@ class Rows:
 
     Attributes:
         _cells: ``(n, ...)``, as stored; of a table also those of the column that says whose a record is.
-        _targets: labels, ``(n,)``.
+        _targets: labels, ``(n,)``; where they are no class numbers ``(n, ...)``.
         _ragged: of texts, all words, and where each record's begin, ``(n + 1,)``; then the cells are not looked at.
         _units: whose each record is, ``(n,)`` texts, where something says so; and
         units_name: the noun.
@@ -435,8 +444,8 @@ class Rows:
             for start in range(0, len(piece), at_once):
                 part = piece[start : start + at_once]
                 rows = _floats(part, dtype).reshape(len(part), -1)
-                y = self._targets[done : done + len(part)]
-                yield np.column_stack([rows, _floats(y, dtype)]) if label else rows
+                y = _floats(self._targets[done : done + len(part)], dtype).reshape(len(part), -1)
+                yield np.column_stack([rows, y]) if label else rows
                 done += len(part)
 
 

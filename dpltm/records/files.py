@@ -28,7 +28,8 @@ from safetensors.numpy import load as load_tensors
 
 from dpltm.errors import ArtifactError, DataError, first_line
 from dpltm.privacy.entry import Lineage, lineage_from_text, to_json
-from dpltm.records.dataset import RawSplit, Rows, shown
+from dpltm.records.dataset import RawSplit, Rows
+from dpltm.records.input_parts import shown
 from dpltm.records.mapped import AT_ONCE, LARGE
 from dpltm.records.tables import read_table
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import DataError
-from dpltm.records.dataset import shown
+from dpltm.records.input_parts import shown
 
 AT_ONCE = 10_000
 """Rows that become texts at a time."""

@@ -32,6 +32,7 @@ from dpltm.records.files import (
     read_records,
     reading,
 )
+from dpltm.records.input_parts import check_words
 from dpltm.records.ratings import is_ratings, load_ratings
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import checked_features, declared_facts, parse_fraction, settle, take_part
@@ -229,21 +230,8 @@ class _Asked:
             )
         if not train.has_texts and self.words is not None:
             for split in (split for split in (train, test) if split is not None):
-                _check_positions(split.x, self.words, f"{split.source}: {split.x_name}")
+                check_words(split.x, self.words, f"{split.source}: {split.x_name}")
         return (layout.words,) if train.has_texts or self.words is not None else ()
-
-
-def _check_positions(x: np.ndarray, words: int, where: str) -> None:
-    """Raise DataError unless all values are positions in a table of ``words``."""
-    if x.ndim != 2:
-        raise DataError(f"{where} has shape {x.shape}; `words` takes (records, positions)")
-    wrong = ~((x >= 0) & (x < words)) | (x != np.floor(x) if x.dtype.kind == "f" else False)
-    if wrong.any():
-        record, place = np.argwhere(wrong)[0]
-        raise DataError(
-            f"{where} has {x[record, place]} at record {record}, place {place} (counted from 0); with `words` {words} every"
-            f" value must be a position, a whole number from 0 to {words - 1}"
-        )
 
 
 def load_records(

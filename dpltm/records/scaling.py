@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from dpltm.errors import DataError
+from dpltm.records.input_parts import Parts, split
 
 Augmentation = Literal["none", "flip", "shift", "shift-flip"]
 
@@ -76,11 +77,12 @@ def unscale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
     return np.clip(wide.astype(np.float32), low, high)
 
 
-def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] = ()) -> np.ndarray:
+def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] = (), parts: Parts = ()) -> np.ndarray:
     """Return what a network gets of records: their features scaled, or the positions in tables that they hold.
 
     Args:
         tables: sizes of the tables that values are positions in (see ``Dataset``); empty where they are quantities.
+        parts: what stands side by side in a record, each with bounds of its own; empty where that is one array.
 
     Returns:
         ``(n, features)`` float32: see ``scale``; or whole numbers from 0 up to the size of their table, exact, with 0 for
@@ -89,6 +91,9 @@ def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] 
     Guarantees:
         Row i depends on record i and on public inputs only.
     """
+    if parts:
+        each = zip(parts, split(x, parts), strict=True)
+        return np.concatenate([scale(values.astype(np.float64), part.bounds(bounds)) for part, values in each], 1)
     if not tables:
         return scale(x, bounds)
     flat = x.reshape(len(x), -1)
@@ -96,11 +101,14 @@ def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] 
     return np.where(known, flat, 0).astype(np.float32)
 
 
-def count_outside(x: np.ndarray, bounds: tuple[float, float]) -> int:
-    """Return how many values of ``x`` saturate when scaled by ``bounds``.
+def count_outside(x: np.ndarray, bounds: tuple[float, float], parts: Parts = ()) -> int:
+    """Return how many values of ``x`` saturate when scaled by ``bounds``, or by those of its parts.
 
     Bounds are taken at the precision of ``x``: what was rounded to an end of the range is no value outside.
     """
+    if parts:
+        each = zip(parts, split(x, parts), strict=True)
+        return sum(count_outside(values, part.bounds(bounds)) for part, values in each)
     with np.errstate(over="ignore"):  # an end that half precision cannot hold is beyond all of its values
         low, high = np.asarray(bounds, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
     return int(np.count_nonzero(x < low)) + int(np.count_nonzero(x > high))

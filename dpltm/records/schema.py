@@ -24,7 +24,7 @@ import numpy as np
 
 from dpltm.errors import ArtifactError, DataError, first_line
 from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_from_text, to_json
-from dpltm.records.dataset import shown
+from dpltm.records.input_parts import shown
 
 PRIVATE = "private"
 """In place of bounds, values or classes: they are to be found under DP."""

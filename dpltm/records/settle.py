@@ -18,6 +18,7 @@ from dpltm.privacy.checks import check_delta_of
 from dpltm.privacy.entry import HASHES, Cut, Part
 from dpltm.records.catalogue import Description
 from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, RawSplit, Rows
+from dpltm.records.input_parts import differences
 from dpltm.records.mapped import copied, gathered, pieces
 from dpltm.records.scaling import affine
 from dpltm.records.split import Split
@@ -28,6 +29,9 @@ MAX_NAME = 200
 
 EMPTY = -1
 """Label of a place that a published file fixes and that holds no record: whoever stood there was taken out."""
+
+VALUES = 0
+"""Number of classes where labels are values of any shape, and no class numbers: quantities, several, those of tokens."""
 
 _LABEL_LIMIT = 2**31
 
@@ -92,16 +96,17 @@ def _bounds(
     test: RawSplit | None,
     tables: tuple[int, ...],
 ) -> tuple[tuple[float, float], BoundsOrigin]:
-    if tables:
+    quantities = {part.dtype for part in train.parts if not part.words}
+    if tables or (train.parts and not quantities):
         if declared is not None:
             raise DataError("`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`")
-        return (0.0, float(tables[0] - 1)), "declared"
+        return (0.0, float(tables[0] - 1) if tables else 1.0), "declared"
     if declared is not None:
         return (float(declared[0]), float(declared[1])), "declared"
     if description is not None:
         return description.bounds, "described"
-    dtype = train.x.dtype
-    if test is not None and test.x.dtype != dtype:
+    dtype = train.x.dtype if len(quantities) != 1 else np.dtype(quantities.pop())
+    if test is not None and not train.parts and test.x.dtype != dtype:
         raise DataError(
             f"{test.source}: {test.x_name} is {test.x.dtype} but {train.x_name} is {dtype}; "
             "store both alike or pass `bounds` LO,HI"
@@ -157,16 +162,22 @@ def settle(
             f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
         )
     published = description is not None and description.records == len(train.x)
-    split, rows = _checked(train, rows_coincide, empty=published)
+    valued = declared[1] == VALUES
+    split, rows = _checked(train, rows_coincide, empty=published, valued=valued)
     labels = split._closed.y
     bounds, bounds_origin = _bounds(declared[0], description, train, part, tables)
-    classes, classes_origin = _classes(declared[1], description, labels[labels != EMPTY], train)
+    classes, classes_origin = _classes(declared[1], description, labels[_taken(labels, declared[1])], train)
     _check_range(labels, classes, train)
     test, test_rows = None, None
     if part is not None:
         part = part.in_order(train.columns, train.source)
-        test, test_rows = _checked(part, rows_coincide)
+        test, test_rows = _checked(part, rows_coincide, valued=valued)
         _check_same_features(train, part)
+        if test.labels != split.labels:
+            raise DataError(
+                f"{part.source}: {part.y_name} holds {test.labels}, but {train.y_name} {split.labels}; give both splits such"
+                " labels"
+            )
         _check_range(test._closed.y, classes, part)
         said = published and part.source == train.source  # a publication says that its splits are separate
         _check_separate(name, rows, test_rows, train, part, said or rows_coincide)
@@ -196,22 +207,28 @@ def settle(
         test_part=Part(f"{name} (test)"),
         columns=train.columns,
         left_out=train.left_out,
+        parts=train.parts,
     )
     return whole if hold_out is None else _with_test(whole, hold_out)
 
 
-def _checked(raw: RawSplit, coincide: bool, empty: bool = False) -> tuple[Split, Rows]:
+def _taken(y: np.ndarray, classes: int | None) -> np.ndarray:
+    """Return which places hold a record, ``(n,)`` bool: all, unless a label says that one is empty."""
+    return np.ones(len(y), dtype=bool) if classes == VALUES else y != EMPTY
+
+
+def _checked(raw: RawSplit, coincide: bool, empty: bool = False, valued: bool = False) -> tuple[Split, Rows]:
     """Return the records of a split, and what identifies them: what the file holds, and whose it says they are."""
-    x, y = checked_features(raw), _checked_labels(raw, empty)
+    x, y = checked_features(raw), _checked_values(raw) if valued else _checked_labels(raw, empty)
     rows = Rows(x, y) if raw.rows is None else raw.rows
     if rows._cells is raw.x:  # one array for both where they are the same
         rows = rows.known_by(x)
-    taken = y != EMPTY
+    taken = _taken(y, VALUES if valued else None)
     if not taken.all():
         rows = replace(rows.taken(np.flatnonzero(taken)), _standing=np.flatnonzero(taken))
     if raw.units is not None:
         rows = rows.owned(checked_units(raw, taken), raw.units_name)
-    return Split(x, y), replace(rows, coincide=coincide)
+    return Split(x, y, valued=valued), replace(rows, coincide=coincide)
 
 
 def checked_features(raw: RawSplit) -> np.ndarray:
@@ -227,7 +244,7 @@ def checked_features(raw: RawSplit) -> np.ndarray:
         raise DataError(f"{where} has shape {x.shape} and holds no data; give a file with records and features")
     if raw.y is not None and len(x) != len(np.atleast_1d(raw.y)):
         raise DataError(
-            f"{where} has {len(x)} records but {raw.y_name} has {raw.y.size} labels; give one label a record"
+            f"{where} has {len(x)} records but {raw.y_name} has {len(np.atleast_1d(raw.y))} labels; give one label a record"
         )
     before = 0
     for rows in pieces(x) if x.dtype.kind == "f" else ():
@@ -252,7 +269,7 @@ def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
     if y.dtype.kind not in "biuf" or y.dtype.itemsize > 8:
         raise DataError(f"{where} has dtype {y.dtype}; labels must be integers 0 to K-1; number the classes from 0")
     if y.ndim != 1:
-        raise DataError(f"{where} has shape {y.shape}; expected (records,); give one label a record")
+        raise DataError(f"{where} has shape {y.shape}; expected (records,); give one label a record{OTHER_LABELS}")
     # Half-precision numbers cannot be compared with the limit. NaN fails every comparison: so ask for what is right.
     values = y.astype(np.float64) if y.dtype.kind == "f" else y
     right = (values >= 0) & (values < _LABEL_LIMIT)
@@ -264,13 +281,36 @@ def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
         record = int(np.argmin(right))
         raise DataError(
             f"{where} has label {y[record]} at record {record}; labels must be integers 0 to K-1; "
-            "number the classes from 0"
+            f"number the classes from 0{OTHER_LABELS if y.dtype.kind == 'f' else ''}"
         )
     return y.astype(np.int64)
 
 
+OTHER_LABELS = "; in Python, a network of your own takes other labels with `loss=`, one value a record"
+"""What to do with labels that are no class numbers."""
+
+
+def _checked_values(raw: RawSplit) -> np.ndarray:
+    """Labels of any shape, ``(n, ...)``: float32, known to be finite; or int64, of whole numbers by their type."""
+    assert raw.y is not None
+    y, where = raw.y, f"{raw.source}: {raw.y_name}"
+    if y.dtype.kind not in "biuf" or y.dtype.itemsize > 8 or y.ndim == 0:
+        raise DataError(
+            f"{where} has dtype {y.dtype} and shape {y.shape}; give numbers of 64 bits or fewer, a row a record"
+        )
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(y, "f4" if y.dtype.kind == "f" else "i8")
+    wrong = ~np.isfinite(values).reshape(len(values), -1).all(1)
+    if wrong.any():
+        raise DataError(
+            f"{where} has a label that is not finite in float32, at record {int(np.argmax(wrong))} (counted from 0); replace"
+            " it, or drop the record"
+        )
+    return values
+
+
 def _check_range(y: np.ndarray, classes: int, raw: RawSplit) -> None:
-    outside = y >= classes
+    outside = y >= classes if classes != VALUES else np.zeros(1, dtype=bool)
     if outside.any():
         record = int(np.argmax(outside))
         raise DataError(
@@ -280,6 +320,8 @@ def _check_range(y: np.ndarray, classes: int, raw: RawSplit) -> None:
 
 
 def _check_same_features(train: RawSplit, test: RawSplit) -> None:
+    if other := differences(train.parts, test.parts):
+        raise DataError(f"{test.source}: records of {test.x_name} {other}; give both splits the same parts")
     if train.x.shape[1:] != test.x.shape[1:]:
         raise DataError(
             f"{test.source}: {test.x_name} has records of shape {test.x.shape[1:]} but {train.x_name} of shape "
@@ -339,7 +381,7 @@ def _some(whole: Dataset, index: np.ndarray, rows: np.ndarray | None = None) -> 
     x = kept._cells if whole.rows._cells is values else gathered(values, index, to_stay=True)
     return replace(
         whole,
-        train=Split(x, labels[index]),
+        train=Split(x, labels[index], valued=whole.train.valued),
         _units=None if whole._units is None else whole._units[index],
         rows=kept,
         file=whole.rows if whole.file is None else whole.file,
@@ -352,8 +394,8 @@ def take_part(whole: Dataset, subset: str | None, records: int | None, for_train
     The size of a part of a described dataset follows from the description alone: how many hashes fall into it is private. Of
     others it is counted on the part, so that no record outside of it has a say.
     """
-    y, part, size = whole.train._closed.y, whole.part, whole.records
-    inside = taken = y != EMPTY  # an empty place moves nobody: it counts, and is never drawn
+    part, size = whole.part, whole.records
+    inside = taken = _taken(whole.train._closed.y, whole.classes)  # an empty place is never drawn, but counts
     if subset is not None:
         places = len(whole.train) if whole.published else None
         asked = parse_subset(subset, whole.name, hashed=whole.rows.cut, places=places)
@@ -384,6 +426,8 @@ def take_part(whole: Dataset, subset: str | None, records: int | None, for_train
 def _check_trainable(y: np.ndarray, classes: int, name: str, subset: str | None) -> None:
     """Raise DataError unless there are as many records as classes, of two classes or more."""
     where = name if subset is None else f"`subset` {subset}: {name}"
+    if classes == VALUES:
+        return
     if len(y) < classes:
         raise DataError(
             f"{where} has fewer records than its {classes} classes; give as many records as classes or more"

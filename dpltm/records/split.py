@@ -29,7 +29,8 @@ class Arrays(NamedTuple):
 
     Attributes:
         x: features, ``(n, ...)``, any real dtype, all finite; of users ``(n, slots, ...)``.
-        y: labels, ``(n,)`` int64, in ``0..classes-1``; of users ``(n, slots)``, ``ABSENT`` in empty slots.
+        y: labels, ``(n,)`` int64, in ``0..classes-1``; of users ``(n, slots)``, ``ABSENT`` in empty slots; where they are no
+            class numbers ``(n, ...)``, int64 or float32.
     """
 
     x: np.ndarray
@@ -51,6 +52,17 @@ Opener = Secret | Entry | Public | None
 """What opens records; None opens those that are nobody's."""
 
 
+@dataclass(frozen=True)
+class LabelForm:
+    """Public facts about labels: the dtype (``int64`` or ``float32``), and the shape of one."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} labels of shape {self.shape}"
+
+
 class Split:
     """Records of one split, with their labels, closed.
 
@@ -61,22 +73,25 @@ class Split:
     Args:
         x, y: as :class:`Arrays` has them.
         nobodys: whether they are nobody's of any population: synthetic, or held out by the publication that they are from.
+        valued: whether labels are no class numbers: then several in a row are those of one record, and not of a person.
 
     Attributes:
         shape, dtype: of one record's features, public: of users ``(slots, ...)``.
+        labels: public facts about labels.
         slots: records of a user, with empty slots; None where every record stands alone.
-        nobodys: as given.
+        nobodys, valued: as given.
 
     ``len`` counts them, which is private under add/remove: sampling rates and scores go by ``Dataset.records``.
     """
 
-    __slots__ = ("_closed", "_digest", "dtype", "nobodys", "shape", "slots")
+    __slots__ = ("_closed", "_digest", "dtype", "labels", "nobodys", "shape", "slots", "valued")
 
-    def __init__(self, x: np.ndarray, y: np.ndarray, *, nobodys: bool = False) -> None:
-        self._closed, self._digest, self.nobodys = Arrays(x, y), "", nobodys
+    def __init__(self, x: np.ndarray, y: np.ndarray, *, nobodys: bool = False, valued: bool = False) -> None:
+        self._closed, self._digest, self.nobodys, self.valued = Arrays(x, y), "", nobodys, valued
         self.shape: tuple[int, ...] = x.shape[1:]
         self.dtype: np.dtype = x.dtype
-        self.slots: int | None = y.shape[1] if y.ndim == 2 else None
+        self.labels = LabelForm(y.dtype.name, y.shape[1:])
+        self.slots: int | None = y.shape[1] if y.ndim == 2 and not valued else None
 
     def __len__(self) -> int:
         return len(self._closed.y)
@@ -111,11 +126,11 @@ class Split:
 
     def with_features(self, x: np.ndarray) -> Split:
         """Return the same records with features that were made of them before, ``(n, ...)``."""
-        return Split(x, self._closed.y, nobodys=self.nobodys)
+        return Split(x, self._closed.y, nobodys=self.nobodys, valued=self.valued)
 
     def as_nobodys(self) -> Split:
         """Return the same, known to be nobody's."""
-        return self if self.nobodys else Split(*self._closed, nobodys=True)
+        return self if self.nobodys else Split(*self._closed, nobodys=True, valued=self.valued)
 
     def made_up(self) -> Arrays:
         """Return one record like these, all zeros: what a function makes of its shape and dtype tells of nobody."""

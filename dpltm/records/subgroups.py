@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dpltm.errors import InputError
-from dpltm.records.dataset import Dataset, shown
+from dpltm.records.dataset import Dataset
+from dpltm.records.input_parts import shown
 from dpltm.records.schema import Column, parse_schema
 
 BANDS, MOST_VALUES = 4, 8

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import DataError, first_line
-from dpltm.records.dataset import Dataset, RawSplit, Rows, shown
+from dpltm.records.dataset import Dataset, RawSplit, Rows
 from dpltm.records.frames import Frame, text_of
+from dpltm.records.input_parts import shown
 from dpltm.records.mapped import AT_ONCE, let_go, pieces, room_for
 from dpltm.records.schema import (
     MISSING,

@@ -19,7 +19,7 @@ from dpltm.features.inputs import Services, batched_records, inputs, network_inp
 from dpltm.features.normalisation import release_mean
 from dpltm.gradients import RecordGradients
 from dpltm.networks.evaluation import Inputs, accuracy, count_correct, root_mean_squared_error, skill
-from dpltm.networks.own_network import OwnNetwork
+from dpltm.networks.own_network import OwnNetwork, check_labels
 from dpltm.networks.skill import Skill
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
@@ -159,6 +159,7 @@ class Training:
     def rehearse(self) -> None:
         """Try network, loss, compiler and features on the first private record; draw nothing, and refuse what fails."""
         tried = replace(self, ranks=None)
+        check_labels(self.start.spec, self.dataset)
         tried.inputs.check(lambda records: prepare(tried, Sources.unused(self.options.noise), records))
 
     def check(self) -> None:
@@ -219,7 +220,7 @@ def _means(opened: Arrays) -> Iterator[torch.Tensor]:
     for some in pieces(opened.x, MEAN_ROWS):
         rows, labels = torch.from_numpy(np.array(some)), torch.tensor(opened.y[done : done + len(some)])
         done += len(some)
-        if labels.ndim == 1:
+        if rows.ndim == 2:
             yield rows
             continue
         there = (labels != ABSENT).double()[..., None]

@@ -176,6 +176,8 @@ def _check(tickets: TicketSet, dataset: Dataset, confidence: float) -> None:
             f"{tickets.label}: the attack is on fully connected networks, not on {tickets.body.spec.text}"
         )
     check_confidence(confidence)
+    if dataset.labels is not None:
+        raise InputError(f"{tickets.label}: the attack is on class numbers, and not on {dataset.labels}")
     if dataset.bounds[0] != 0:
         raise InputError("`bounds`: the attack is on records whose smallest value is 0")
     tickets.takes(dataset)
@@ -201,7 +203,7 @@ def _untrained(tickets: Tickets, test: tuple[torch.Tensor, torch.Tensor]) -> flo
     model, mask = build(tickets.spec), tickets.tickets[-1].mask
     put(model, tickets.theta0)
     mask.apply(model)
-    return accuracy(model, *test)
+    return accuracy(model, *test, score=tickets.spec.score)
 
 
 SHORT: dict[str, Any] = {"batch_size": 32.0, "steps": 600, "lr": 0.3}

@@ -9,7 +9,14 @@ from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.features.setup import take_over_map
 from dpltm.networks import check_takes
-from dpltm.networks.evaluation import DIVERGED, accuracy, has_diverged, root_mean_squared_error, skill
+from dpltm.networks.evaluation import (
+    DIVERGED,
+    accuracy,
+    check_score,
+    has_diverged,
+    root_mean_squared_error,
+    skill,
+)
 from dpltm.networks.own_network import network_notes
 from dpltm.networks.skill import Skill
 from dpltm.options import METRICS
@@ -48,6 +55,7 @@ class Evaluation:
 def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset, tuple[str, ...]]:
     """Return the records as the network takes them, and notes; InputError for records that a release protects."""
     run.spec.check_code(run.label)
+    check_score(run.spec, "evaluate")
     dataset = take_over_map(dataset.in_order(run.columns, run.label), run.feature_map, None, run.label)
     if run.config.get("of_persons") and dataset.rated and not dataset.of_persons:
         dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
@@ -78,7 +86,7 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
 def as_held_out(whole: Dataset) -> Dataset:
     """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
     nobody = whole.train.made_up()
-    train, rows = Split(*nobody, nobodys=True), Rows(*nobody)
+    train, rows = Split(*nobody, nobodys=True, valued=whole.train.valued), Rows(*nobody)
     return replace(whole, train=train, test=whole.train, rows=rows, test_rows=whole.rows)
 
 

@@ -18,9 +18,9 @@ from dpltm.features.inputs import Services, batched_records, inputs, network_inp
 from dpltm.features.setup import as_declared, declarations
 from dpltm.filters import make_filter
 from dpltm.networks import Network, build, model_spec
-from dpltm.networks.evaluation import accuracy
+from dpltm.networks.evaluation import accuracy, check_score
 from dpltm.networks.own import OwnModel
-from dpltm.networks.own_network import OwnNetwork, network_notes, started_at
+from dpltm.networks.own_network import OwnNetwork, check_labels, network_notes, started_at
 from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers
@@ -179,6 +179,7 @@ class Generation:
 
     def rehearse(self) -> None:
         """Refuse what cannot be trained."""
+        check_labels(self.spec, self.dataset)
         if self.entry.of(NoisySgd):
             unused = Sources(*(KeyedSource(bytes(32)) for _ in range(3)))
             self._inputs.check(lambda records: self._training(unused, records))
@@ -317,6 +318,8 @@ def plan(
     if provenance in ("private", "dp") and not dataset.synthetic:
         check_delta(options.delta, dataset)
     spec = model_spec(options.model if model is None else model, dataset)
+    if provenance in ("public", "private") or (provenance == "dp" and dataset.test is not None):
+        check_score(spec, "the accuracy of each ticket")
     settled = Generation(
         options=options,
         dataset=dataset,

@@ -20,6 +20,7 @@ from dpltm.privacy.entry import Lineage, to_json
 from dpltm.privacy.statement import json_figure
 from dpltm.records.batches import Records
 from dpltm.records.scaling import affine, prepare, unscale
+from dpltm.records.split import LabelForm
 from dpltm.training.artifacts import RECORDED, Run
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Ended:
     Attributes:
         paid: lineage of the loop, with its own entry.
         shape, dtype: of a record.
+        labels: those that are no class numbers, of more than one dimension or quantities; None of others.
         provenance: that was declared of the starting weights.
         taken: gradients that were taken.
     """
@@ -47,6 +49,7 @@ class Ended:
     paid: Lineage
     shape: tuple[int, ...]
     dtype: torch.dtype
+    labels: LabelForm | None
     provenance: str | None
     taken: int
 
@@ -71,7 +74,12 @@ def run_of(
     declared = ended.provenance if ended.provenance in ("data-free", "public") else None
     own = own_model(ended.model, inputs=inputs, start_provenance=declared)
     network, built = network_trained(
-        own, ended.shape, tables, None if given.mask is None else given.mask.prunable, lineage=loop.lineage
+        own,
+        ended.shape,
+        tables,
+        ended.labels,
+        None if given.mask is None else given.mask.prunable,
+        lineage=loop.lineage,
     )
     _check_computes_the_same(network, built, ended, bounds)
     tensors = {name: torch.ones(size, dtype=torch.bool) for name, size in network.shapes().items()}

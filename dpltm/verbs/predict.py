@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -22,21 +23,32 @@ ROWS = 512
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Class probabilities, as sensitive as the records that they are for.
+    """Predictions, as sensitive as the records that they are for.
 
     Attributes:
-        probabilities: ``(n, classes)`` float32: the softmax of ``outputs``.
+        outputs: of the network, ``(n, classes)`` float32; where labels are no class numbers ``(n, ...)``.
         saturated: values of the records that lie outside the run's bounds, or are no positions in its tables.
+        tells: whether outputs are those of classes.
     """
 
-    probabilities: np.ndarray
     outputs: np.ndarray
     saturated: int
     notes: tuple[str, ...] = ()
+    tells: bool = True
+
+    @cached_property
+    def probabilities(self) -> np.ndarray:
+        """Class probabilities, ``(n, classes)`` float32, the softmax of ``outputs``; InputError without classes."""
+        if not self.tells:
+            raise InputError(
+                "the run was trained on labels that are no class numbers, so it gives no classes and no probabilities; in"
+                " Python, take dpltm.predict(run, x).outputs"
+            )
+        return torch.softmax(torch.from_numpy(self.outputs), 1).numpy()
 
     @property
     def labels(self) -> np.ndarray:
-        """The most likely class of each record, ``(n,)`` int64."""
+        """The most likely class of each record, ``(n,)`` int64; InputError without classes."""
         return self.probabilities.argmax(1).astype(np.int64)
 
 
@@ -47,7 +59,7 @@ def text_layout(run: Run) -> Layout | None:
 
 
 def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = SILENT) -> Predictions:
-    """Return the class probabilities of each record.
+    """Return what the network says of each record.
 
     Args:
         x: records as in training, ``(n, ...)``; or flattened, as tables hold them.
@@ -57,14 +69,15 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
     if run.feature_map is not None:
         shape, bounds = run.feature_map.shape, run.feature_map.bounds
     rows = _as_trained(x, shape, run, source)
-    saturated = count_outside(rows, bounds)
+    saturated = count_outside(rows, bounds, run.spec.parts)
     if saturated and run.spec.tables:
         progress.say(f"{saturated} values of {source} are no positions in the run's tables; they are taken as 0")
     elif saturated:
         progress.say(f"{saturated} values of {source} saturate: the run's bounds are {bounds[0]:g},{bounds[1]:g}")
     outputs = _outputs(rows, run, source, progress)
-    probabilities = torch.softmax(torch.from_numpy(outputs), 1).numpy()
-    return Predictions(probabilities, outputs, saturated, (*run_bounds_notes(run), *network_notes(run.spec)))
+    return Predictions(
+        outputs, saturated, (*run_bounds_notes(run), *network_notes(run.spec)), tells=run.spec.labels is None
+    )
 
 
 def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) -> np.ndarray:
@@ -91,7 +104,7 @@ def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.nda
         for start in range(0, len(x), ROWS):
             rows = x[start : start + ROWS]
             if run.feature_map is None:
-                inputs = torch.from_numpy(prepare(rows, run.bounds, run.spec.tables))
+                inputs = torch.from_numpy(prepare(rows, run.bounds, run.spec.tables, run.spec.parts))
             else:
                 inputs = run.feature_map(rows)
             outputs = run.model(inputs)

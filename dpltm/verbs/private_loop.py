@@ -40,6 +40,7 @@ from dpltm.records.arrays import arrays_of, as_array
 from dpltm.records.batches import Records
 from dpltm.records.dataset import RawSplit, Rows
 from dpltm.records.notes import persons_note
+from dpltm.records.split import LabelForm
 from dpltm.records.units import MAX_SLOTS, check_per_unit, checked_units, places_of_persons
 from dpltm.training.canaries import check_canaries
 from dpltm.training.config import TrainingConfig, class_weights, nominal_sensitivity, nominal_source, sensitivity
@@ -284,6 +285,11 @@ class Step:
 
 
 def _rows_of(name: str, values: object) -> Tensor | np.ndarray:
+    if isinstance(values, Mapping):
+        raise InputError(
+            f"`{name}`: a mapping of arrays; put them side by side, np.concatenate([x['input_ids'], x['attention_mask']], 1)"
+            ", and split them again in the model, or take dpltm.train"
+        )
     array: Tensor | np.ndarray = np.empty(())
     with contextlib.suppress(ValueError):  # of rows that differ in length
         array = values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values)
@@ -292,6 +298,14 @@ def _rows_of(name: str, values: object) -> Tensor | np.ndarray:
             f"`{name}`: of type {type(values).__name__}, not a tensor or an array of numbers, a row a record"
         )
     return array
+
+
+def _facts_of(x: Tensor | np.ndarray, y: Tensor | np.ndarray) -> tuple[tuple[int, ...], torch.dtype, LabelForm | None]:
+    """Return shape and dtype of a record, and public facts about labels that are more than a class number."""
+    kind = x.dtype if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy()).dtype
+    quantities = y.is_floating_point() if isinstance(y, Tensor) else y.dtype.kind == "f"
+    labels = LabelForm("float32" if quantities else "int64", tuple(y.shape[1:]))
+    return tuple(x.shape[1:]), kind, labels if quantities or y.ndim > 1 else None
 
 
 @dataclass(frozen=True)
@@ -463,7 +477,7 @@ class PrivateLoop:
         self._watched = model, whole
         self._movement: Movement | None = None
         self._odometer: Odometer | None = None
-        self._rows = tuple(x.shape[1:]), x.dtype if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy()).dtype
+        self._rows = _facts_of(x, y)
         self._taken, self._ended, self._paid, self._left = 0, "", NO_LINEAGE, 0
 
     @property
@@ -711,7 +725,7 @@ class PrivateLoop:
 
         Raises:
             InputError: the loop has not ended, or its model was changed since; the model is none that a run holds, gives
-                no classes, or something else for made-up records than behind ``bounds`` and ``inputs``.
+                no classes for class numbers, or something else for made-up records than behind ``bounds`` and ``inputs``.
         """
         from dpltm.verbs.loop_run import Ended, run_of
 
@@ -725,9 +739,9 @@ class PrivateLoop:
             raise InputError(
                 "`model`: its weights are not those that it had when the loop ended; whatever was done since is in no ledger"
             )
-        model, (shape, dtype) = self._watched[0], self._rows
+        model, (shape, dtype, labels) = self._watched[0], self._rows
         paid = self._paid if self._given.save_every is None else self._paid | self.ledger.lineage(self.entry)
-        ended = Ended(model, self._given, self._gradients, paid, shape, dtype, self._provenance, self._taken)
+        ended = Ended(model, self._given, self._gradients, paid, shape, dtype, labels, self._provenance, self._taken)
         return run_of(self, ended, bounds, words, inputs)
 
     def _weights_id(self) -> str:

@@ -18,7 +18,7 @@ import torch
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
-from dpltm.networks.evaluation import PricedScore, accuracy, count_correct
+from dpltm.networks.evaluation import PricedScore, accuracy, check_score, count_correct
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import as_trained
 from dpltm.options import check_choices, check_required, recorded
@@ -168,6 +168,7 @@ def settle(
             starts[of] = (starting_point(target, records, round=setting.round, seed=options.seed), records)
         trainings.append(settle_training(*starts[of], _training_options(options, setting), ledger, services))
     one = trainings[0]
+    check_score(one.start.spec, "the score of a try")
     names = [item.name for item in fields(PrivateTuneOptions)]  # and none of where its files lie
     facts = {
         "options": {name: value for name in names if (value := getattr(options, name)) is not None},

@@ -11,8 +11,8 @@ import numpy as np
 from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
-from dpltm.networks.evaluation import PricedScore, check_priced, total_score
-from dpltm.networks.own_network import network_notes
+from dpltm.networks.evaluation import PricedScore, check_priced, check_score, total_score
+from dpltm.networks.own_network import check_labels, network_notes
 from dpltm.networks.state import put
 from dpltm.options import check_choices
 from dpltm.options.select import SelectOptions
@@ -88,7 +88,8 @@ class Draw:
         network_inputs(self.dataset.train, self.dataset, self.services)
 
     def rehearse(self) -> None:
-        """Refuse nothing: the predictors have been trained."""
+        """Refuse labels that the score does not take; the predictors have been trained."""
+        check_labels(self.tickets.body.spec, self.dataset)
 
     def draw(self, secret: Secret, at: object) -> Iterator[int]:
         """Yield the round that won."""
@@ -103,6 +104,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     check_scored(tickets, options)
     check_options(options)
     tickets.body.spec.check_code(tickets.label)
+    check_score(tickets.body.spec, "select")
     dataset = protected_units(tickets.takes(dataset), options)
     check_delta(options.delta, dataset)
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)

@@ -282,6 +282,8 @@ def one_each(dataset: Dataset, per_unit: int | None = None) -> Dataset:
 def check_moments(dataset: Dataset, taker: str, fix: str) -> None:
     """Raise InputError, with ``taker`` first and ``fix`` last, for records whose moments are not released."""
     check_quantities(dataset, taker, fix)
+    if dataset.labels is not None:
+        raise InputError(f"{taker}: takes class numbers, and {dataset.name} has {dataset.labels}: {fix}")
     if dataset.features > MAX_FEATURES:
         raise InputError(
             f"{taker}: takes at most {MAX_FEATURES} features, since it releases their number squared; {dataset.name} has"

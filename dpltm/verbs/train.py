@@ -20,7 +20,7 @@ from dpltm.features.setup import as_declared, check_kind, check_quantities, decl
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
-from dpltm.networks.evaluation import DIVERGED, check_metric, check_priced, has_diverged
+from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
 from dpltm.networks.own_network import as_trained, network_notes
 from dpltm.options import check_choices, recorded
 from dpltm.options.data import PER_UNIT, UnitOptions
@@ -220,8 +220,13 @@ def settle(
 
 
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
-    """Raise InputError for a metric or subgroups that cannot be had of these records."""
+    """Raise InputError for a metric, weights of classes or subgroups that cannot be had of these records."""
     check_metric(options.metric, dataset.rated, start.spec.score)
+    check_loss(start.spec)
+    if dataset.test is not None or options.eval_private is not None:
+        check_score(start.spec, "accuracy")
+    if dataset.labels is not None and options.class_weight is not None:
+        raise InputError(f"`class_weight`: {dataset.labels} are no class numbers; leave it out")
     if options.eval_private is not None:
         if options.by is not None:
             raise InputError("`by`: subgroups are of the test split, which `eval_private` leaves alone; leave one out")

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 from dpltm.errors import InputError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.setup import FeatureSources, as_declared, declarations, take_over_map, with_feature_map
-from dpltm.networks import ModelSpec, Network, check_tables
+from dpltm.networks import ModelSpec, Network, check_kind_takes, check_tables
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import for_records, started_at
 from dpltm.options.data import FeatureOptions
@@ -103,11 +103,12 @@ def _target(spec: Network, dataset: Dataset, model: OwnModel | None, label: str)
             raise InputError(
                 f"`model`: {label} is of the kind {spec.text}, which is carried over by itself; leave it out"
             )
+        check_kind_takes(spec.text, dataset)
         return retarget(spec, dataset.input_shape, dataset.features, dataset.classes, dataset.input_tables)
     if model is None:
         raise InputError(
-            f"`model` is missing: {label} is of {spec.text!a:.100}; name the same with a last layer for {dataset.classes}"
-            " classes"
+            f"`model` is missing: {label} is of {spec.text!a:.100}; name the same with a last layer for"
+            f" {dataset.labels or f'{dataset.classes} classes'}"
         )
     drawn = replace(model, start_provenance=model.start_provenance or "data-free")  # of the new layer alone
     return for_records(drawn, dataset).with_roles_of(spec)

@@ -23,7 +23,15 @@ from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.features.setup import declarations
 from dpltm.filters import make_filter
 from dpltm.networks import Network, model_spec
-from dpltm.networks.evaluation import accuracy, check_metric, check_priced, root_mean_squared_error, skill
+from dpltm.networks.evaluation import (
+    accuracy,
+    check_loss,
+    check_metric,
+    check_priced,
+    check_score,
+    root_mean_squared_error,
+    skill,
+)
 from dpltm.networks.own import OwnModel
 from dpltm.options import check_choices, check_required, parse_numbers
 from dpltm.options.data import FeatureOptions
@@ -299,6 +307,8 @@ def plan(target: TicketSet | OwnModel | str, dataset: Dataset, options: TuneOpti
     fronts = {count: front_of(target, dataset, count) for count in sorted(counts, key=lambda count: count or 0)}
     for records, network in fronts.values():
         check_metric(options.metric, records.rated, network.score)
+        check_loss(network)
+        check_score(network, "the score of a setting")
     trainings = tuple((setting, _private_training(options, setting)) for setting in tried)
     exposed = Entry("release", mechanisms=(Unprotected(),), words="settings with private tickets", unit=ledger.unit)
     drafts = (exposed,) if tickets is not None and tickets.provenance == "private" else ()

@@ -7,7 +7,7 @@ import pytest
 from adversary import Case, examine
 from adversary_cases import FAMILIES, all_cases
 
-FAMILY_NAMES = ("tickets", "synthetic", "latent", "dry", "parts", "sweeps", "schemas")
+FAMILY_NAMES = ("tickets", "synthetic", "latent", "dry", "own", "parts", "sweeps", "schemas")
 CASES = [case for name in FAMILY_NAMES for case in FAMILIES[name]()]
 
 

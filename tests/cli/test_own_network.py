@@ -13,8 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import dpltm
 from commands import Done, words
 from dpltm.cli.main import run
+from dpltm.tickets import save
+from own_networks import closeness, squares
 
 NETS = """
 import torch
@@ -96,6 +99,38 @@ def test_all_commands(nets, done):
         told = done(command)
         assert told.code == 2
         assert told.err.endswith("is not at hand; name it by --model FILE.py:NAME\n"), told.err
+
+
+def test_labels_that_are_no_class_numbers_are_for_python(nets, done):
+    """A file of code says no loss and no score: what was made in Python is looked at, and the rest says what is missing."""
+    sys.path.insert(0, str(Path(nets).parent))
+    try:
+        from nets import Small
+    finally:
+        sys.path.pop(0)
+    x = np.random.default_rng(0).integers(0, 17, (60, 8, 8), dtype=np.uint8)
+    y = x.reshape(60, -1)[:, :10] / 16
+    own = {"model": Small, "loss": squares, "score": closeness, "bounds": (0, 16)}
+    few = {"rounds": 1, "iterations": 2, "batch_size": 20, "provenance": "public"}
+    made = save(dpltm.generate(x, y, ledger=dpltm.Ledger(), **own, **few), "a.tickets")
+    train = {"round": 1, "epsilon": 1, "delta": 1e-4, "steps": 2, "bounds": (0, 16), "ledger": dpltm.Ledger()}
+    save(dpltm.train(made, 16 - x, y, **train, name="others", test=(x[:9] // 2, y[:9])), "a.run")
+    for command in ("tickets show a.tickets", "tickets verify a.tickets", "report a.run -o a.html"):
+        assert done(command).code == 0, command
+    assert done("privacy check a.html").code == 0
+    model, plain = f"--model {nets}:Small", "float32 labels of shape (10,) are no class numbers"
+    for command, said in {
+        f"train a.tickets@1 {PRIVATE} {model} --epsilon 2 --steps 1": "its network is for float32 labels of shape (10,)",
+        f"select a.tickets {PRIVATE} {model} --eps1 1": f"score= is missing: {plain}",
+        f"evaluate a.run --dataset digits {model}": f"score= is missing: {plain}",
+        f"predict a.run --input new.npz -o p.csv {model}": "so it gives no classes and no probabilities",
+        f"export a.run --out m {model}": "and this one was trained on float32 labels of shape (10,)",
+        f"train --dense {PRIVATE} {model} --classes 0 --epsilon 2": "--classes 0: must be 2 or more",
+    }.items():
+        np.savez("new.npz", x=x[:2])
+        told = done(command)
+        assert (told.code, said in told.err.replace("`", "")) == (2, True), told.err
+    assert not Path("p.csv").exists()
 
 
 def test_another_network_is_told_apart_and_an_edited_file_is_said(nets, done):

@@ -11,6 +11,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+import dpltm
+import neighbours
 from adversary import Case, Command
 from dpltm.estimators import TicketClassifier, TicketRegressor
 from dpltm.filters import Automatic, Clip, Tanh
@@ -21,6 +23,8 @@ from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training.descent import cross_entropy
 from dpltm.verbs.private_loop import PrivateLoop
 from neighbours import CLASSES, FLAT, ITEMS, LABELLED, LOUD, RECORDS, TWIN, USERS, WILD, WORDS, Adjacency, Kind
+from own_networks import LABELS, PARTS
+from own_networks import Case as OwnCase
 
 TABLE: Command = ("--dataset", "d.npz", "--records", str(RECORDS), "--classes", str(CLASSES))
 CSV: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", *TABLE[2:])
@@ -552,6 +556,66 @@ def _estimator(settings: dict[str, Any]) -> dict[str, bytes]:
     return {**released, "report": repr(made.privacy_).encode(), "run": repr(made.run_.privacy).encode()}
 
 
+OWN: dict[str, tuple[OwnCase, Callable[[np.ndarray], Any], Callable[[np.ndarray, np.ndarray], np.ndarray]]] = {
+    "quantities": (
+        LABELS["quantities"],
+        np.asarray,
+        lambda x, y: (x[:, :3] / 100.0 - y[:, None]).astype("f4"),
+    ),
+    "several labels": (
+        LABELS["several labels"],
+        np.asarray,
+        lambda x, y: (x[:, :3] > 100 + y[:, None]).astype(int),
+    ),
+    "labels of steps": (
+        LABELS["labels of steps"],
+        lambda x: np.resize(x.T, (20, len(x))).T.reshape(-1, 5, 4),
+        lambda x, y: np.where(x[:, :5] > 250, -100, (x[:, :5] + y[:, None]) % 3),
+    ),
+    "mapping": (
+        PARTS["mapping"],
+        lambda x: {"input_ids": x[:, :5] % 12, "attention_mask": x[:, 1:6] % 2},
+        lambda _, y: y,
+    ),
+    "rows": (
+        PARTS["rows"],
+        lambda x: [row[: 3 + row[0] % 4].tolist() for row in x % 12],
+        lambda _, y: y,
+    ),
+}
+"""Networks of the user's own, what they get of a record, and its label: several arrays; labels that are no class numbers."""
+
+
+def own_cases() -> Iterator[Case]:
+    """A winner and a training of a network of the user's own."""
+    for name in OWN:
+        for relation in RELATIONS if name in ("quantities", "mapping") else RELATIONS[:1]:
+            program = functools.partial(_own, name, relation)
+            yield Case(f"own network, {name}, {relation}", adjacency=relation, odd=(LOUD, FLAT, TWIN), program=program)
+
+
+def _own(name: str, relation: str) -> dict[str, bytes]:
+    """Draws a winner on ``d.npz`` and trains it; returns round, weights, accuracies and reports."""
+    case, x_of, y_of = OWN[name]
+    with np.load("d.npz") as stored:
+        private = stored["x_train"].astype(int), stored["y_train"]
+    others = neighbours.public("table", 30, 1)
+    public = others.x.astype(int), others.y
+    facts = {**case.facts, "rows_coincide": True}
+    making = {"provenance": "public", "rounds": 2, "iterations": 4, "batch_size": 8, "ledger": Ledger()}
+    making |= {"model": case.model, **case.settings, **facts}
+    tickets = dpltm.generate(x_of(public[0]), y_of(*public), **making)
+    ledger = open_ledger(Path("l.jsonl"))
+    facts |= {"name": "d", "records": RECORDS, "delta": 1e-3, "adjacency": relation, "ledger": ledger}
+    x, y = x_of(private[0]), y_of(*private)
+    winner = dpltm.select(tickets, x, y, eps1=1.0, score="additive", **facts)
+    given = {"noise_multiplier": 1.0, "batch_size": 8, "steps": 4, "clip_norm": 0.1, "eval_private": 2.0}
+    run = dpltm.train(winner, x, y, **given, **facts)
+    weights = b"".join(value.detach().numpy().tobytes() for value in run.model.parameters())
+    told = {"round": str(winner.round).encode(), "weights": weights, "metrics": repr(run.metrics).encode()}
+    return {**told, "winner": repr(winner.privacy).encode(), "report": repr(run.privacy).encode()}
+
+
 def part_cases() -> Iterator[Case]:
     """Parts by a public hash of each record: the one in question is in one of them, or in the other, and moves nobody.
 
@@ -577,6 +641,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "schemas": schema_cases,
     "loops": loop_cases,
     "estimators": estimator_cases,
+    "own": own_cases,
     "parts": part_cases,
 }
 

@@ -152,6 +152,18 @@ class FrozenNorm(nn.Module):
         return self.head(self.norm(self.conv(x)).relu().mean((2, 3)))
 
 
+class Reader(nn.Module):
+    """The mean of the words that a mask tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(WORDS, 8), nn.Linear(8, CLASSES)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        there = attention_mask[..., None].float()
+        return self.head((self.table(input_ids) * there).sum(1) / there.sum(1).clamp_min(1))
+
+
 def tiny_bert() -> nn.Module:
     """BERT of Hugging Face, made from a configuration."""
     from transformers import BertConfig, BertForSequenceClassification
@@ -171,6 +183,60 @@ def bert_inputs(words: Tensor) -> dict[str, Tensor]:
     return {"input_ids": words, "attention_mask": ones, "token_type_ids": 0 * ones, "position_ids": places}
 
 
+class OneQuantity(nn.Module):
+    """An MLP with one output a record, ``(batch,)``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(6, 8), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(functional.relu(self.fc1(x)))[:, 0]
+
+
+class Tagger(nn.Module):
+    """A label for every step: a GRU and one layer behind it, ``(batch, steps, CLASSES)``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(4, 6, batch_first=True), nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.gru(x)[0])
+
+
+def squares(outputs: Tensor, y: Tensor) -> Tensor:
+    """Mean squared error a record."""
+    return (outputs - y).square().flatten(1).mean(1)
+
+
+def closeness(outputs: Tensor, y: Tensor) -> Tensor:
+    return 1 / (1 + squares(outputs, y))
+
+
+def entropies(outputs: Tensor, y: Tensor) -> Tensor:
+    """Binary cross-entropy a record, of labels that are there or not."""
+    return functional.binary_cross_entropy_with_logits(outputs, y.float(), reduction="none").mean(1)
+
+
+def hits(outputs: Tensor, y: Tensor) -> Tensor:
+    return ((outputs > 0) == (y > 0)).float().mean(1)
+
+
+def tag_entropies(outputs: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy a record, over steps that have a label: -100 marks the others."""
+    losses = functional.cross_entropy(outputs.transpose(1, 2), y, ignore_index=-100, reduction="none")
+    return losses.sum(1) / (y != -100).sum(1).clamp_min(1)
+
+
+def tag_hits(outputs: Tensor, y: Tensor) -> Tensor:
+    there = y != -100
+    return ((outputs.argmax(2) == y) & there).sum(1) / there.sum(1).clamp_min(1)
+
+
+Labels = Callable[[np.random.Generator, int], np.ndarray]
+
+
 @dataclass(frozen=True)
 class Case:
     """A network, records that it takes, and what is said of it."""
@@ -179,10 +245,20 @@ class Case:
     shape: tuple[int, ...]
     words: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    labels: Labels | None = None
+    parts: Callable[[np.random.Generator, int], Any] | None = None
+    layout: Mapping[str, Any] = field(default_factory=lambda: {"bounds": (0, 255)})
 
-    def records(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is said of its arrays."""
+        return {**self.layout, **({} if self.labels is not None else {"classes": CLASSES})}
+
+    def records(self, count: int, seed: int) -> tuple[Any, np.ndarray]:
         draw = np.random.default_rng(seed)
-        return draw.integers(0, 256, (count, *self.shape), dtype=np.uint8), np.arange(count) % CLASSES
+        x = draw.integers(0, 256, (count, *self.shape), dtype=np.uint8)
+        x = x if self.parts is None else self.parts(draw, count)
+        return x, np.arange(count) % CLASSES if self.labels is None else self.labels(draw, count)
 
 
 CASES = {
@@ -195,6 +271,89 @@ CASES = {
     "frozen-norm": Case(FrozenNorm, (8, 8, 3)),
 }
 """Networks of numbers."""
+
+LABELS = {
+    "one quantity": Case(
+        OneQuantity,
+        (6,),
+        settings={
+            "loss": nn.MSELoss(reduction="none"),
+            "score": lambda outputs, y: 1 / (1 + (outputs - y).square()),
+        },
+        labels=lambda draw, count: draw.normal(size=count),
+    ),
+    "quantities": Case(
+        HandMade,
+        (6,),
+        settings={"loss": squares, "score": closeness},
+        labels=lambda draw, count: draw.normal(size=(count, CLASSES)).astype(np.float32),
+    ),
+    "several labels": Case(
+        HandMade,
+        (6,),
+        settings={"loss": entropies, "score": hits},
+        labels=lambda draw, count: draw.integers(0, 2, (count, CLASSES)),
+    ),
+    "labels of steps": Case(
+        Tagger,
+        (5, 4),
+        settings={"loss": tag_entropies, "score": tag_hits},
+        labels=lambda draw, count: np.where(
+            draw.random((count, 5)) < 0.2, -100, draw.integers(0, CLASSES, (count, 5))
+        ),
+    ),
+}
+"""Networks whose labels are no class numbers."""
+
+
+def words_of(draw: np.random.Generator, count: int) -> dict[str, np.ndarray]:
+    """Words, and which of them are there; the first always is."""
+    mask = draw.integers(0, 2, (count, LENGTH))
+    mask[:, 0] = 1
+    return {"input_ids": draw.integers(0, WORDS, (count, LENGTH)), "attention_mask": mask}
+
+
+def rows_of(draw: np.random.Generator, count: int) -> list[list[int]]:
+    """Rows of words that differ in length."""
+    return [draw.integers(0, WORDS, length).tolist() for length in draw.integers(6, 11, count)]
+
+
+class Both(nn.Module):
+    """A picture and a few words of it, in a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.conv, self.head = nn.Embedding(WORDS, 4), nn.Conv2d(3, 4, 3), nn.Linear(8, CLASSES)
+
+    def forward(self, picture: Tensor, words: Tensor) -> Tensor:
+        seen = self.conv(picture.movedim(-1, 1)).relu().mean((2, 3))
+        return self.head(torch.cat([seen, self.table(words).mean(1)], 1))
+
+
+class InRows(Reader):
+    """The same words as rows and a mask, by place."""
+
+    def forward(self, rows: Tensor, mask: Tensor) -> Tensor:
+        return super().forward(rows, mask)
+
+
+BY_NAME = {"words": {"input_ids": WORDS, "attention_mask": 2}}
+
+PARTS = {
+    "mapping": Case(Reader, (), parts=words_of, layout=BY_NAME),
+    "tuple": Case(
+        Both,
+        (),
+        parts=lambda draw, count: (
+            draw.integers(0, 256, (count, 6, 6, 3), dtype=np.uint8),
+            draw.integers(0, WORDS, (count, 2)).astype(np.int32),
+        ),
+        layout={"words": WORDS},
+    ),
+    "rows": Case(InRows, (), parts=rows_of, layout={"words": WORDS, "length": 8}),
+    "bert by name": Case(tiny_bert, (), parts=words_of, layout=BY_NAME),
+}
+"""Networks that take several arrays."""
 
 TEXTS = {
     "transformer": Case(TextTransformer, (LENGTH,), True),

@@ -356,6 +356,7 @@ class Recorder:
             return found
 
         self._around(dpltm.records, "load", told)
+        self._around(dpltm.records, "from_arrays", told)
         self._around(dpltm.records, "at_unit", told)
 
         def drafted(original: Any, *arguments: Any, **named: Any) -> Any:

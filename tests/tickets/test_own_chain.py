@@ -15,7 +15,19 @@ from dpltm.networks.state import weights_of
 from dpltm.tickets import load, save
 from dpltm.tickets.export import Origin, export_state_dict, pull, push
 from dpltm.tickets.store import problems
-from own_networks import CASES, CLASSES, TEXTS, Block, Case, FrozenNorm, HandMade, ResNet20, text_dataset
+from own_networks import (
+    CASES,
+    CLASSES,
+    LABELS,
+    PARTS,
+    TEXTS,
+    Block,
+    Case,
+    FrozenNorm,
+    HandMade,
+    ResNet20,
+    text_dataset,
+)
 from refusals import refused
 
 TICKETS = {"rounds": 2, "iterations": 4, "batch_size": 20, "provenance": "public"}
@@ -27,7 +39,7 @@ def records(case: Case, folder, count: int, seed: int):
     """What a stage takes: arrays with their facts, or a dataset of texts."""
     if case.words:
         return (text_dataset(case, folder / f"{seed}.npz", count, seed),), {}
-    return case.records(count, seed), FACTS
+    return case.records(count, seed), case.facts
 
 
 def through(case: Case, folder, **more):
@@ -42,9 +54,9 @@ def through(case: Case, folder, **more):
 
 
 @pytest.mark.one_of(2)
-@pytest.mark.parametrize("name", [*CASES, *TEXTS])
+@pytest.mark.parametrize("name", [*CASES, *TEXTS, *LABELS, *PARTS])
 def test_all_stages(name, tmp_path):
-    case = {**CASES, **TEXTS}[name]
+    case = {**CASES, **TEXTS, **LABELS, **PARTS}[name]
     tickets, winner, run = through(case, tmp_path)
     assert run.privacy.certified.epsilon == through(CASES["hand-made"], tmp_path)[2].privacy.certified.epsilon
     save(winner, tmp_path / "set")
@@ -63,7 +75,8 @@ def test_all_stages(name, tmp_path):
     ledger = dpltm.Ledger()
     assert refused(dpltm.train, back, *private, ledger=ledger, **TRAINING, **facts).endswith(needs)
     assert refused(dpltm.select, back, *private, eps1=1.0, score="additive", ledger=ledger, **facts).endswith(needs)
-    assert refused(dpltm.predict, unknown, np.zeros((2, *case.shape))).endswith(needs)
+    x = np.random.default_rng(3).integers(1, 10, (5, *case.shape)) if case.words else case.records(5, 3)[0]
+    assert refused(dpltm.predict, unknown, x).endswith(needs)
     assert len(ledger.entries) == 0
 
     # and with it
@@ -73,7 +86,6 @@ def test_all_stages(name, tmp_path):
     assert again.mask.live == run.mask.live
     loaded = load(tmp_path / "run", model=case.model, **functions)
     assert all(torch.equal(value, weights_of(run.model)[key]) for key, value in weights_of(loaded.model).items())
-    x = np.random.default_rng(3).integers(1, 10, (5, *case.shape))
     predicted = dpltm.predict(loaded, x)
     assert np.array_equal(predicted.outputs, dpltm.predict(run, x).outputs)
     if not case.words:

@@ -17,6 +17,7 @@ from torch import nn
 import dpltm
 from dpltm.api import as_dataset
 from dpltm.errors import ArtifactError, CodeError
+from dpltm.features.inputs import batched_records
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.networks import build, model_spec, without_batch_norm
@@ -27,12 +28,14 @@ from dpltm.networks.state import put, weights_of
 from dpltm.pruning import CRITERIA
 from dpltm.pruning.generation import GenerationConfig, dense_mask, without_data
 from dpltm.training.descent import cross_entropy
-from own_networks import CASES, CLASSES, Case, FrozenNorm, HandMade, ResNet20
+from opened import arrays_of
+from own_networks import CASES, CLASSES, LABELS, PARTS, Case, FrozenNorm, HandMade, ResNet20
 from refusals import refused
 
 
 def dataset(case: Case, count: int = 30):
-    return as_dataset(*case.records(count, 0), {"bounds": (0, 255), "classes": CLASSES, "name": "some"})
+    facts = case.facts if case.labels is None else {**case.facts, "classes": 0}
+    return as_dataset(*case.records(count, 0), {**facts, "name": "some"})
 
 
 def network(model, case: Case = CASES["hand-made"], **settings) -> OwnNetwork:
@@ -62,20 +65,21 @@ def test_names_and_outputs_are_those_of_the_module(name):
     torch.testing.assert_close(model.eval()(x), expected)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *LABELS, *PARTS])
 def test_sums_are_those_of_a_loop_over_records(name):
     """Clipped to norm 1/10 and summed, one record at a time by autograd."""
-    case = CASES[name]
-    spec = network(case.model, case)
-    model, mask = build(spec, 1), dense_mask(spec)
-    x, y = torch.rand(5, spec.features), torch.arange(5) % CLASSES
-    engine = RecordGradients(model, mask, cross_entropy)
+    case = {**CASES, **LABELS, **PARTS}[name]
+    spec = network(case.model, case, **case.settings)
+    model, mask, loss = build(spec, 1), dense_mask(spec), spec.loss or cross_entropy
+    given = as_dataset(*case.records(5, 2), {**case.facts, "classes": CLASSES if case.labels is None else 0})
+    x, y = batched_records(arrays_of(given.train), given).take(np.arange(5))
+    engine = RecordGradients(model, mask, loss)
     found = engine.filtered_sum(x, y, Clip(0.1)).values / engine.rounding
     trained = [value for value in model.parameters() if value.requires_grad]
     total = torch.zeros(mask.live, dtype=torch.float64)
     for record in range(5):
-        loss = cross_entropy(model(x[record : record + 1]), y[record : record + 1]).sum()
-        gradients = torch.autograd.grad(loss, trained, allow_unused=True)
+        value = loss(model(x[record : record + 1]), y[record : record + 1]).sum()
+        gradients = torch.autograd.grad(value, trained, allow_unused=True)
         parts = [torch.zeros_like(p) if g is None else g for p, g in zip(trained, gradients, strict=True)]
         flat = torch.cat([part.flatten() for part in parts]).double()
         total += flat * min(1.0, 0.1 / float(flat.norm()))

@@ -53,19 +53,34 @@ def test_items_are_read_once_in_order(monkeypatch, large):
 
 
 @pytest.mark.parametrize(
-    "named", [{"ids": X, "mask": X}, Listed({"ids": X[0], "label": 1}), Listed(({"ids": X[0]}, 1))]
+    "given", [lambda row, y: ({"ids": row, "b": y}, y), lambda row, y: {"ids": row, "b": y, "label": y}]
 )
-def test_named_columns_are_refused_with_the_way_to_give_them(named):
-    said = refused(arrays_of, named, None)
-    assert "put them side by side in one array, np.concatenate(" in said
-    assert "split them again by `inputs`" in said
+def test_items_of_several_parts(given):
+    x, y = arrays_of(Listed(*(given(row, label) for row, label in zip(X.numpy(), Y.numpy(), strict=True))))
+    assert list(x) == ["b", "ids"]
+    assert np.array_equal(x["ids"], X)
+    assert np.array_equal(x["b"], Y)
+    assert np.array_equal(y, Y)
+    x, y = arrays_of(TensorDataset(X, Y))
+    assert isinstance(x, np.ndarray)
+    x, _ = arrays_of(Listed(*(((row, row[:2]), 1) for row in X)))
+    assert [part.shape for part in x] == [(60, 5), (60, 2)]
 
 
-def test_rows_of_hugging_face_are_named_columns():
-    class Rows:
-        column_names = ("ids", "label")
+def test_items_of_other_parts_are_refused():
+    row = {"ids": X[0]}
+    assert refused(arrays_of, Listed((row, 1), ({"mask": X[0]}, 1))).startswith(
+        "`x`: item 1 has other parts than the first"
+    )
+    assert refused(arrays_of, Listed((row, 1), (X[0], 1))).startswith("`x`: item 1 has other parts than the first")
+    assert refused(arrays_of, Listed(row)).startswith("`x`: item 0 is no pair of features and label")
 
-    assert refused(dpltm.train, "mlp", Rows()).startswith("`x`: Rows of named columns; put them side by side")
+
+def test_a_loop_takes_one_array():
+    model, loss = torch.nn.Linear(5, 3), torch.nn.CrossEntropyLoss(reduction="none")
+    terms = {"batch_size": 20, "steps": 2, "noise_multiplier": 2.0, "delta": 1e-4}
+    said = refused(dpltm.PrivateLoop, model, loss, {"ids": X, "mask": X}, Y, **terms)
+    assert said.startswith("`x`: a mapping of arrays; put them side by side, np.concatenate(")
 
 
 class Flipped(Listed):
@@ -114,7 +129,8 @@ def test_what_gives_no_items_by_place_is_refused():
         (
             Listed(pair, (X[0, :4], Y[0])),
             None,
-            "`x`: item 1 is uint8 of shape (4,), and the first uint8 of shape (5,); give all records one shape and type",
+            "`x`: item 1 is uint8 of shape (4,), and the first uint8 of shape (5,); give all records one shape and type,"
+            " rows padded to a public length",
         ),
         (
             Listed(pair, ValueError("somebody's name")),

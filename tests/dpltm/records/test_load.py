@@ -243,17 +243,18 @@ EMPTY = "and holds no data; give a file with records and features"
 LENGTHS = "give one label a record"
 TOO_HIGH = "numbered from 0; correct the label or pass `classes`"
 FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
+OTHER_LABELS = "; in Python, a network of your own takes other labels with `loss=`, one value a record"
 OR_SAY = ", or say by `schema` that cells may be empty"
 
 
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"y_train": Y + 0.5}, f"y_train has label 0.5 at record 0; {LABELS}"),
+        ({"y_train": Y + 0.5}, f"y_train has label 0.5 at record 0; {LABELS}{OTHER_LABELS}"),
         ({"y_train": Y - 1}, f"y_train has label -1 at record 0; {LABELS}"),
-        ({"y_train": np.where(Y == 2, np.nan, Y)}, f"y_train has label nan at record 2; {LABELS}"),
+        ({"y_train": np.where(Y == 2, np.nan, Y)}, f"y_train has label nan at record 2; {LABELS}{OTHER_LABELS}"),
         ({"y_train": Y.astype(str)}, f"y_train has dtype <U21; {LABELS}"),
-        ({"y_train": Y.reshape(6, 1)}, f"y_train has shape (6, 1); expected (records,); {LENGTHS}"),
+        ({"y_train": Y.reshape(6, 1)}, f"y_train has shape (6, 1); expected (records,); {LENGTHS}{OTHER_LABELS}"),
         ({"y_train": np.array([0, 1, 3, 0, 1, 3])}, f"y_train goes up to 3, {GAPS.format(2)}"),
         ({"x_train": X.astype(str)}, f"x_train has dtype <U3; {DTYPES}"),
         (

@@ -1,0 +1,254 @@
+"""Records of several arrays, such as ``input_ids`` and ``attention_mask``: side by side in one, and how they are told apart.
+
+Everything from the ledger to the gradients knows one array of records. So the values of all parts stand in one row a record,
+in the order of their names, and public facts about each part go along. A network scales every part by public bounds of its
+own; whole numbers, which ``words`` bounds, come back from that exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpltm.errors import DataError, did_you_mean, whole_number
+from dpltm.records.mapped import let_go, room_for
+
+MAX_WORDS = 2**22
+"""Most whole numbers of a part: each comes back from its place in [0, 1], in float32, exactly."""
+
+MAX_TABLE = 10_000_000
+"""Most of records in one array, which are held in float32 as they are."""
+
+DTYPES = tuple(np.dtype(name).name for name in "?bBhHiIlLqQefd")
+"""Of a part as it is given."""
+
+Words = int | Mapping[str, int] | Sequence[int | None] | None
+"""How many whole numbers there are: of the one part that holds some, or by name, or by place."""
+
+
+@dataclass(frozen=True)
+class InputPart:
+    """Public facts about one of the arrays that records consist of.
+
+    Attributes:
+        name: key of the mapping; the place, ``0``, ``1``, ..., in a tuple.
+        shape: of one record.
+        words: its values are whole numbers from 0 to ``words`` - 1; 0 where they are quantities.
+        dtype: as it was given: whole numbers reach the network in it, and quantities as float32.
+        padded: whether rows are padded with 0, or cut, to its length.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    words: int
+    dtype: str
+    padded: bool = False
+
+    @property
+    def size(self) -> int:
+        """Values of one record."""
+        return math.prod(self.shape)
+
+    def bounds(self, bounds: tuple[float, float]) -> tuple[float, float]:
+        """Return the public range of its values, where that of quantities is ``bounds``."""
+        return (0.0, float(max(self.words - 1, 1))) if self.words else bounds
+
+    def __str__(self) -> str:
+        holds = f"whole numbers below {self.words:,}" if self.words else "quantities"
+        return f"{holds} of shape {self.shape}"
+
+
+Parts = tuple[InputPart, ...]
+
+
+def shown(names: Sequence[str], limit: int = 8) -> str:
+    """Return some names for a message, quoted."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(repr(n) for n in names[:limit]) + more
+
+
+def has_parts(x: object) -> bool:
+    """Tell whether records are a mapping or a tuple of arrays, each a part, and no array or list of records."""
+    return isinstance(x, Mapping) or (
+        isinstance(x, tuple) and bool(x) and all(hasattr(part, "detach") or isinstance(part, np.ndarray) for part in x)
+    )
+
+
+def in_rows(x: object) -> bool:
+    """Tell whether records are rows that may differ in length: by their type, and not by how long they are."""
+    return isinstance(x, list) or (isinstance(x, np.ndarray) and x.dtype == object)
+
+
+def split(x: np.ndarray, parts: Parts) -> list[np.ndarray]:
+    """Return the values of each part, ``(n, size)``, of records that hold them side by side."""
+    ends = np.cumsum([part.size for part in parts])[:-1]
+    return np.split(x.reshape(len(x), -1), ends, axis=1)
+
+
+def differences(mine: Parts, theirs: Parts) -> str:
+    """Return how the parts of some records differ from those that are expected, in words; nothing where they do not."""
+    known, found = {part.name: part for part in mine}, {part.name: part for part in theirs}
+    lacking, strange = sorted(known.keys() - found.keys()), sorted(found.keys() - known.keys())
+    told = [f"{what} {shown(names)}" for what, names in (("lack", lacking), ("have unknown", strange)) if names]
+    told += [
+        f"have {part} in {name!r} in the place of {known[name]}"
+        for name, part in found.items()
+        if name in known and (part.shape, part.words) != (known[name].shape, known[name].words)
+    ]
+    return "; ".join(told)
+
+
+def facts_of(parts: Parts, x: object) -> dict[str, Any]:
+    """Return ``words`` and ``length`` by which records become such parts, of those parts that they have."""
+    words = {
+        part.name: part.words for part in parts if part.words and not (isinstance(x, Mapping) and part.name not in x)
+    }
+    lengths = {part.shape[0] for part in parts if part.padded}
+    return {**({"words": words} if words else {}), **({"length": lengths.pop()} if lengths else {})}
+
+
+def side_by_side(
+    arrays: Mapping[str, Any], words: Words, length: int | None, where: str, *, check: bool = True
+) -> tuple[np.ndarray, Parts]:
+    """Return records in one array, ``(n, values)``, and the parts that they consist of.
+
+    Args:
+        arrays: the parts, in order, ``(n, ...)`` arrays, or lists of rows that differ in length.
+        words: see :data:`Words`; truth values are whole numbers below 2 by their type.
+        length: that rows of whole numbers are padded with 0, or cut, to.
+        where: what messages call the records.
+        check: whether whole numbers out of range are refused; else they saturate as other values do.
+
+    Raises:
+        DataError: parts of different lengths, without public bounds, or out of them.
+
+    Guarantees:
+        A row depends on the same record of each part, and on public inputs.
+    """
+    if length is not None and whole_number("length", length) < 1:
+        raise DataError(f"`length` {length}: must be 1 or more; pass the public length of rows")
+    named = _by_name(words, arrays, where)
+    parts, values = [], []
+    for name in arrays:
+        most = named.get(name, 2 if _dtype(arrays[name]) == "bool" else 0)
+        value, padded = _rows(arrays[name], most, length, f"{where}[{name!r}]")
+        most = most or 2 * (value.dtype == bool)
+        if check and not most and value.dtype.name in _WHOLE:
+            raise DataError(
+                f"`words` is missing: {where}[{name!r}] holds whole numbers; say how many there are in public, such as"
+                f" words={_of_whole(arrays, named)}; or give quantities as floats, with `bounds`"
+            )
+        if most and check:
+            _check_whole(value, most, f"{where}[{name!r}]")
+        parts.append(InputPart(name, value.shape[1:], most, value.dtype.name, padded))
+        values.append(value)
+    counts = {part.name: len(value) for part, value in zip(parts, values, strict=True)}
+    if len({*counts.values()}) > 1:
+        told = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
+        raise DataError(f"`{where}`: its parts have different numbers of records: {told}; give each a row a record")
+    made = room_for((len(values[0]), sum(part.size for part in parts)), np.result_type(*values))
+    start = 0
+    for part, value in zip(parts, values, strict=True):
+        made[:, start : start + part.size] = value.reshape(len(value), part.size)
+        start += part.size
+        let_go(made)
+    return made, tuple(parts)
+
+
+_WHOLE = (*(name for name in DTYPES if "int" in name and name != "uint8"), "object")
+
+
+def _by_name(words: Words, arrays: Mapping[str, Any], where: str) -> dict[str, int]:
+    if words is None:
+        return {}
+    found: dict[str, Any]
+    if isinstance(words, Mapping):
+        found = dict(words)
+    elif isinstance(words, (list, tuple)):
+        found = {str(place): value for place, value in enumerate(words) if value is not None}
+    else:
+        whole = [name for name, value in arrays.items() if _dtype(value) in _WHOLE]
+        if len(whole) != 1:
+            raise DataError(
+                f"`words` {words}: whole numbers are in {shown(whole)} of {where}; say it by part, such as"
+                f" words={_of_whole(arrays, {})}"
+                if whole
+                else f"`words` {words}: whole numbers are in no part of {where}; name it, such as"
+                f" words={{{next(iter(arrays))!r}: {words}}}"
+            )
+        found = dict.fromkeys(whole, words)
+    for name, value in found.items():
+        if name not in arrays:
+            raise DataError(f"`words`: {where} has no part {name!r:.100}{did_you_mean(str(name), list(arrays))}")
+        if not 1 <= whole_number("words", value) <= MAX_WORDS:
+            raise DataError(f"`words` {value}: must be 1 to {MAX_WORDS:,}; pass the public number of whole numbers")
+    return {name: int(value) for name, value in found.items()}
+
+
+def _of_whole(arrays: Mapping[str, Any], named: Mapping[str, int]) -> str:
+    """Return how ``words`` are said of such parts."""
+    told = (f"{name!r}: {named.get(name, 'N')}" for name in arrays if name in named or _dtype(arrays[name]) in _WHOLE)
+    return "{" + ", ".join(told) + "}"
+
+
+def _dtype(values: Any) -> str:
+    """Return the dtype of a part; of rows that differ in length ``object``."""
+    return values.dtype.name if isinstance(values, np.ndarray) else "object"
+
+
+def _rows(values: Any, words: int, length: int | None, where: str) -> tuple[np.ndarray, bool]:
+    """Return a part as an array, and whether its rows were padded."""
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        if values.ndim == 0 or values.dtype.kind not in "biuf" or values.dtype.itemsize > 8:
+            raise DataError(
+                f"{where} is {values.dtype} of shape {values.shape}, no numbers, a row a record; leave it out"
+            )
+        if not (words and length is not None and values.ndim == 2):
+            return values, False
+        made = np.zeros((len(values), length), values.dtype)
+        kept = min(length, values.shape[1])
+        made[:, :kept] = values[:, :kept]
+        return made, True
+    if length is None:
+        raise DataError(
+            f"{where} has rows of different lengths; say by `length` how long they are made in public, such as length=128:"
+            " shorter rows are padded with 0, and longer ones cut"
+        )
+    return padded_rows(values, length, where), True
+
+
+def padded_rows(values: Sequence[Any], length: int, where: str) -> np.ndarray:
+    """Return rows of whole numbers, ``(n, length)``: padded with 0, or cut; DataError for a row that is none."""
+    rows = [np.asarray(row) for row in values]
+    wrong = [at for at, row in enumerate(rows) if row.ndim != 1 or (row.size and row.dtype.kind not in "biu")]
+    if wrong:
+        raise DataError(f"{where}: record {wrong[0]} (counted from 0) is no list of whole numbers; leave the part out")
+    made = np.zeros((len(rows), length), np.result_type(*{row.dtype for row in rows if row.size} or {np.dtype("i8")}))
+    for row, there in zip(rows, made, strict=True):
+        there[: min(length, len(row))] = row[:length]
+    return made
+
+
+def check_words(x: np.ndarray, words: Words, where: str) -> None:
+    """Raise DataError unless all values of records in one array are positions in a table of ``words``."""
+    if not isinstance(words, int) or isinstance(words, bool) or not 1 <= words <= MAX_TABLE:
+        raise DataError(f"`words` {words}: {where} is one array, so give one number from 1 to {MAX_TABLE:,}")
+    if x.ndim != 2:
+        raise DataError(f"{where} has shape {x.shape}; `words` takes (records, positions)")
+    _check_whole(x, words, where)
+
+
+def _check_whole(values: np.ndarray, words: int, where: str) -> None:
+    """Raise DataError unless all values are positions, whole numbers from 0 to ``words`` - 1."""
+    flat = values.reshape(len(values), -1)
+    wrong = ~((flat >= 0) & (flat < words)) | (flat != np.floor(flat) if flat.dtype.kind == "f" else False)
+    if wrong.any():
+        record, place = np.argwhere(wrong)[0]
+        raise DataError(
+            f"{where} has {flat[record, place]} at record {record}, place {place} (counted from 0); with `words` {words}"
+            f" every value must be a position, a whole number from 0 to {words - 1}"
+        )

@@ -1,0 +1,293 @@
+"""Labels that are no class numbers: what decides that, what is missing, and what does not go with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import dpltm
+from dpltm.api import as_dataset
+from dpltm.errors import ArtifactError
+from dpltm.networks import model_spec
+from dpltm.networks.evaluation import OfValues, total_score
+from dpltm.networks.own import own_model
+from dpltm.networks.own_network import OwnNetwork
+from dpltm.records.split import LabelForm
+from dpltm.tickets import load, save
+from dpltm.tickets.handover import export_run
+from own_networks import LABELS, HandMade, OneQuantity, Tagger, closeness, squares, tag_entropies, tag_hits
+from refusals import refused
+
+TRAINING = {"epsilon": 1.0, "delta": 1e-4, "steps": 2}
+ONE, SEVERAL = LABELS["one quantity"], LABELS["quantities"]
+
+
+def trained(case=SEVERAL, **more):
+    x, y = case.records(60, 0)
+    return dpltm.train(case.model, x, y, ledger=dpltm.Ledger(), **case.settings, **TRAINING, **case.facts, **more)
+
+
+def tickets(case=SEVERAL, **more):
+    x, y = case.records(60, 1)
+    few = {"rounds": 1, "iterations": 2, "batch_size": 20, "provenance": "public", "ledger": dpltm.Ledger()}
+    return dpltm.generate(x, y, model=case.model, **few, **case.settings, **case.facts, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("one quantity", LabelForm("float32", ())),
+        ("quantities", LabelForm("float32", (3,))),
+        ("several labels", LabelForm("int64", (3,))),
+        ("labels of steps", LabelForm("int64", (5,))),
+    ],
+)
+def test_type_and_shape_decide_and_no_value_does(name, form):
+    case = LABELS[name]
+    x, y = case.records(30, 0)
+    for labels in (y, np.zeros_like(y), torch.from_numpy(y)):
+        made = as_dataset(x, labels, case.facts, own_model(case.model, **case.settings))
+        assert (made.classes, made.labels, made.of_persons) == (0, form, False)
+    spec = model_spec(own_model(case.model, **case.settings), made)
+    assert spec.labels == form
+
+
+def test_whole_numbers_in_one_dimension_are_classes_and_so_are_floats_where_classes_are_declared():
+    x, y = HandMade, np.arange(30) % 3
+    x = np.zeros((30, 6), np.uint8)
+    own = own_model(HandMade, loss=nn.CrossEntropyLoss(reduction="none"))
+    assert as_dataset(x, y, {}, own).classes == 3
+    assert as_dataset(x, y.astype(float), {"classes": 3}, own).classes == 3
+    assert as_dataset(x, y.astype(float), {}, own).classes == 0
+    assert as_dataset(x, y.astype(float), {}, own_model(HandMade)).classes == 3  # nothing says what else they are
+    assert as_dataset(x, y, {"classes": 0}, own).labels == LabelForm("int64", ())
+
+
+def test_what_is_missing_is_named_before_anything_is_spent():
+    x, y = SEVERAL.records(60, 0)
+    ledger, facts = dpltm.Ledger(), SEVERAL.facts
+    loss = "`loss=` is missing: float32 labels of shape (3,) are no class numbers; give, in Python, a function"
+    score = "`score=` is missing: float32 labels of shape (3,) are no class numbers, so "
+    train = {**TRAINING, **facts, "ledger": ledger}
+    assert refused(dpltm.train, HandMade, x, y, **train).startswith(loss)
+    assert refused(dpltm.train, HandMade, x, y, score=closeness, **train).startswith(loss)
+    make = {"model": HandMade, "provenance": "public", "loss": squares, "ledger": ledger, **facts}
+    assert refused(dpltm.generate, x, y, **make).startswith(score + "the accuracy of each ticket needs")
+    more = {"loss": squares, "test": SEVERAL.records(9, 3)}
+    assert refused(dpltm.train, HandMade, x, y, **more, **train).startswith(score + "accuracy needs")
+    assert refused(dpltm.train, HandMade, x, y, loss=squares, eval_private=0.1, **train).startswith(score + "accuracy")
+    assert "give one label a record; in Python, a network of your own takes other labels" in refused(
+        dpltm.train, "mlp:8", x, y, **train
+    )
+    assert "labels must be integers 0 to K-1" in refused(dpltm.train, OneQuantity, x, ONE.records(60, 0)[1], **train)
+    mean = {"loss": lambda outputs, y: squares(outputs, y).mean()}
+    assert refused(dpltm.train, HandMade, x, y, **mean, **train) == (
+        "`loss`: gives () for 8 records; give one value a record, with reduction='none'"
+    )
+    assert len(ledger.entries) == 0
+    run = dpltm.train(HandMade, x, y, loss=squares, **train)  # nothing here asks how good it is
+    assert refused(dpltm.evaluate, run, *SEVERAL.records(9, 3)).startswith(score + "evaluate needs")
+
+
+def test_what_is_read_again_wants_its_loss_and_score(tmp_path):
+    x, y = SEVERAL.records(60, 0)
+    save(tickets(), tmp_path / "set")
+    ledger = dpltm.Ledger()
+    bare = load(tmp_path / "set", model=HandMade)
+    assert refused(dpltm.train, bare, x, y, round=1, ledger=ledger, **TRAINING, **SEVERAL.facts).startswith(
+        "`loss=` is"
+    )
+    assert refused(dpltm.select, bare, x, y, eps1=1.0, ledger=ledger, **SEVERAL.facts).startswith(
+        "`score=` is missing"
+    )
+    some = {"for_records": 200, "epsilon": 1.0, "delta": 1e-4, "lr": [0.1], "ledger": ledger, **SEVERAL.facts}
+    assert refused(dpltm.tune, bare, x, y, **some).startswith("`loss=` is missing")
+    half = load(tmp_path / "set", model=HandMade, loss=squares)
+    assert refused(dpltm.tune, half, x, y, **some).startswith("`score=` is missing")
+    assert len(ledger.entries) == 0
+    whole = load(tmp_path / "set", model=HandMade, loss=squares, score=closeness)
+    assert 0 < dpltm.tune(whole, x, y, epochs=1, batch_size=30, **some).best.score < 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
+def test_labels_that_are_not_finite_are_refused(bad):
+    x, y = SEVERAL.records(60, 0)
+    wide = y.astype(float)
+    wide[7, 1] = bad
+    ledger = dpltm.Ledger()
+    said = refused(dpltm.train, HandMade, x, wide, **SEVERAL.settings, **TRAINING, ledger=ledger, **SEVERAL.facts)
+    assert "a label that is not finite in float32, at record 7 (counted from 0)" in said
+    assert len(ledger.entries) == 0
+
+
+def test_labels_of_another_form_are_refused():
+    made, ledger = tickets(), dpltm.Ledger()
+    x, y = SEVERAL.records(60, 0)
+    asked = {"round": 1, "ledger": ledger, **TRAINING, **SEVERAL.facts}
+    assert "its network is for float32 labels of shape (3,), but records has float32 labels of shape (2,)" in refused(
+        dpltm.train, made, x, y[:, :2], **asked
+    )
+    assert "has int64 labels of shape (3,)" in refused(dpltm.train, made, x, y.astype(int), **asked)
+    assert "x has 60 records but y has 59 labels" in refused(dpltm.train, made, x, y[1:], **asked)
+    assert "but y float32 labels of shape (3,)" in refused(dpltm.train, made, x, y, test=(x[:9], y[:9, :2]), **asked)
+    classes = tickets(replace(SEVERAL, labels=None, settings={}))
+    assert "its network is for classes, but records has float32 labels" in refused(
+        dpltm.train, classes, x, y, **{**asked, "classes": 0}
+    )
+
+
+def test_what_does_not_go_with_them_is_refused_by_name():
+    x, y = SEVERAL.records(60, 0)
+    ledger = dpltm.Ledger()
+    given = {"ledger": ledger, **SEVERAL.settings, **TRAINING, **SEVERAL.facts}
+    kind = (
+        "`ticket`: mlp:8 has one output a class, and float32 labels of shape (3,) are no class numbers; give a module"
+    )
+    assert refused(dpltm.train, "mlp:8", x, y, **given) == f"{kind} of your own"
+    assert refused(dpltm.train, HandMade, x, y, class_weight="1,1,1", **given).startswith(
+        "`class_weight`: float32 labels"
+    )
+    assert refused(dpltm.train, HandMade, x, y, metric="auc", **given).startswith(
+        "`metric`: the network has a `score`"
+    )
+    assert refused(dpltm.train, HandMade, x, y, units=np.arange(60), **given).startswith("`units`: a person's labels")
+    moments = {"model": HandMade, "criterion": "dp-synthetic", "epsilon": 1.0, "rounds": 1, "ledger": ledger}
+    moments |= SEVERAL.settings
+    assert "takes class numbers" in refused(dpltm.generate, x, y, **moments, **SEVERAL.facts)
+    assert "takes class numbers" in refused(
+        dpltm.synthesize, x, y, classes=0, epsilon=1.0, ledger=ledger, **SEVERAL.facts
+    )
+    assert len(ledger.entries) == 0
+
+
+def test_a_run_gives_outputs_and_no_classes(tmp_path):
+    run = trained(test=SEVERAL.records(20, 5))
+    x, _ = SEVERAL.records(5, 6)
+    found = dpltm.predict(run, x)
+    with torch.no_grad():
+        expected = run.model.eval()(torch.from_numpy(x.astype(np.float32)) / 255)
+    np.testing.assert_allclose(found.outputs, expected.numpy(), rtol=1e-5, atol=1e-6)
+    for name in ("probabilities", "labels"):
+        assert "so it gives no classes and no probabilities" in refused(getattr, found, name)
+    assert run.skill is None
+    assert 0 < run.metrics[-1]["accuracy"] < 1
+    save(run, tmp_path / "run")
+    said = refused(export_run, load(tmp_path / "run", model=HandMade), tmp_path / "out")
+    assert "this one was trained on float32 labels of shape (3,)" in said
+
+
+def test_a_part_is_held_out_with_its_labels():
+    """Of labels that hold -100, which elsewhere marks an empty slot of a person."""
+    case = LABELS["labels of steps"]
+    run = trained(case, test=0.3)
+    assert 0 < run.metrics[-1]["accuracy"] < 1
+    assert 5 < run.config["test_records"] < 40
+
+
+def test_accuracy_is_the_mean_score():
+    run = trained()
+    x, y = SEVERAL.records(20, 5)
+    outputs = torch.from_numpy(dpltm.predict(run, x).outputs)
+    expected = float(closeness(outputs, torch.from_numpy(y)).mean())
+    assert dpltm.evaluate(run, x, y).accuracy == pytest.approx(expected, abs=2**-20)
+
+
+def test_a_record_more_moves_a_score_by_at_most_one_in_whole_steps():
+    """Of labels of steps, with scores that are no numbers from 0 to 1."""
+    model = Tagger()
+    x, y = torch.rand(9, 5, 4), torch.from_numpy(LABELS["labels of steps"].records(9, 0)[1])
+    for score in (
+        tag_hits,
+        lambda outputs, y: 7 * tag_hits(outputs, y) - 3,
+        lambda outputs, y: tag_hits(outputs, y) * torch.nan,
+    ):
+        score = OfValues(score)
+        whole = total_score(model, x, y, score=score)
+        assert (whole * 2**20).is_integer()
+        assert whole == pytest.approx(
+            sum(total_score(model, x[row, None], y[row, None], score=score) for row in range(9))
+        )
+        for record in range(9):
+            rest = torch.arange(9) != record
+            assert 0 <= whole - total_score(model, x[rest], y[rest], score=score) <= 1
+
+
+def test_tickets_with_such_labels_are_not_attacked_and_carry_over_to_others():
+    made = tickets()
+    x, y = SEVERAL.records(60, 0)
+
+    class Two(HandMade):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc2 = nn.Linear(8, 2)
+
+    moved = dpltm.transfer(made, x, y[:, :2], model=Two, **SEVERAL.settings, **SEVERAL.facts)
+    assert moved.body.spec.labels == LabelForm("float32", (2,))
+    assert torch.equal(moved.body.theta0["fc1.weight"], made.body.theta0["fc1.weight"])
+    assert refused(dpltm.transfer, made, x, y, **SEVERAL.facts).endswith(
+        "name the same with a last layer for float32 labels of shape (3,)"
+    )
+
+
+def test_a_loop_with_such_labels_is_a_run():
+    x, y = SEVERAL.records(60, 0)
+    model = HandMade()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    terms = {
+        "batch_size": 20,
+        "steps": 2,
+        "noise_multiplier": 1.0,
+        "delta": 1e-4,
+        "prepare": lambda rows: rows.float() / 255,
+    }
+    loop = dpltm.PrivateLoop(model, squares, x, y, ledger=dpltm.Ledger(), **terms)
+    for step in loop:
+        step.backward()
+        optimizer.step()
+    run = loop.finish(bounds=(0, 255))
+    assert (run.config["classes"], run.spec.labels) == (0, LabelForm("float32", (3,)))
+    assert dpltm.predict(run, x[:4]).outputs.shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["float16", [3]], 0),
+        (["float32", 3], 0),
+        (["float32", [3], 1], 0),
+        (["int64", [-1]], 0),
+        (["int64", [3]], 3),
+        (None, 0),
+    ],
+)
+def test_a_layout_that_contradicts_itself_is_refused(labels, classes):
+    spec = trained().spec
+    body = {**spec.to_json(), "labels": labels}
+    if labels is None:
+        del body["labels"]
+    told = partial(refused, OwnNetwork.from_json, kind=ArtifactError)
+    assert told("here", {"model": "m:N", "features": 6, "classes": classes}, body).startswith("here: own: ")
+
+
+def test_labels_that_the_loss_does_not_take_are_refused_before_they_are_paid_for():
+    case = LABELS["labels of steps"]
+    x, y = case.records(60, 0)
+    made, ledger = tickets(case), dpltm.Ledger()
+    y[41, 2] = 7  # of three
+    said = "fails on a label of records (IndexError); give it labels that all are as it takes them"
+    given = {**TRAINING, **case.facts, "ledger": ledger}
+    assert f"`loss`: {said}" in refused(dpltm.train, made, x, y, round=1, **given)
+    dp = {"criterion": "dp-train", "epsilon": 1.0, "rounds": 1, "iterations": 2, "batch_size": 20, "ledger": ledger}
+    assert f"`loss`: {said}" in refused(dpltm.generate, x, y, model=case.model, **dp, **case.settings, **case.facts)
+    strict = {"loss": tag_entropies, "score": lambda outputs, y: tag_hits(outputs, y) + 0 * outputs[0, 0, y.max()]}
+    y[y < 0] = 0
+    drawn = tickets(replace(case, settings=strict, labels=lambda _, count: np.resize(y[:9], (count, 5))))
+    assert "fails on a label of records (IndexError)" in refused(
+        dpltm.select, drawn, x, y, eps1=1.0, score="additive", ledger=ledger, **case.facts
+    )
+    assert len(ledger.entries) == 0

@@ -1,0 +1,306 @@
+"""Records of several arrays: side by side in one, and each part as it was for the network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpltm
+from dpltm.networks.input_parts import apart
+from dpltm.records import count_outside, from_arrays, prepare
+from dpltm.records.arrays import arrays_of, as_parts, records_of
+from dpltm.records.input_parts import MAX_WORDS, InputPart, differences, facts_of
+from own_networks import CLASSES, WORDS, Reader
+from refusals import refused
+
+ROWS = [[3, 1], [], [2, 5, 7, 1], [4]]
+
+
+def given_back(x, bounds=(0.0, 1.0), **facts):
+    """What a network gets of records."""
+    made, parts = as_parts(x, facts.get("words"), facts.get("length"), "x")
+    return apart(torch.from_numpy(prepare(made, bounds, (), parts)), parts)
+
+
+# --- what comes back ----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(
+    words=st.integers(1, MAX_WORDS),
+    dtype=st.sampled_from(["int32", "int64", "uint32", "uint64", "float64"]),
+    beside=st.sampled_from(["float32", "float16", "uint8", "bool"]),
+    seed=st.integers(0, 99),
+)
+def test_whole_numbers_come_back_exactly(words, dtype, beside, seed):
+    draw = np.random.default_rng(seed)
+    values = draw.integers(0, words, (50, 3)).astype(dtype)
+    values[:3] = [[0, words - 1, words // 2], [max(words - 2, 0)] * 3, [words // 3] * 3]
+    found = given_back({"ids": values, "other": np.ones((50, 2), beside)}, words={"ids": words})
+    assert torch.equal(found["ids"].to(torch.int64), torch.from_numpy(values.astype(np.int64)))
+    assert found["ids"].dtype == {"int32": torch.int32, "float64": torch.float32}.get(dtype, torch.int64)
+
+
+@pytest.mark.parametrize("words", [MAX_WORDS, MAX_WORDS - 1, 2**21 + 1, 30522, 1, 2])
+def test_every_one_of_the_largest_and_smallest_numbers_comes_back(words):
+    values = np.unique(np.concatenate([np.arange(words)[:3000], np.arange(words)[-3000:], np.arange(0, words, 997)]))[
+        :, None
+    ]
+    assert torch.equal(given_back({"ids": values}, words=words)["ids"], torch.from_numpy(values))
+
+
+def test_parts_reach_the_network_in_their_types_and_shapes():
+    draw = np.random.default_rng(0)
+    x = {
+        "pixels": draw.integers(0, 256, (4, 2, 3), dtype=np.uint8),
+        "ids": draw.integers(0, 9, (4, 5)).astype(np.int32),
+        "mask": draw.random((4, 5)) < 0.5,
+        "heavy": draw.integers(0, 2, (4, 5)).astype(np.float32),
+        "age": draw.random(4) * 255,
+    }
+    words = {"ids": 9, "heavy": 2}
+    found = given_back(x, (0.0, 255.0), words=words)
+    assert list(found) == sorted(x)
+    for name, dtype in {"ids": torch.int32, "mask": torch.bool, "heavy": torch.float32}.items():
+        assert torch.equal(found[name], torch.from_numpy(x[name]).to(dtype))
+    for name in ("pixels", "age"):
+        assert found[name].dtype == torch.float32
+        np.testing.assert_allclose(found[name], x[name] / 255, rtol=1e-6)
+    in_place = given_back(tuple(x[name] for name in sorted(x)), (0.0, 255.0), words=(None, 2, 9, None, None))
+    assert all(torch.equal(one, other) for one, other in zip(in_place, found.values(), strict=True))
+
+
+@settings(max_examples=100)
+@given(st.lists(st.floats(width=32), min_size=7, max_size=7))
+def test_whatever_a_network_is_tried_on_stays_in_range(values):
+    parts = (InputPart("a", (3,), 5, "int64"), InputPart("b", (), 0, "float32"), InputPart("c", (3,), 2, "bool"))
+    found = apart(torch.tensor([values]), parts)
+    assert bool(((found["a"] >= 0) & (found["a"] < 5)).all())
+    assert (found["b"].shape, found["c"].dtype) == ((1,), torch.bool)
+
+
+def test_a_row_depends_on_its_own_record_alone():
+    draw = np.random.default_rng(1)
+    x = {"ids": draw.integers(0, 9, (8, 5)), "level": draw.random((8, 2))}
+    whole, parts = as_parts(x, {"ids": 9}, 4, "x")
+    for record in range(8):
+        alone, same = as_parts({name: part[record : record + 1] for name, part in x.items()}, {"ids": 9}, 4, "x")
+        assert np.array_equal(alone[0], whole[record])
+        assert same == parts
+
+
+# --- rows that differ in length -----------------------------------------------------------------------------------------
+
+
+def test_rows_are_padded_or_cut_to_a_public_length():
+    ids, mask = given_back(ROWS, words=8, length=3)
+    assert ids.tolist() == [[3, 1, 0], [0, 0, 0], [2, 5, 7], [4, 0, 0]]
+    assert mask.tolist() == [[True, True, False], [False] * 3, [True] * 3, [True, False, False]]
+    named = given_back({"ids": ROWS, "mask": [[1] * len(row) for row in ROWS]}, words={"ids": 8, "mask": 2}, length=3)
+    assert torch.equal(named["ids"], ids)
+    assert torch.equal(named["mask"], mask.long())
+
+
+def test_that_all_are_of_one_length_changes_nothing():
+    """It is private how long they are: with a public length, parts are the same however long rows happen to be."""
+    even = [row[:2] + [0] * (2 - len(row)) for row in ROWS]
+    forms = [as_parts({"ids": rows}, 8, 3, "x") for rows in (ROWS, even, np.array(even), [[]] * 4)]
+    assert {parts for _, parts in forms} == {(InputPart("ids", (3,), 8, "int64", True),)}
+    ragged = np.empty(4, dtype=object)
+    ragged[:] = [np.array(row, dtype=np.int64) for row in ROWS]
+    assert np.array_equal(as_parts({"ids": ragged}, 8, 3, "x")[0], forms[0][0])
+    assert np.array_equal(as_parts(ragged, 8, 3, "x")[0], as_parts(ROWS, 8, 3, "x")[0])
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------------
+
+IDS = np.arange(8).reshape(4, 2)
+
+
+def no_position(value, record, place, words, name="ids"):
+    """What is said of a value that is none."""
+    at = f"x[{name!r}] has {value} at record {record}, place {place} (counted from 0)"
+    return f"{at}; with `words` {words} every value must be a position, a whole number from 0 to {words - 1}"
+
+
+MISSING = "`words` is missing: x['ids'] holds whole numbers; say how many there are in public, such as"
+BY_PART = "`words` 8: whole numbers are in 'ids', 'mask' of x; say it by part, such as words={'ids': N, 'mask': N}"
+RANGE = "must be 1 to 4,194,304; pass the public number of whole numbers"
+LENGTHS = (
+    "x['ids'] has rows of different lengths; say by `length` how long they are made in public, such as length=128:"
+)
+NO_NAME = "is no name of an argument; call each part as the network does"
+
+
+@pytest.mark.parametrize(
+    ("x", "facts", "message"),
+    [
+        ({"ids": IDS}, {}, f"{MISSING} words={{'ids': N}}; or give quantities as floats, with `bounds`"),
+        ({"ids": IDS, "mask": IDS}, {"words": 8}, BY_PART),
+        (
+            {"a": IDS / 2},
+            {"words": 8},
+            "`words` 8: whole numbers are in no part of x; name it, such as words={'a': 8}",
+        ),
+        ({"ids": IDS}, {"words": {"idz": 8}}, "`words`: x has no part 'idz'; did you mean ids?"),
+        ({"ids": IDS}, {"words": 0}, f"`words` 0: {RANGE}"),
+        ({"ids": IDS}, {"words": 2**24}, f"`words` {2**24}: {RANGE}"),
+        ({"ids": IDS}, {"words": 7}, no_position(7, 3, 1, 7)),
+        ({"ids": IDS - 1}, {"words": 8}, no_position(-1, 0, 0, 8)),
+        ({"ids": IDS / 2}, {"words": {"ids": 8}}, no_position(0.5, 0, 1, 8)),
+        (
+            {"ids": IDS, "mask": IDS[1:] > 2},
+            {"words": 8},
+            "`x`: its parts have different numbers of records: 4 in 'ids', 3 in 'mask'; give each a row a record",
+        ),
+        (
+            {"ids": IDS, "text": np.array(["a"] * 4)},
+            {"words": {"ids": 8}},
+            "x['text'] is <U1 of shape (4,), no numbers, a row a record; leave it out",
+        ),
+        ({"ids": ROWS}, {"words": 8}, f"{LENGTHS} shorter rows are padded with 0, and longer ones cut"),
+        (
+            {"ids": [[0.5], [1, 2]]},
+            {"words": 8, "length": 3},
+            "x['ids']: record 0 (counted from 0) is no list of whole numbers; leave the part out",
+        ),
+        ({"ids": IDS}, {"words": 8, "length": 0}, "`length` 0: must be 1 or more; pass the public length of rows"),
+        ({"a b": IDS}, {"words": 8}, f"`x`: 'a b' {NO_NAME}"),
+        ({3: IDS}, {"words": 8}, f"`x`: 3 {NO_NAME}"),
+        ({}, {}, "`x`: a mapping of nothing; give it the arrays that the network takes"),
+        (IDS, {"length": 3}, "`length` 3: pads lists of rows, and x holds no such; leave it out"),
+    ],
+)
+def test_bad_parts(x, facts, message):
+    assert refused(as_parts, x, facts.get("words"), facts.get("length"), "x") == message
+
+
+def test_words_of_one_array():
+    made = from_arrays(IDS, np.arange(4) % 2, words=8)
+    assert (made.tables, made.parts, made.bounds) == ((8,), (), (0.0, 7.0))
+    for words, x, message in (
+        (7, IDS, "has 7 at record 3, place 1"),
+        (8, IDS[:, None], "`words` takes (records, positions)"),
+        ({"ids": 8}, IDS, "x is one array, so give one number from 1 to 10,000,000"),
+        (2**24, IDS, "x is one array, so give one number from 1 to 10,000,000"),
+    ):
+        assert message in refused(from_arrays, x, np.arange(4) % 2, words=words)
+
+
+def test_bounds_are_of_quantities():
+    y, level = np.arange(4) % 2, IDS / 8
+    assert "has no public range; pass `bounds`" in refused(from_arrays, {"level": level}, y)
+    assert "these records hold positions in a table; drop `bounds`" in refused(
+        from_arrays, {"ids": IDS}, y, words=8, bounds=(0, 1)
+    )
+    assert from_arrays({"ids": IDS}, y, words=8).bounds_origin == "declared"
+    bytes_of = from_arrays({"ids": IDS, "pixels": IDS.astype(np.uint8)}, y, words={"ids": 8})
+    assert (bytes_of.bounds, bytes_of.bounds_origin) == ((0.0, 255.0), "assumed")
+    mixed = {"pixels": IDS.astype(np.uint8), "level": level}
+    assert "has no public range; pass `bounds`" in refused(from_arrays, mixed, y)
+    level[2, 1] = np.nan
+    assert "features must be finite" in refused(from_arrays, {"level": level}, y, bounds=(0, 1))
+
+
+def test_splits_have_the_same_parts():
+    y, x = np.arange(4) % 2, {"ids": IDS, "mask": IDS > 2}
+    other = {"ids": 7 - IDS, "level": IDS / 8}
+    said = refused(from_arrays, x, y, test=(other, y), words={"ids": 8})
+    assert said == "records: records of x of test lack 'mask'; have unknown 'level'; give both splits the same parts"
+
+
+def test_differences_are_named():
+    mine = (InputPart("a", (3,), 5, "int64"), InputPart("b", (2,), 0, "float32"))
+    assert differences(mine, (InputPart("a", (3,), 5, "int32"), InputPart("b", (2,), 0, "float64"))) == ""
+    other = (InputPart("a", (4,), 5, "int64"), InputPart("c", (2,), 0, "float32"))
+    of = "whole numbers below 5 of shape"
+    assert differences(mine, other) == f"lack 'b'; have unknown 'c'; have {of} (4,) in 'a' in the place of {of} (3,)"
+    assert facts_of(mine, {"b": IDS}) == {}
+    assert facts_of((InputPart("0", (3,), 5, "int64", True),), ROWS) == {"words": {"0": 5}, "length": 3}
+
+
+def test_what_lies_outside_saturates_and_is_counted_where_nothing_is_learned():
+    parts = as_parts({"ids": IDS, "level": IDS / 8}, {"ids": 8}, None, "x")[1]
+    strange = records_of({"ids": IDS + 3, "level": IDS / 2}, None, None, parts).x
+    assert count_outside(strange, (0.0, 1.0), parts) == 3 + 5
+    assert int(apart(torch.from_numpy(prepare(strange, (0.0, 1.0), (), parts)), parts)["ids"].max()) == 7
+
+
+# --- a dataset of Hugging Face ------------------------------------------------------------------------------------------
+
+
+class Columns:
+    """As a ``datasets.Dataset`` behaves: columns by name, whole slices, and a format."""
+
+    def __init__(self, columns):
+        self.columns, self.column_names, self.formatted = columns, list(columns), None
+
+    def with_format(self, name):
+        made = Columns(self.columns)
+        made.formatted = name
+        return made
+
+    def __getitem__(self, key):
+        assert (self.formatted, key) == ("numpy", slice(None))
+        return {name: as_numpy(values) for name, values in self.columns.items()}
+
+
+def as_numpy(values):
+    if isinstance(values[0], list) and len({*map(len, values)}) > 1:
+        made = np.empty(len(values), dtype=object)
+        made[:] = [np.array(row) for row in values]
+        return made
+    return np.array(values)
+
+
+def test_columns_of_hugging_face():
+    x, y = arrays_of(Columns({"input_ids": ROWS, "label": [0, 1, 0, 1]}), None)
+    assert (list(x), y.tolist()) == (["input_ids"], [0, 1, 0, 1])
+    x, y = arrays_of(Columns({"input_ids": ROWS}), [1, 0, 1, 0])
+    assert (list(x), y) == (["input_ids"], [1, 0, 1, 0])
+    facts = {"words": WORDS, "length": 5, "classes": CLASSES, "epsilon": 1.0, "delta": 1e-3, "steps": 1}
+    masked = {
+        "input_ids": ROWS * 9,
+        "attention_mask": [[1] * len(row) for row in ROWS] * 9,
+        "labels": [0, 1, 1, 0] * 9,
+    }
+    facts["words"] = {"input_ids": WORDS, "attention_mask": 2}
+    run = dpltm.train(Reader, Columns(masked), ledger=dpltm.Ledger(), **facts)
+    held_out = {"input_ids": [[9, 9, 9], [8]], "attention_mask": [[1, 1, 1], [1]], "labels": [0, 1]}
+    assert dpltm.evaluate(run, Columns(held_out)).records == 2
+    del masked["labels"]
+    again = dpltm.predict(run, Columns(masked)).outputs
+    assert np.array_equal(again, dpltm.predict(run, masked).outputs)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"input_ids": ROWS}, "`y` is missing: no one column of Columns is labels or label"),
+        ({"label": [1] * 4, "labels": [1] * 4}, "`y` is missing: no one column of Columns is labels or label"),
+        (
+            {"text": ["a", "b", "c", "d"], "label": [0, 1, 0, 1]},
+            "x['text'] is <U1 of shape (4,), no numbers, a row a record",
+        ),
+    ],
+)
+def test_bad_columns(columns, message):
+    assert message in refused(dpltm.train, Reader, Columns(columns), epsilon=1.0, ledger=dpltm.Ledger())
+
+
+def test_splits_and_streams_are_refused():
+    both = Columns({"label": [0]})
+    both.column_names = {"train": ["label"]}
+    assert refused(arrays_of, both, None).startswith("`x`: Columns is no one split with records by place")
+
+    class Broken(Columns):
+        def with_format(self, _):
+            raise ValueError("somebody's name")
+
+    assert (
+        refused(arrays_of, Broken({"label": [0]}), None)
+        == "`x`: Broken cannot be read (ValueError); correct the dataset"
+    )
