@@ -2,10 +2,11 @@
 
     DPLTM_DATA=... python benchmarks/table_defaults.py [--tables adult few ...] [--seeds 2] [--epsilon 1]
 
-``adult`` are the raw files of Adult by ``examples/schemas/adult.toml``, ``isolet`` the spoken letters, ``letters`` the table
-of ``fourier_table.py``. The others are scikit-learn's ``make_classification``, one class of which has 10 to 30 %: ``few``
-columns, those of 5,000 records (``small``), ``many`` columns, a hundred (``wide``), and ``mixed``, where half of the columns
-are cut into categories, and a category of 16 words says nothing. Bounds, classes and numbers of records are stated.
+``adult`` are the raw files of Adult by ``examples/schemas/adult.toml``, ``isolet`` the spoken letters, ``letters`` the
+table of ``fourier_table.py``. The others are scikit-learn's ``make_classification``, one class of which has 10 to 30 %:
+``few`` columns, those of 5,000 records (``small``), ``many`` columns, a hundred (``wide``), and ``mixed``, where half
+of the columns are cut into categories, and a category of 16 words says nothing. In ``additive`` no two columns
+interact. Bounds, classes and numbers of records are stated.
 
 Prints one line a table and setting: the mean AUC on test records (one against rest), accuracy, and seconds of a training.
 Sampling and noise come from statistical bits, which a real run takes only if asked.
@@ -71,6 +72,18 @@ def mixed() -> Table:
     return x[:-TEST], y[:-TEST], x[-TEST:], y[-TEST:], (0, 1)
 
 
+def additive() -> Table:
+    """Ten numbers and three categories, each of which says a little; what they say adds up."""
+    draw, count = np.random.default_rng(17), 20_000 + TEST
+    numbers = np.clip(draw.normal(size=(count, 10)), -3, 3) / 6 + 0.5
+    codes = [draw.integers(0, size, count) for size in (3, 5, 8)]
+    told = 1.2 * (numbers - 0.5) @ draw.normal(size=10) - 1.4
+    told += sum(0.4 * draw.normal(size=size)[code] for size, code in zip((3, 5, 8), codes, strict=True))
+    y = (draw.random(count) < 1 / (1 + np.exp(-told))).astype(int)
+    x = np.concatenate([numbers, *(np.eye(size)[code] for size, code in zip((3, 5, 8), codes, strict=True))], axis=1)
+    return x[:-TEST], y[:-TEST], x[-TEST:], y[-TEST:], (0, 1)
+
+
 def adult() -> Table:
     """The raw files, encoded by the public schema."""
     home, schema = Path(os.environ["DPLTM_DATA"]), HERE.parent / "examples" / "schemas" / "adult.toml"
@@ -101,6 +114,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "many": lambda: made(20_000, 40, 8, 0.83, 0.5, 2, 2),
     "wide": lambda: made(20_000, 100, 15, 0.9, 0.7, 1, 6),
     "mixed": mixed,
+    "additive": additive,
 }
 
 table = cache(lambda name: TABLES[name]())

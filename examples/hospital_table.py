@@ -61,8 +61,8 @@ HEAD = ("patient", "age", "sex", "admitted", "code", "creatinine", "note", "retu
 SHARE = 0.17
 """Of rows with the outcome, on average."""
 
-STRENGTH = 0.85
-"""Of what the columns say of it; AUC is about 0.72 for a model that knows them all."""
+STRENGTH = 1.15
+"""Of what the columns say of it: logistic regression without privacy has an AUC of 0.717 on others.csv."""
 
 
 def rows(count: int, seed: int, first: int = 0) -> list[tuple[str, ...]]:
@@ -79,7 +79,7 @@ def rows(count: int, seed: int, first: int = 0) -> list[tuple[str, ...]]:
             day = datetime.date(2020, 1, 1) + datetime.timedelta(days=int(draw.integers(0, 1820)))
             told = 0.03 * (age - 62) + WEIGHTS[code] + 0.9 * (math.log(creatinine) - 4.4) + 0.2 * frail
             told += 0.15 * (sex == "m") + 0.2 * (day.month in (12, 1, 2))
-            logit = STRENGTH * told + math.log(SHARE / (1 - SHARE)) - 0.5
+            logit = STRENGTH * told + math.log(SHARE / (1 - SHARE)) - 0.68
             returned = draw.random() < 1 / (1 + math.exp(-logit))
             made.append(
                 (
