@@ -94,6 +94,7 @@ def test_persons_in_two_files_are_added_up(cli):
 
 
 SEARCHED = f"tune --private --dataset d.csv {TABLE} --model mlp:4 --epochs 1 --batch-size 10 --delta 1e-3 --json"
+SEARCHED += " --accountant rdp"
 MADE = f"--dataset d.csv {TABLE} --model mlp:4 --rounds 2 --prune 0.4 --delta 1e-3 --json"
 
 

@@ -112,7 +112,7 @@ def test_tuning_by_auc(cli: Any) -> None:
     assert 'metric = "auc"' in text
 
 
-SEARCH = "--epsilon 1 --delta 1e-4 --model mlp --batch-size 200 --epochs 1 --lr 1,2 --tries 2"
+SEARCH = "--epsilon 1 --delta 1e-4 --accountant rdp --model mlp --batch-size 200 --epochs 1 --lr 1,2 --tries 2"
 SHARES = "--metric balanced-accuracy --class-shares 0.83,0.17"
 
 

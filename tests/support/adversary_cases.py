@@ -447,7 +447,7 @@ def sweep_cases() -> Iterator[Case]:
     private = (*private, "--model", "mlp:4", "--tries", "4", "--json", "--out", "r")
     yield Case("tune --private", (private,))
     rest = private[2 + len(TABLE) :]
-    people = ("tune", "--private", *PERSONS, "--per-unit", "3", *rest, "--batch-size", "2")
+    people = ("tune", "--private", *PERSONS, "--per-unit", "3", *rest, "--batch-size", "2", "--accountant", "rdp")
     yield Case("tune --private people balanced", ((*people, *BALANCED),), "people", unit="who", odd=LABELLED)
     yield Case("tune --private people", (people,), "people", unit="who", odd=LABELLED)
 
