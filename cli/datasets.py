@@ -5,23 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_noted, show_notes, show_pairs, show_privacy
-from dpltm.errors import DataError, InputError
-from dpltm.options.datasets import InfoRequest, LsRequest, OverlapRequest, SchemaRequest
+from dpltm.errors import DataError, InputError, did_you_mean
+from dpltm.options.datasets import FetchRequest, InfoRequest, LsRequest, OverlapRequest, SchemaRequest
 from dpltm.privacy.entry import NO_LINEAGE, RECORD
 from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.progress import Progress
 from dpltm.records import Description, Rows, catalogue, data_home, load
 from dpltm.records.files import TABLES, reading
 from dpltm.records.input_parts import shown
+from dpltm.records.load import download
 from dpltm.records.notes import bounds_notes
 from dpltm.records.ratings import at_hand
 from dpltm.records.schema import Schema, read_schema, schema_text
 from dpltm.records.tables import DRAFTED, READ_OFF, draft, faults_of, public_records, read_off
+from dpltm.records.weights import file_digest
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.workbench.records import open_dataset
@@ -48,6 +51,35 @@ def _available(known: Description, home: Path, files: set[str]) -> str:
     if known.name == "digits" or known.name in files:
         return "yes"
     return "download" if known.openml else "no"
+
+
+def fetch(request: FetchRequest, progress: Progress) -> dict[str, Any]:
+    """Return where a known dataset lies, downloaded if it is not at hand."""
+    name, home = request.dataset or "", data_home()
+    if name not in catalogue():
+        raise InputError(f"`dataset` {name!r:.80}: no dataset known by name{did_you_mean(name, catalogue())}")
+    file = home / f"{name}.npz"
+    fetched = bool(catalogue()[name].openml) and not file.is_file()
+    if fetched:
+        check_writable(file)
+        train, test = download(name)
+        assert train.y is not None
+        assert test.y is not None
+        progress.say(f"{name}: writing {file}")
+        with new_file(file) as staging, staging.open("wb") as stream:  # numpy would add a suffix to a name
+            np.savez_compressed(stream, x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
+    dataset = load(name)
+    lies = file if file.is_file() else None
+    return {
+        "name": name, "records": dataset.records, "fetched": fetched, "file": None if lies is None else str(lies),
+        "sha256": None if lies is None else file_digest(lies),
+    }  # fmt: skip
+
+
+def show_fetched(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show where a dataset lies."""
+    where = body["file"] or "part of what is installed"
+    rich.print(f"{body['name']}: {body['records']:,} records, {where}")
 
 
 def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
@@ -267,4 +299,5 @@ schema_command = answering(
     lambda body: bool(body.get("faults")) or body.get("features") == 0 or body.get("classes") == [],
 )
 ls_command = answering(list_datasets, show_list)
+fetch_command = answering(fetch, show_fetched)
 info_command = answering(dataset_info, lambda rich, body: show_noted(body["name"], rich, body))

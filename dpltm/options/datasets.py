@@ -18,6 +18,20 @@ class LsRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FetchRequest:
+    """Download a dataset that is known by name, from OpenML, into the data home.
+
+    Commands that name it would do so by themselves, and read the download anew each time. What may not be handed on, or is a
+    part that somebody made, is not fetched: the answer says what it is and where it goes.
+
+    Examples:
+        dpltm datasets fetch mnist
+    """
+
+    dataset: str | None = option(None, "Name, as in dpltm datasets ls.", "NAME", argument=True, required=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class InfoRequest(DataOptions):
     """The public facts about a dataset, checked by loading it. Nothing is computed from its private values.
 

@@ -335,6 +335,11 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return (state.st_mtime_ns, state.st_size) if stat.S_ISREG(state.st_mode) else None
 
 
+def download(name: str) -> tuple[RawSplit, RawSplit]:
+    """Return both splits of a dataset of OpenML that is known by name; DataError as :func:`load`."""
+    return _fetch(catalogue()[name], cache_home(), data_home())
+
+
 def _fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, RawSplit]:
     """Return both splits of a known dataset from OpenML, downloaded into ``cache`` or from an earlier download."""
     from http.client import HTTPException

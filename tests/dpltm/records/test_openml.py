@@ -1,12 +1,15 @@
 """OpenML tables: the conversion on tables built by hand, and what is said when there is no network."""
 
+import hashlib
+import json
 from urllib.error import URLError
 
 import numpy as np
 import pytest
 from sklearn.utils import Bunch
 
-from dpltm.records import Description, load
+from dpltm.cli.main import run
+from dpltm.records import Description, Public, load
 from dpltm.records.load import convert
 from refusals import refused
 
@@ -81,3 +84,33 @@ def test_without_network_it_says_where_to_put_the_file(tmp_path, monkeypatch):
         "fashion-mnist: not in the data home, and OpenML dataset 40996 could not be fetched (<urlopen error no network>);"
         f" put fashion-mnist.npz (x_train, y_train, x_test, y_test) into {tmp_path}"
     )
+
+
+def test_fetch_keeps_a_file_that_later_commands_read(tmp_path, monkeypatch, capsys):
+    """Without OpenML, which tests cannot reach, from then on."""
+    draw, calls = np.random.default_rng(0), list[int]()
+    data = (draw.integers(-1000, 1001, (7797, 617)) / 1000).astype(np.float32)
+    whole = Bunch(data=data, target=np.arange(7797) % 26 + 1, details={"name": "isolet"})
+
+    def once(data_id, **_):
+        calls.append(data_id)
+        return whole
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", once)
+    monkeypatch.setenv("DPLTM_DATA", str(tmp_path / "home"))
+    told = []
+    for _ in range(2):
+        assert run(["datasets", "fetch", "isolet", "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    assert calls == [300]
+    assert [one["fetched"] for one in told] == [True, False]
+    assert (
+        told[0]["sha256"]
+        == told[1]["sha256"]
+        == hashlib.sha256((tmp_path / "home" / "isolet.npz").read_bytes()).hexdigest()
+    )
+    x, y = load("isolet").train.open(Public("a test"))
+    assert np.array_equal(x, data[:6238])
+    assert np.array_equal(y, np.arange(6238) % 26)
+    assert run(["datasets", "fetch", "isolt"]) == 2
+    assert "did you mean isolet?" in capsys.readouterr().err
