@@ -16,8 +16,8 @@ def cells(path: Path) -> list[dict]:
     return [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
 
 
-def test_there_are_two():
-    assert [path.stem for path in NOTEBOOKS] == ["three_stages", "what_a_claim_is_worth"]
+def test_there_are_three():
+    assert [path.stem for path in NOTEBOOKS] == ["hospital", "three_stages", "what_a_claim_is_worth"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
