@@ -1,7 +1,7 @@
 """Networks by name.
 
 ``mlp:300,100`` is fully connected; ``cnn`` is the convolutional network of Bu et al., ``latent`` that of LATENT; ``embed``
-averages vectors of words; ``lstm`` and ``gru`` are recurrent; ``ncf`` takes users and items. ``mlp-tanh``, ``cnn-tanh`` and
+averages vectors of words; ``lstm``, ``gru`` and ``rnn`` are recurrent; ``ncf`` takes users and items. ``mlp-tanh``, ``cnn-tanh`` and
 so on are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP training rewards
 (Papernot et al. 2021).
 
@@ -21,7 +21,7 @@ from dpltm.errors import InputError, did_you_mean
 from dpltm.networks.images import CNN, LATENT
 from dpltm.networks.kind import MAX_WIDTH, TANH, Inputs, NetworkKind
 from dpltm.networks.mlp import MLP, PROJECTION
-from dpltm.networks.tables import EMBED, EMBED_PAD, GRU, LSTM, NCF
+from dpltm.networks.tables import EMBED, EMBED_PAD, GRU, LSTM, NCF, RNN
 from dpltm.records.input_parts import differences
 from dpltm.registry import Deferred, Registry
 
@@ -43,7 +43,7 @@ MAX_NAME_LENGTH = 1000
 NAMES_CODE = re.compile(r"(?P<place>(?:.*/)?[^:]+\.py|[A-Za-z_]\w*(?:\.\w+)*):(?P<name>[A-Za-z_]\w*(?:\.\w+)*)")
 """Form of a name of code: ``FILE.py:NAME`` or ``package.module:NAME``."""
 
-KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM, GRU, NCF))
+KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM, GRU, RNN, NCF))
 
 _make = Deferred("dpltm.networks.layers:make")
 _mask = Deferred("dpltm.networks.masks:Mask")

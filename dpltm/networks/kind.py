@@ -27,7 +27,7 @@ Inputs = Literal["vectors", "images", "sequences", "texts", "ratings"]
 _TABLES: dict[Inputs, int] = {"vectors": 0, "images": 0, "sequences": 0, "texts": 1, "ratings": 2}
 """Number of tables that the values of such records are positions in."""
 
-GATES = {"LSTM": 4, "GRU": 3}
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Number of products of a unit's inputs, and of its last state, in a step of a recurrent layer."""
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -56,7 +56,7 @@ class LayerSpec:
                 return {"weight": (size, dimension)}
             case "Vectors", (size, dimension):  # position 0 has no row
                 return {"rows.weight": (size - 1, dimension)}
-            case ("LSTM" | "GRU") as cell, (inputs, units):
+            case ("LSTM" | "GRU" | "RNN") as cell, (inputs, units):
                 gates = GATES[cell] * units
                 weights = {"weight_ih_l0": (gates, inputs), "weight_hh_l0": (gates, units)}
                 return {**weights, "bias_ih_l0": (gates,), "bias_hh_l0": (gates,)}

@@ -1,4 +1,4 @@
-"""``embed``, ``ncf``, ``lstm`` and ``gru``: networks of texts, of ratings, and of sequences.
+"""``embed``, ``ncf``, ``lstm``, ``gru`` and ``rnn``: networks of texts, of ratings, and of sequences.
 
 ``embed`` is the network for film reviews of Bu, Dong, Long, Su (2020): a table of 10,000 words with vectors of 16 numbers,
 the mean of these over all positions of a record, then 16 units with ReLU. ``embed:10000:32,16`` has vectors of 32 numbers
@@ -17,7 +17,7 @@ classes, the stars. On 6,040 users and 3,952 items that is 150,010 parameters. `
 16 numbers. A record holds the positions of its user and its item. Several records in a row, as a user gives them, go through
 one by one.
 
-``lstm`` and ``gru`` are one recurrent layer, whose state after the last step goes into a linear classifier. Of sequences of
+``lstm``, ``gru`` and ``rnn`` are one recurrent layer, whose state after the last step goes into a linear classifier. Of sequences of
 vectors, ``lstm:128x9`` takes 128 steps of 9 values, ``lstm:128x9:64`` with 64 units in place of 32; images go row by row.
 Of texts, ``lstm:10000`` looks words up in a table of 10,000, with vectors of 16 numbers, and ``lstm:10000:32,64`` has 32 of
 these and 64 units. Records come flattened.
@@ -137,7 +137,7 @@ class Ncf(NetworkKind):
 
 
 class Recurrent(NetworkKind):
-    """The networks ``lstm`` and ``gru`` of the module's docstring."""
+    """The networks ``lstm``, ``gru`` and ``rnn`` of the module's docstring."""
 
     def resolve(self, text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> str:
         if len(tables) == 1:
@@ -164,7 +164,7 @@ class Recurrent(NetworkKind):
     def parts(self, text: str) -> re.Match[str]:
         """Match of a name: ``steps``, ``values`` and ``units``; or ``words``, ``vector`` and ``behind``."""
         found = re.fullmatch(
-            f"(?:lstm|gru):(?:(?P<steps>{SIZE})x(?P<values>{SIZE})(?::(?P<units>{WIDTH}))?"
+            f"{self.name}:(?:(?P<steps>{SIZE})x(?P<values>{SIZE})(?::(?P<units>{WIDTH}))?"
             f"|(?P<words>{SIZE})(?::(?P<vector>{WIDTH}),(?P<behind>{WIDTH}))?)",
             text,
         )
@@ -241,4 +241,12 @@ GRU = replace(
     source="Cho et al. 2014",
     metavar="gru",
     no_tanh="the gates of gru are bounded as they are",
+)
+RNN = replace(
+    LSTM,
+    name="rnn",
+    help="One layer of plain recurrent units, with tanh, whose last state is classified.",
+    source="Elman 1990",
+    metavar="rnn",
+    no_tanh="rnn has tanh as it is",
 )

@@ -64,7 +64,7 @@ def test_as_many_parameters_as_where_they_come_from():
         *(("mlp", 4), ("mlp:3,1,9,2", 9), ("mlp:project6,5", 4), ("mlp:project6", 4), ("mlp-tanh:project8,30", 64)),
         *(("cnn:14x14x1", 196), ("cnn:16x30x2:1,6,3", 960), ("cnn-tanh:28x28x1:3,4,5", 784)),
         *(("embed:50", 7), ("embed-tanh:50:8,5,4", 7), ("embed-pad:50:8,5,4", 7), ("embed-pad-tanh:50", 7)),
-        *(("lstm:5x3", 15), ("lstm:5x3:7", 15), ("lstm:50", 7), ("gru:50:8,5", 7), ("gru:1x1:1", 1)),
+        *(("lstm:5x3", 15), ("lstm:5x3:7", 15), ("lstm:50", 7), ("gru:50:8,5", 7), ("gru:1x1:1", 1), ("rnn:5x3:7", 15)),
         *(("latent:6x9x1", 54), ("latent:10x13x3:3,4,5", 390), ("latent-tanh:10x13x1:3,4,5,6,7", 130)),
     ],
 )
@@ -172,12 +172,12 @@ def test_embed_averages_over_all_positions_padding_included(kind):
         torch.testing.assert_close(model(record[None].double())[0], second.weight @ units + second.bias)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
 def test_recurrent_networks_give_the_state_after_the_last_step(kind):
     """Of vectors as they come, and of the words' vectors; cells that torch has for a single step are the oracle."""
     for text, features in ((f"{kind}:5x3:4", 15), (f"{kind}:9:3,4", 5)):
         model = filled(ModelSpec(text, features, 2))
-        cell = (torch.nn.LSTMCell if kind == "lstm" else torch.nn.GRUCell)(3, 4).double()
+        cell = {"lstm": torch.nn.LSTMCell, "gru": torch.nn.GRUCell, "rnn": torch.nn.RNNCell}[kind](3, 4).double()
         cell.load_state_dict({name.removesuffix("_l0"): value for name, value in model.recurrent.state_dict().items()})
         if ":9" in text:
             x = torch.tensor([[0.0, 0, 1, 8, 2], [0, 0, 0, 0, 4]], dtype=torch.float64)
@@ -213,8 +213,8 @@ def test_latent_networks_by_hand():
 
 
 def test_which_networks_take_which_tables():
-    assert for_tables(()) == ("mlp", "cnn", "latent", "lstm", "gru")
-    assert for_tables((50,)) == ("embed", "embed-pad", "lstm", "gru")
+    assert for_tables(()) == ("mlp", "cnn", "latent", "lstm", "gru", "rnn")
+    assert for_tables((50,)) == ("embed", "embed-pad", "lstm", "gru", "rnn")
     assert ModelSpec("embed:50", 7, 2).tables == ModelSpec("gru:50", 7, 2).tables == (50,)
     assert ModelSpec("gru:7x1", 7, 2).tables == ModelSpec("latent:28x28x1", 784, 2).tables == ()
     assert ModelSpec("lstm:128x9", 1152, 6).record_shape == (128, 9)
@@ -266,7 +266,7 @@ def test_data_that_a_name_does_not_fit(text, shape, tables, message):
 MANY = ",".join("1" * 101)
 KNOWN = (
     "unknown network {!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent, embed, embed-pad,"
-    " lstm, gru, ncf"
+    " lstm, gru, rnn, ncf"
 )
 WIDTHS = "{!r:.80}: widths must be whole numbers from 1 to 100000, as in mlp:300,100"
 PROJECTIONS = WIDTHS + "; only the first may be a projection, as in mlp:project64,300,100"
