@@ -1,9 +1,9 @@
 """Networks by name.
 
 ``mlp:300,100`` is fully connected; ``cnn`` is the convolutional network of Bu et al., ``latent`` that of LATENT; ``embed``
-averages vectors of words; ``lstm``, ``gru`` and ``rnn`` are recurrent; ``ncf`` takes users and items. ``mlp-tanh``, ``cnn-tanh`` and
-so on are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP training rewards
-(Papernot et al. 2021).
+averages vectors of words; ``lstm``, ``gru`` and ``rnn`` are recurrent; ``ncf`` takes users and items. ``mlp-tanh``,
+``cnn-tanh`` and so on are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP
+training rewards (Papernot et al. 2021).
 
 A new kind is one ``NetworkKind``, and one line in ``KINDS``. A network of the user's own is an ``OwnNetwork``
 (``dpltm.networks.own_network``): both are a ``Network``. Nothing here imports torch but ``build``.

@@ -17,10 +17,10 @@ classes, the stars. On 6,040 users and 3,952 items that is 150,010 parameters. `
 16 numbers. A record holds the positions of its user and its item. Several records in a row, as a user gives them, go through
 one by one.
 
-``lstm``, ``gru`` and ``rnn`` are one recurrent layer, whose state after the last step goes into a linear classifier. Of sequences of
-vectors, ``lstm:128x9`` takes 128 steps of 9 values, ``lstm:128x9:64`` with 64 units in place of 32; images go row by row.
-Of texts, ``lstm:10000`` looks words up in a table of 10,000, with vectors of 16 numbers, and ``lstm:10000:32,64`` has 32 of
-these and 64 units. Records come flattened.
+``lstm``, ``gru`` and ``rnn`` are one recurrent layer, whose state after the last step goes into a linear classifier. Of
+sequences of vectors, ``lstm:128x9`` takes 128 steps of 9 values, ``lstm:128x9:64`` with 64 units in place of 32; images
+go row by row. Of texts, ``lstm:10000`` looks words up in a table of 10,000, with vectors of 16 numbers, and
+``lstm:10000:32,64`` has 32 of these and 64 units. Records come flattened.
 """
 
 from __future__ import annotations
