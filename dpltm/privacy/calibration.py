@@ -340,7 +340,7 @@ def ex_post(before: Before, plan: NoisySgd, taken: int, ends: int, delta: float)
     """Return epsilon of a training that was left after ``taken`` steps, at one of so many ``ends`` that were declared.
 
     Args:
-        before: what counts already, settled before the training began.
+        before: what counts beside the training.
         plan: all of its steps.
         ends: how many there are, that of the whole plan included.
         delta: of all ends together; each is priced at its share.

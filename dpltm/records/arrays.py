@@ -153,9 +153,9 @@ def as_parts(
         for key in x:
             if not isinstance(key, str) or not key.isidentifier() or len(key) > MAX_NAME:
                 raise DataError(f"`x`: {key!r:.100} is no name of an argument; call each part as the network does")
-        named = {key: _part(x[key], key) for key in sorted(x)}
+        named = {key: _part(x[key], key, length) for key in sorted(x)}
     elif has_parts(x):
-        named = {str(place): _part(part, place) for place, part in enumerate(x)}
+        named = {str(place): _part(part, place, length) for place, part in enumerate(x)}
     elif length is not None and in_rows(x):
         made = padded_rows(x, length, name)
         there = np.arange(length) < np.array([len(row) for row in x])[:, None]
@@ -171,12 +171,14 @@ def as_parts(
     return made, parts
 
 
-def _part(values: Any, name: object) -> Any:
-    """One part as an array; as it is where its rows differ in length."""
+def _part(values: Any, name: object, length: int | None) -> Any:
+    """One part as an array; rows that differ in length, or may by ``length``, as they are."""
     if isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.dtype == object):
+        made = np.empty(0, dtype=object)
         with contextlib.suppress(ValueError):  # else rows differ in length
-            values = np.array(list(values), dtype=None if any(map(np.size, values)) else "i8")
-        return values if isinstance(values, np.ndarray) and values.dtype != object else list(values)
+            made = np.array(list(values), dtype=None if any(map(np.size, values)) else "i8")
+        rows = length is not None and made.ndim == 2 and made.dtype.kind in "biu"
+        return list(values) if rows or made.dtype == object else made
     return as_array(values, f"x[{name!r}]")
 
 

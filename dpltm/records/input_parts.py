@@ -227,7 +227,10 @@ def padded_rows(values: Sequence[Any], length: int, where: str) -> np.ndarray:
     wrong = [at for at, row in enumerate(rows) if row.ndim != 1 or (row.size and row.dtype.kind not in "biu")]
     if wrong:
         raise DataError(f"{where}: record {wrong[0]} (counted from 0) is no list of whole numbers; leave the part out")
-    made = np.zeros((len(rows), length), np.result_type(*{row.dtype for row in rows if row.size} or {np.dtype("i8")}))
+    kinds = sorted({row.dtype.name for row in rows if row.size}) or ["int64"]
+    if len(kinds) > 1:  # one record's type would decide what all others reach the network as
+        raise DataError(f"{where}: has rows of {' and of '.join(kinds)}; give all of them one type")
+    made = np.zeros((len(rows), length), kinds[0])
     for row, there in zip(rows, made, strict=True):
         there[: min(length, len(row))] = row[:length]
     return made

@@ -65,7 +65,8 @@ class LoopSettings(LoopOptions):
         mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
         prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
         on_step: called after each step, once the caller's code for it has run, with its number and the certified epsilon
-            so far: an upper bound, of rank 0 alone. A step that is broken out of is not told. It knows no record.
+            so far, with what counted as it began: an upper bound, of rank 0 alone. A step that is broken out of is not
+            told. It knows no record.
         sampling, noise: random bits; anything but the default is for tests, and is said to be ``fast``.
     """
 
@@ -573,10 +574,13 @@ class PrivateLoop:
 
     def _take_over(self, paid: Paid[None]) -> None:
         self.entry, self._paid = paid.entry, paid.lineage
-        others = tuple(each for each in paid.entry.mechanisms if each is not self.mechanism)
-        self._before = Planned(paid.account.without(paid.entry), paid.entry.part, others)
         if self._given.on_step is not None:
-            self._odometer = Odometer(self._before, self.mechanism, self.delta)
+            self._odometer = Odometer(self._beside(paid.account), self.mechanism, self.delta)
+
+    def _beside(self, account: Account) -> Planned:
+        """Return what counts beside the steps of the loop."""
+        others = tuple(each for each in self.entry.mechanisms if each is not self.mechanism)
+        return Planned(account.without(self.entry), self.entry.part, others)
 
     def _check_still_fits(self, book: Book) -> Account:
         """Raise BudgetError where the ledger has come to hold more than when the noise was calibrated, and too much."""
@@ -775,10 +779,10 @@ class PrivateLoop:
 
     @property
     def ex_post(self) -> float | None:
-        """Epsilon of the end that was taken among ``ends``; None where the loop was not left at one."""
+        """Epsilon of the end that was taken among ``ends``, with all that counts with it; None where it was not left at one."""
         if not self._left:
             return None
-        return ex_post(self._before, self.mechanism, self._left, len(self._given.ends) + 1, self.delta)
+        return ex_post(self._beside(self.account), self.mechanism, self._left, len(self._given.ends) + 1, self.delta)
 
 
 def _by_person(given: LoopSettings, x: Tensor | np.ndarray) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:

@@ -113,6 +113,8 @@ def test_that_all_are_of_one_length_changes_nothing():
     ragged[:] = [np.array(row, dtype=np.int64) for row in ROWS]
     assert np.array_equal(as_parts({"ids": ragged}, 8, 3, "x")[0], forms[0][0])
     assert np.array_equal(as_parts(ragged, 8, 3, "x")[0], as_parts(ROWS, 8, 3, "x")[0])
+    octets = [[np.array(row, dtype=np.uint8) for row in rows] for rows in (ROWS, even)]
+    assert {as_parts({"a": rows}, None, 3, "x")[1] for rows in octets} == {(InputPart("a", (3,), 0, "uint8", True),)}
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------------
@@ -166,6 +168,11 @@ NO_NAME = "is no name of an argument; call each part as the network does"
             {"ids": [[0.5], [1, 2]]},
             {"words": 8, "length": 3},
             "x['ids']: record 0 (counted from 0) is no list of whole numbers; leave the part out",
+        ),
+        (
+            {"ids": [np.array([1], dtype=np.int32), np.array([1, 2])]},
+            {"words": 8, "length": 3},
+            "x['ids']: has rows of int32 and of int64; give all of them one type",
         ),
         ({"ids": IDS}, {"words": 8, "length": 0}, "`length` 0: must be 1 or more; pass the public length of rows"),
         ({"a b": IDS}, {"words": 8}, f"`x`: 'a b' {NO_NAME}"),

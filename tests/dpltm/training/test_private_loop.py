@@ -755,7 +755,8 @@ def test_no_loss_of_private_records_leaves_a_loop() -> None:
 
 def left(at: int, **changes: Any) -> PrivateLoop:
     model = toy_model()
-    loop = within(2.0, model=model, steps=9, provenance="data-free", **{"ends": [3, 6], "ledger": Ledger(), **changes})
+    given = {"noise_multiplier": None, "epsilon": 2.0, "ends": [3, 6], "ledger": Ledger(), **changes}
+    loop = make(model=model, steps=9, provenance="data-free", **given)
     for step in loop:
         step.backward()
         if step.number == at:
@@ -781,6 +782,14 @@ def test_what_counted_before_counts_with_the_end() -> None:
     assert beside.ex_post > total([replace(beside.entry, mechanisms=(replace(beside.mechanism, steps=3),))], 1e-3 / 3)
     assert beside.report().certified.epsilon <= 2
     assert alone.ex_post != beside.ex_post
+
+
+def test_what_was_released_since_counts_with_the_end() -> None:
+    noise = {"noise_multiplier": 3.0, "epsilon": None}
+    loop, beside = left(3, **noise), left(3, ledger=held(OTHER), **noise)
+    alone = loop.ex_post
+    loop.ledger.declare(OTHER)
+    assert loop.ex_post == beside.ex_post > alone
 
 
 @pytest.mark.parametrize("at", [2, 4])
