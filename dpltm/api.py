@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
 from dpltm.features.setup import FeatureSources, features_of, take_over_map, with_feature_map
-from dpltm.networks import ModelSpec, Network, names_code
-from dpltm.networks.own import SETTINGS, OwnModel, own_model
+from dpltm.networks import ModelSpec, Network
+from dpltm.networks.own import SETTINGS, OwnModel, check_no_code, own_model
 from dpltm.options import arguments
 from dpltm.options.data import FeatureOptions, UnitOptions
 from dpltm.options.generate import GenerateOptions
@@ -153,10 +153,8 @@ def own_network(model: object, options: dict[str, Any]) -> OwnModel | None:
         if said:
             raise InputError(f"`{min(said)}`: the network says so itself; leave it out")
         return model
-    if isinstance(model, str) and names_code(model):
-        raise InputError(
-            f"`model`: {model!r:.80} names code, which is not read from Python; import it, and give it itself: model=MyNet"
-        )
+    if isinstance(model, str):
+        check_no_code(model)
     if model is None or isinstance(model, str):
         return own_model(DEFAULT_NETWORK if model is None else model, **said) if said else None
     return own_model(model, **said)

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpltm.errors import ArtifactError, InputError, first_line, in_python
 from dpltm.networks import Network, build
-from dpltm.networks.own import OwnModel, own_model
+from dpltm.networks.own import OwnModel, check_no_code, own_model
 from dpltm.networks.own_network import OwnNetwork
 from dpltm.networks.state import put, weights_of
 from dpltm.records.files import LINEAGE, lineage_array
@@ -186,6 +186,8 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
     folder = as_path(path)
     if model is None and functions:
         raise InputError(f"`{min(functions)}`: only with `model`; give both")
+    if isinstance(model, str):
+        check_no_code(model)
     named = None if model is None else own_model(model, **functions)
     try:
         with in_python():

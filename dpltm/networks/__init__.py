@@ -309,6 +309,8 @@ def _kind(text: str) -> NetworkKind:
             f"`model`: {text!r:.80} names code, which generate, select, train, tune, run, evaluate, predict and tickets"
             " transfer take; here name a kind of network"
         )
+    if text.endswith(".py"):
+        raise InputError(f"`model`: {text!r:.80} is a file of code; say what in it is the network, as FILE.py:NAME")
     if name not in KINDS:
         known = ", ".join(kind.usage or kind.name for kind in KINDS.values())
         raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}{did_you_mean(name, KINDS)}")

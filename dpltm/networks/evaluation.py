@@ -124,8 +124,8 @@ def total_score(
 
     Guarantees:
         Where ``alike``, as of :func:`outputs`. A record, or a person with any records, counts for 0 to 1: a score is
-        clamped, NaN is 0, and it is rounded to a multiple of 2^-20, as is a person's mean (downwards); these are summed as
-        whole numbers, so the sum is exact whatever the order.
+        clamped, NaN is 0, as is what is not one value, and it is rounded to a multiple of 2^-20, as is a person's mean
+        (downwards); these are summed as whole numbers, so the sum is exact whatever the order.
     """
     valued, parts = isinstance(score, OfValues), list[Tensor]()
     there = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
@@ -136,7 +136,8 @@ def total_score(
         if isinstance(score, PricedScore):
             values = [score.values(given, labels)]
         else:  # each alone, for a function of the user's own
-            values = [score(given[at : at + 1], labels[at : at + 1]) for at in range(len(labels))]
+            alone = (score(given[at : at + 1], labels[at : at + 1]) for at in range(len(labels)))
+            values = [value.reshape(1) if value.numel() == 1 else value.new_zeros(1) for value in alone]
         parts += [(value.double().nan_to_num(0.0).clamp(0, 1) * STEP).round().long() for value in values]
     each = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long, device=y.device)
     if there.ndim == 2:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from dpltm.errors import InputError, did_you_mean, first_line
-from dpltm.networks import MAX_NAME_LENGTH
+from dpltm.networks import MAX_NAME_LENGTH, names_code
 from dpltm.networks.layout import DTYPES, StartProvenance
 from dpltm.networks.norms import check_batch_norm
 from dpltm.networks.state import persistent_buffers
@@ -166,6 +166,14 @@ def own_model(code: Any, **settings: Any) -> OwnModel:
         settings["start"] = Path(settings["start"])
     given = {name: value for name, value in settings.items() if value is not None}
     return OwnModel(code=code, text=text, source_sha256=digest, **given)
+
+
+def check_no_code(name: str) -> None:
+    """Raise InputError for a name of code, in Python, where it is imported."""
+    if names_code(name):
+        raise InputError(
+            f"`model`: {name!r:.80} names code, which is not read from Python; import it, and give it itself: model=MyNet"
+        )
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:

@@ -162,8 +162,8 @@ class OwnNetwork(Layout):
                 failures.append(error)
         ran = [error for error in failures if not isinstance(error, CodeError)]
         if ran or len(failures) == 1:
-            raise (ran or failures)[0]
-        raise CodeError(" ".join(map(str, failures))) from failures[0].__cause__
+            raise (ran or failures)[-1]  # of the shape as it is stored, where both run
+        raise CodeError("; or ".join(map(str, failures))) from failures[0].__cause__
 
     def outputs_of(self, model: nn.Module) -> Tensor:
         """Return the outputs that are kept of a network that was built, ``(8, k)`` float32; InputError as :meth:`tried`."""

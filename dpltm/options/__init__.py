@@ -83,7 +83,7 @@ def arguments(cls: type[T], given: Mapping[str, Any], beside: Iterable[str] = ()
     for name, value in given.items():
         if name not in known:
             near = did_you_mean(name, [*known, *beside], "`")
-            names = ", ".join(f"`{each}`" for each in sorted([*known, *beside]))
+            names = ", ".join(f"`{each}`" for each in sorted({*known, *beside}))
             raise InputError(f"`{name}`: no such option{near or f'; there are {names}'}")
         if value is None:
             continue

@@ -102,11 +102,10 @@ def differences(mine: Parts, theirs: Parts) -> str:
     return "; ".join(told)
 
 
-def facts_of(parts: Parts, x: object) -> dict[str, Any]:
+def facts_of(parts: Parts, x: Any) -> dict[str, Any]:
     """Return ``words`` and ``length`` by which records become such parts, of those parts that they have."""
-    words = {
-        part.name: part.words for part in parts if part.words and not (isinstance(x, Mapping) and part.name not in x)
-    }
+    there = list(x) if isinstance(x, Mapping) else [str(place) for place in range(len(x) if has_parts(x) else 2)]
+    words = {part.name: part.words for part in parts if part.words and part.name in there}
     lengths = {part.shape[0] for part in parts if part.padded}
     return {**({"words": words} if words else {}), **({"length": lengths.pop()} if lengths else {})}
 

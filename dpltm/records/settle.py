@@ -101,6 +101,12 @@ def _bounds(
         if declared is not None:
             raise DataError("`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`")
         return (0.0, float(tables[0] - 1) if tables else 1.0), "declared"
+    octets = [part.name for part in train.parts if part.dtype == "uint8" and not part.words]
+    if octets and len(quantities) > 1:
+        raise DataError(
+            f"{train.source}: {train.x_name}[{octets[0]!r}] holds bytes, beside quantities of another type, and there is one"
+            f" range for all: give it as floats in the range of the others, such as x[{octets[0]!r}] / 255"
+        )
     if declared is not None:
         return (float(declared[0]), float(declared[1])), "declared"
     if description is not None:
@@ -132,7 +138,7 @@ def _classes(
         gap = int(np.argmax(seen != np.arange(len(seen))))
         raise DataError(
             f"{raw.source}: {raw.y_name} goes up to {seen[-1]}, but no record has label {gap}; "
-            f"number the classes without gaps or pass `classes` {seen[-1] + 1}"
+            f"number the classes without gaps or pass `classes` {seen[-1] + 1}{OTHER_LABELS}"
         )
     return len(seen), "counted"
 
@@ -286,7 +292,9 @@ def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
     return y.astype(np.int64)
 
 
-OTHER_LABELS = "; in Python, a network of your own takes other labels with `loss=`, one value a record"
+OTHER_LABELS = (
+    "; in Python, a network of your own takes other labels with `loss=`, one value each (integers: `classes=0`)"
+)
 """What to do with labels that are no class numbers."""
 
 

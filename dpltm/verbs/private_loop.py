@@ -779,7 +779,7 @@ class PrivateLoop:
 
     @property
     def ex_post(self) -> float | None:
-        """Epsilon of the end that was taken among ``ends``, with all that counts with it; None where it was not left at one."""
+        """Epsilon of the end that was taken among ``ends``, with all else that counts; None where it was left at none."""
         if not self._left:
             return None
         return ex_post(self._beside(self.account), self.mechanism, self._left, len(self._given.ends) + 1, self.delta)

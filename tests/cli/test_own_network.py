@@ -226,6 +226,11 @@ def test_what_a_file_says_is_shown_and_never_followed(nets, done):
     assert done("tickets show a.tickets").code == 0
 
 
+def test_a_file_is_no_network(nets, done):
+    told = done(f"generate --dataset digits --model {nets} --provenance public --out a.tickets")
+    assert told.err.endswith(" is a file of code; say what in it is the network, as FILE.py:NAME\n")
+
+
 def test_commands_that_take_no_code_say_so(nets, done):
     told = done(f"synthesize --dataset digits --model {nets}:Small --epsilon 1 --delta 1e-4 --out made.npz")
     assert "names code, which generate, select, train" in told.err

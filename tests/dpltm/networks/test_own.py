@@ -441,6 +441,7 @@ def test_python_takes_code_as_it_is_and_not_by_name():
     x, y = CASES["hand-made"].records(30, 0)
     said = refused(dpltm.generate, x, y, model="nets.py:MyNet", provenance="public", classes=CLASSES)
     assert said.startswith("`model`: 'nets.py:MyNet' names code, which is not read from Python")
+    assert refused(dpltm.tickets.load, "own.run", model="nets.py:MyNet") == said
     assert refused(dpltm.generate, x, y, model=3, provenance="public").startswith(
         "`model`: 3 is not the name of a network"
     )
@@ -454,6 +455,28 @@ def test_scores_are_clamped_and_summed_exactly():
     values = torch.tensor([0.5, float("nan"), 7.0, -1.0, 1 / 3, float("inf")])
     found = total_score(nn.Identity(), values[:, None], torch.zeros(6), 4, first_output)
     assert found == 0.5 + 0.0 + 1.0 + 0.0 + round(2**20 / 3) / 2**20 + 1.0
+
+
+def test_of_two_shapes_the_refusal_is_of_the_one_that_is_stored():
+    class Mixes(nn.Module):
+        """Of sequences, (batch, 5, 4); it runs on images of one channel as well."""
+
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(x.mean(1)) - x.mean()
+
+    x, y = np.random.default_rng(0).random((30, 5, 4)), np.arange(30) % 3
+    said = refused(dpltm.train, Mixes, x, y, epsilon=2, delta=1e-4, bounds=(0, 1), ledger=dpltm.Ledger())
+    assert "depends on the others in the batch" in said
+
+
+def test_what_is_not_one_value_counts_as_none():
+    """A record counts for at most 1, whatever a function of the user's own gives for it."""
+    many = total_score(nn.Identity(), torch.ones(3, 1), torch.tensor([1, 0, 5]), 4, lambda _, y: torch.ones(int(y)))
+    assert many == 1.0
 
 
 def ties_at_random(draw):

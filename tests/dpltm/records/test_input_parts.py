@@ -207,7 +207,10 @@ def test_bounds_are_of_quantities():
     bytes_of = from_arrays({"ids": IDS, "pixels": IDS.astype(np.uint8)}, y, words={"ids": 8})
     assert (bytes_of.bounds, bytes_of.bounds_origin) == ((0.0, 255.0), "assumed")
     mixed = {"pixels": IDS.astype(np.uint8), "level": level}
-    assert "has no public range; pass `bounds`" in refused(from_arrays, mixed, y)
+    said = refused(from_arrays, mixed, y, bounds=(0, 1))
+    assert said.startswith(
+        "records: x['pixels'] holds bytes, beside quantities of another type, and there is one range"
+    )
     level[2, 1] = np.nan
     assert "features must be finite" in refused(from_arrays, {"level": level}, y, bounds=(0, 1))
 
@@ -225,7 +228,7 @@ def test_differences_are_named():
     other = (InputPart("a", (4,), 5, "int64"), InputPart("c", (2,), 0, "float32"))
     of = "whole numbers below 5 of shape"
     assert differences(mine, other) == f"lack 'b'; have unknown 'c'; have {of} (4,) in 'a' in the place of {of} (3,)"
-    assert facts_of(mine, {"b": IDS}) == {}
+    assert facts_of(mine, {"b": IDS}) == facts_of(mine, (IDS, IDS)) == {}
     assert facts_of((InputPart("0", (3,), 5, "int64", True),), ROWS) == {"words": {"0": 5}, "length": 3}
 
 

@@ -243,7 +243,9 @@ EMPTY = "and holds no data; give a file with records and features"
 LENGTHS = "give one label a record"
 TOO_HIGH = "numbered from 0; correct the label or pass `classes`"
 FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
-OTHER_LABELS = "; in Python, a network of your own takes other labels with `loss=`, one value a record"
+OTHER_LABELS = (
+    "; in Python, a network of your own takes other labels with `loss=`, one value each (integers: `classes=0`)"
+)
 OR_SAY = ", or say by `schema` that cells may be empty"
 
 
@@ -255,7 +257,7 @@ OR_SAY = ", or say by `schema` that cells may be empty"
         ({"y_train": np.where(Y == 2, np.nan, Y)}, f"y_train has label nan at record 2; {LABELS}{OTHER_LABELS}"),
         ({"y_train": Y.astype(str)}, f"y_train has dtype <U21; {LABELS}"),
         ({"y_train": Y.reshape(6, 1)}, f"y_train has shape (6, 1); expected (records,); {LENGTHS}{OTHER_LABELS}"),
-        ({"y_train": np.array([0, 1, 3, 0, 1, 3])}, f"y_train goes up to 3, {GAPS.format(2)}"),
+        ({"y_train": np.array([0, 1, 3, 0, 1, 3])}, f"y_train goes up to 3, {GAPS.format(2)}{OTHER_LABELS}"),
         ({"x_train": X.astype(str)}, f"x_train has dtype <U3; {DTYPES}"),
         (
             {"x_train": np.zeros(6, dtype=np.uint8)},
