@@ -109,6 +109,9 @@ def with_skill(body: dict[str, Any]) -> dict[str, Any]:
                     break
             told["calibration error"] = skill["calibration_error"]
             for group in skill.get("groups", ()):
+                if group["accuracy"] is None:
+                    told[group["name"]] = f"{group['records']:,} records, too few to tell"
+                    continue
                 ranks = (
                     "no AUC"
                     if group["auc"] is None

@@ -34,6 +34,9 @@ RECALLS = (0.5, 0.8, 0.9, 0.95)
 DIGITS = 3
 """Of thresholds, rounded down: what is typed finds no fewer."""
 
+SMALLEST = 10
+"""Records of a subgroup whose figures are told, at least: those of fewer would tell of persons, and nothing else."""
+
 MOST_SHOWN = 100
 """Classes of a confusion matrix, at most; of more it would be longer than all else."""
 
@@ -95,17 +98,18 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class GroupSkill:
-    """How good a network is on a subgroup of the records; attributes as of :class:`Skill`."""
+    """How good a network is on a subgroup of the records; attributes as of :class:`Skill`, None below ``SMALLEST`` records."""
 
     name: str
     records: int
-    accuracy: Estimate
-    majority_accuracy: float
-    auc: Estimate | None
+    accuracy: Estimate | None = None
+    majority_accuracy: float | None = None
+    auc: Estimate | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as :meth:`Skill.to_json` has it."""
-        return {**asdict(self), "accuracy": self.accuracy._asdict(), "auc": self.auc and self.auc._asdict()}
+        ends = {"accuracy": self.accuracy, "auc": self.auc}
+        return asdict(self) | {name: one and one._asdict() for name, one in ends.items()}
 
 
 @dataclass(frozen=True)
@@ -245,7 +249,9 @@ def _by_group(outputs: np.ndarray, labels: np.ndarray, groups: Subgroups) -> Ite
     for code, name in enumerate(groups.names):
         own = groups.codes == code
         found = skill_of(outputs[own], labels[own])
-        if found is not None:
+        if own.sum() < SMALLEST:
+            yield GroupSkill(name, int(own.sum()))
+        elif found is not None:
             yield GroupSkill(name, found.records, found.accuracy, found.majority_accuracy, found.auc)
 
 

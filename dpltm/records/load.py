@@ -246,13 +246,14 @@ def load_records(
 
     Args:
         layout: of texts; None where only quantities will do.
-        schema: of a table with words, dates or holes, or the file that says it.
+        schema: of a table with words, dates or holes, or the file that says it. Numbers outside its bounds are outside of
+            [0, 1], as whoever scales them counts them.
         columns: names of the features that a run was trained on; a table may have them in any order.
     """
     known = as_schema(schema)
     if known is not None and Path(path).suffix.lower() in TABLES:
         with reading(Path(path), "`input`"):
-            return read_by_schema(Path(path), known, labelled=False, spare=spare).x
+            return read_by_schema(Path(path), known, labelled=False, spare=spare, marked=True).x
     return checked_features(read_records(Path(path), label, layout, spare).in_order(columns, "the run"))
 
 

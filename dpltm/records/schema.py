@@ -448,9 +448,18 @@ class Faults:
 
 
 def encoded(
-    column: Column, cells: Sequence[str], empty: frozenset[str], faults: Faults, lines: Sequence[int]
+    column: Column,
+    cells: Sequence[str],
+    empty: frozenset[str],
+    faults: Faults,
+    lines: Sequence[int],
+    *,
+    marked: bool = False,
 ) -> np.ndarray:
     """Return the features of one column, ``(n, column.features)`` float32 in [0, 1].
+
+    Args:
+        marked: whether numbers outside the bounds are left outside of [0, 1], for whoever counts them before they saturate.
 
     Guarantees:
         Row i depends on cell i and on the schema alone.
@@ -476,7 +485,7 @@ def encoded(
             if value is not None and not math.isnan(value):
                 inside = min(max(value, low), high) - low
                 part = math.log1p(inside) / math.log1p(high - low) if column.log else inside / (high - low)
-                found[row, 0] = part
+                found[row, 0] = part + marked * ((value > high) - (value < low))
             elif column.other:
                 found[row, hole] = 1.0
             else:

@@ -80,8 +80,10 @@ def _bands(name: str, values: np.ndarray, empty: np.ndarray, column: Column | No
         edges = np.unique(np.quantile(values[~empty], np.arange(1, BANDS) / BANDS))
     codes = np.searchsorted(edges, values, side="right")
     codes[empty] = len(edges) + 1
-    names = [f"{name} {_range(values[codes == place], column)}" for place in range(len(edges) + 1)]
-    return _there([*names, f"{name} empty"], codes)
+    names = [_range(values[codes == place], column) for place in range(len(edges) + 1)]
+    if len(there) > MOST_VALUES:  # the outermost values are those of single persons
+        names[0], names[-1] = f"up to {names[0].split(' to ')[-1]}", f"from {names[-1].split(' to ')[0]}"
+    return _there([*(f"{name} {said}" for said in names), f"{name} empty"], codes)
 
 
 def _range(values: np.ndarray, column: Column | None) -> str:

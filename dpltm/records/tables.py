@@ -350,6 +350,8 @@ def read_by_schema(
     coder: Coder | None = None,
     labels: Sequence[Any] | None = None,
     spare: Sequence[str] = (),
+    *,
+    marked: bool = False,
 ) -> RawSplit:
     """Return the records of a table, encoded: features ``(n, schema.features)`` float32 in [0, 1], and classes.
 
@@ -359,6 +361,7 @@ def read_by_schema(
         coder: of columns of which something is still to be found; None where that is refused.
         labels: of each record, in the place of the column of labels.
         spare: columns that may be there beside those of the schema.
+        marked: as of :func:`encoded`.
     """
     if coder is None:
         schema.check_finished()
@@ -371,7 +374,7 @@ def read_by_schema(
     for unread, lines, cells in _blocks(source, schema, faults, units, labelled and labels is None, spare):
         if told is not None and label is not None:
             cells[label] = list(itertools.islice(told, len(lines)))
-        blocks.append(_encode(schema, cells, label, coder, faults, lines))
+        blocks.append(_encode(schema, cells, label, coder, faults, lines, marked=marked))
         whose += [] if units is None or not labelled else cells[units]
         columns, left_out = tuple(name for name in cells if name != label), tuple(unread)
     if faults.found:
@@ -446,6 +449,7 @@ def _encode(
     coder: Coder | None,
     faults: Faults,
     lines: list[int],
+    marked: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Features, classes, and all other cells and those of labels as numbers, of some rows."""
     empty, features = frozenset(schema.missing), []
@@ -453,7 +457,7 @@ def _encode(
         if column.wanted and coder is not None:
             features.append(coder(column, cells[column.name], empty)[:, None])
         else:
-            features.append(encoded(column, cells[column.name], empty, faults, lines))
+            features.append(encoded(column, cells[column.name], empty, faults, lines, marked=marked))
     full = [list(map(number_of, some)) for name, some in cells.items() if name != label]
     told = [] if label is None else cells[label]
     y = np.zeros(len(lines), dtype=np.int64) if label is None else classes_of(schema.label, told, faults, lines)

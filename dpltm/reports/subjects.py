@@ -5,13 +5,16 @@ The folder may be somebody else's, or damaged: whatever is not of the type it sh
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dpltm.errors import DataError
 from dpltm.networks.skill import BINS, Bin, ClassSkill, Estimate, GroupSkill, OperatingPoint, Skill
 from dpltm.options.data import PER_UNIT
 from dpltm.privacy.mechanisms import Adjacency, Selection
+from dpltm.records.schema import parse_schema
 from dpltm.reports.statement import Subject, Terms
 from dpltm.reports.wording import PROVENANCE
 
@@ -65,6 +68,13 @@ def _columns(named: object) -> str | None:
     return said if len(said) <= MAX_COLUMNS else f"{len(known):,} columns"
 
 
+def _of_schema(schema: object) -> list[str]:
+    """Return the names of the columns that a table's schema makes features of; none where there is none that can be read."""
+    with contextlib.suppress(DataError):
+        return [each.name for each in parse_schema(str(schema or ""), "schema").columns if each.features]
+    return []
+
+
 def terms_of_run(config: Mapping[str, Any]) -> Terms:
     """Return the terms that a run states its guarantee at."""
     options = section(config, "options")
@@ -106,7 +116,7 @@ def run_subject(
         "low": low,
         "high": high,
         "bounds_origin": text(config.get("bounds_origin")),
-        "columns": _columns(config.get("columns")),
+        "columns": _columns(config.get("columns") or facts.get("columns") or _of_schema(config.get("table_schema"))),
         "expected_batch": number(config.get("expected_batch")),
         "groups": count(facts.get("groups")),
         "per_unit": (count(options.get("per_unit")) or PER_UNIT) if config.get("of_persons") else None,
@@ -200,8 +210,8 @@ def _skill(body: Mapping[str, Any]) -> Skill:
             GroupSkill(
                 _known(text(one["name"])),
                 whole(one["records"]),
-                estimate(one["accuracy"]),
-                _known(number(one["majority_accuracy"])),
+                None if one["accuracy"] is None else estimate(one["accuracy"]),
+                share(one["majority_accuracy"]),
                 None if one["auc"] is None else estimate(one["auc"]),
             )
             for one in body.get("groups", ())

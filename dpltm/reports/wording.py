@@ -406,8 +406,8 @@ def skill_tables(skill: Skill) -> Iterator[Table]:
                 one.name,
                 f"{one.records:,}",
                 "-" if one.auc is None else "{:.3f} ({:.3f} to {:.3f})".format(*one.auc),
-                percent(one.accuracy.value),
-                percent(one.majority_accuracy),
+                _share(None if one.accuracy is None else one.accuracy.value),
+                _share(one.majority_accuracy),
             )
             for one in skill.groups[:MOST_ROWS]
         ]

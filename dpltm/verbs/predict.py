@@ -73,7 +73,8 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
     if saturated and run.spec.tables:
         progress.say(f"{saturated} values of {source} are no positions in the run's tables; they are taken as 0")
     elif saturated:
-        progress.say(f"{saturated} values of {source} saturate: the run's bounds are {bounds[0]:g},{bounds[1]:g}")
+        ends = "are in its schema" if run.schema is not None else f"are {bounds[0]:g},{bounds[1]:g}"
+        progress.say(f"{saturated} values of {source} saturate: the run's bounds {ends}")
     outputs = _outputs(rows, run, source, progress)
     return Predictions(
         outputs, saturated, (*run_bounds_notes(run), *network_notes(run.spec)), tells=run.spec.labels is None

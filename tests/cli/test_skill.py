@@ -242,8 +242,26 @@ def test_skill_of_subgroups(cli: Any, refused: Any) -> None:
     for name in ("records", "accuracy", "majority_accuracy", "auc"):
         assert groups["sex f"][name] == alone[name]
     done = cli("evaluate r --dataset visits.csv --test others.csv --by age")
-    assert len(re.findall(r"age \d+ to \d+", done.out)) == 4
+    assert len(re.findall(r"age (up to \d+|\d+ to \d+|from \d+)", done.out)) == 4
     assert cli("report r -o r.html").code == 0
-    assert "Subgroups of the test split" in Path("r.html").read_text()
+    page = Path("r.html").read_text()
+    assert "Subgroups of the test split" in page
+    assert "age, sex, admitted, code, creatinine, note" in page
     said = refused(f"train --dense {TABLE} {lasting} --by note --out q")
     assert said.startswith("--by note: no column that tells subgroups; there is 'age', 'sex', 'admitted', 'code'")
+
+
+@pytest.mark.usefixtures("table")
+def test_numbers_outside_the_bounds_of_a_schema_are_counted_where_they_saturate(cli: Any) -> None:
+    """Ages of 300 and -5 and a day of 1999 count as the ends of their columns; at the terminal and of a data frame."""
+    cli(f"train --dense {TABLE} {BRIEFLY} --out r")
+    new = pd.read_csv("others.csv").drop(columns="returned").head(5).astype({"age": "Int64"})
+    new["age"] = [300, -5, 50, 110, 0]
+    new.loc[2, "admitted"] = "1999-01-01"
+    new.to_csv("new.csv", index=False)
+    assert cli("predict r --input new.csv --out p.csv --json").json["saturated"] == 3
+    found, run = pd.read_csv("p.csv"), dpltm.tickets.load("r")
+    assert dpltm.predict(run, new).saturated == 3
+    new["age"], new["admitted"] = new["age"].clip(0, 110), new["admitted"].replace("1999-01-01", "2020-01-01")
+    assert dpltm.predict(run, new).saturated == 0
+    assert np.allclose(dpltm.predict(run, new).probabilities[:, 1], found["p yes"])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
-from dpltm.networks.skill import BINS, DIGITS, RECALLS, Skill, skill_of, wilson
+from dpltm.networks.skill import BINS, DIGITS, RECALLS, GroupSkill, Skill, skill_of, wilson
+from dpltm.records.subgroups import Subgroups
 from dpltm.reports.subjects import skill_in
 
 
@@ -83,6 +84,18 @@ def test_a_chance_of_nothing_finds_all() -> None:
     outputs = np.array([[1e4, -1e4], [0, 0], [0, 1]], np.float32)
     assert judged(outputs, np.array([1, 0, 1])).points[-1].threshold == 0
     assert judged(outputs, np.array([1, 0, 1])).points[-1].named == 3
+
+
+def test_of_a_subgroup_of_few_nothing_is_told_but_how_many() -> None:
+    """A figure of nine records is nearly their labels."""
+    outputs, labels = made(2)
+    found = skill_of(outputs, labels, groups=Subgroups(("most", "ten", "nine"), np.repeat([0, 1, 2], [481, 10, 9])))
+    assert found is not None
+    assert [one.accuracy is not None for one in found.groups] == [True, True, False]
+    assert found.groups[2] == GroupSkill("nine", 9, None, None, None)
+    kept = skill_in(json.loads(json.dumps({"skill": found.to_json()})))
+    assert kept is not None
+    assert kept.groups == found.groups
 
 
 @pytest.mark.parametrize("classes", [2, 4])

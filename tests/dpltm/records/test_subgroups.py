@@ -76,7 +76,7 @@ def test_categories_others_and_holes(dataset: Dataset) -> None:
 
 def test_numbers_fall_into_quarters_and_holes_apart(dataset: Dataset) -> None:
     found = told(dataset, "age")
-    assert list(found) == ["age 10 to 20", "age 25 to 30", "age 40 to 70", "age 80 to 100", "age empty"]
+    assert list(found) == ["age up to 20", "age 25 to 30", "age 40 to 70", "age from 80", "age empty"]
     assert found["age 25 to 30"] == [2, 11]
     assert found["age empty"] == [4]
 
@@ -95,7 +95,7 @@ def test_a_table_without_a_schema(tmp_path: Path) -> None:
     given = {"bounds": (0, 20), "classes": 2, "label": "y", "rows_coincide": True}
     dataset = load(str(tmp_path / "d.csv"), test=str(tmp_path / "t.csv"), **given)
     assert list(told(dataset, "b")) == ["b 0", "b 1"]
-    assert list(told(dataset, "a")) == ["a 0 to 2", "a 3 to 5", "a 6 to 8", "a 9 to 11"]
+    assert list(told(dataset, "a")) == ["a up to 2", "a 3 to 5", "a 6 to 8", "a from 9"]
 
 
 @pytest.mark.parametrize("column", ["word", "y", "nobody"])
