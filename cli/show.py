@@ -10,7 +10,7 @@ from rich.table import Table
 
 from dpltm.privacy.describe import figure, percent
 
-SHARES = ("accuracy", "density", "confidence")
+SHARES = ("accuracy", "balanced accuracy", "density", "confidence")
 """Figures that are told in percent."""
 
 EPSILONS = ("epsilon", "eps1", "label epsilon")

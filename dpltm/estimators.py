@@ -67,7 +67,7 @@ from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.start import from_round
 from dpltm.verbs import select as select_verb
-from dpltm.verbs.train import plan, settle
+from dpltm.verbs.train import OWN_NOTE, plan, settle
 
 SCORE = "a score: sums with two-sided geometric noise"
 """Words of an entry for a score that is paid for."""
@@ -293,7 +293,7 @@ def owners(units: Any) -> np.ndarray:
     values = units if isinstance(units, np.ndarray) else np.asarray(units)
     if values.ndim != 1:
         raise InputError(
-            f"`units`: has {values.ndim} dimensions, not one; give a column that says whose each record is"
+            f"`units`: has {values.ndim} dimensions, not one; give a column with the person of each record"
         )
     if values.dtype != object:
         return values
@@ -432,8 +432,8 @@ class TicketEstimator(BaseEstimator):
         except Begun:  # another worker was first with a new ledger file; nothing was entered here
             run = self._train(dataset)
         said = () if run.privacy is None else run.privacy.notes
-        # `score` measures what NO_TEST misses
-        self._spent.notes |= dict.fromkeys(_named_here(note) for note in said if note != NO_TEST)
+        # `score` measures what NO_TEST misses, and `privacy_` counts what OWN_NOTE says is left out
+        self._spent.notes |= dict.fromkeys(_named_here(note) for note in said if note not in (NO_TEST, OWN_NOTE))
         if self.noise_multiplier is not None:
             self._spent.notes |= {NO_LIMIT: None}
         self.run_, self._columns, self._unit = run, columns, dataset.noun
@@ -453,6 +453,11 @@ class TicketEstimator(BaseEstimator):
         if not given and self.per_unit is not None:
             raise InputError(
                 "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or pass `units` to fit"
+            )
+        if not given and self.unit != TicketEstimator.unit:
+            raise InputError(
+                f"`unit`: {self.unit} is whom `units` names, and without them single records are protected; leave it out, or"
+                " pass `units` to fit"
             )
 
     def _drawn(self, dataset: Dataset, ledger: Ledger, training: dict[str, Any]) -> TicketSet | Winner | None:

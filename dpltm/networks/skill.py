@@ -98,7 +98,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class GroupSkill:
-    """How good a network is on a subgroup of the records; attributes as of :class:`Skill`, None below ``SMALLEST`` records."""
+    """How good a network is on a subgroup of the records; as of :class:`Skill`, and None below ``SMALLEST`` records."""
 
     name: str
     records: int

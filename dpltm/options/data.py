@@ -16,7 +16,7 @@ BY_HELP = (
     "Tell skill of subgroups of the test split as well, by the values of a column, or by quarters of its numbers."
 )
 UNIT_COLUMN_HELP = (
-    "Column, or array NAME_train of an archive, that says whose each record is: all of one person's are protected."
+    "Column, or array NAME_train of an archive, with the person of each record: all of one person's are protected."
 )
 
 

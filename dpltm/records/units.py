@@ -211,8 +211,8 @@ def by_user(dataset: Dataset, slots: int) -> Dataset:
     """
     if not dataset.rated:
         raise DataError(
-            f"`unit` user: takes ratings by users, such as movielens, and {dataset.name} holds none; where a"
-            " column says whose each record is, name it by `unit_column`"
+            f"`unit` user: takes ratings by users, such as movielens, and {dataset.name} holds none; name a"
+            " column with the person of each record by `unit_column`"
         )
     if not dataset.whole:
         raise DataError("`unit` user: takes every user; leave `subset` out, which is a range of ratings")

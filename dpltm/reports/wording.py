@@ -374,7 +374,10 @@ def _outcome(body: Mapping[str, Any]) -> Iterator[Field]:
     if got.get("accuracy") is not None:
         yield Field("accuracy", percent(got["accuracy"]), str(got.get("accuracy_of") or ""))
         if got.get("low") is not None:
-            wilson = "Wilson's, over test records. The chance of the noise is not in it; seeds show that."
+            wilson = (
+                "Wilson's, over test records as if each were another person's: with several of one it is too narrow. The"
+                " chance of the noise is not in it; seeds show that."
+            )
             yield Field("95 % interval", f"{percent(got['low'])} to {percent(got['high'])}", wilson)
     if got.get("majority") is not None:
         always = f"Accuracy of always saying the most frequent class of the test split, {got['majority']}."

@@ -20,6 +20,7 @@ from dpltm.errors import InputError
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, Selection
+from dpltm.verbs.train import OWN_NOTE
 
 PERSONS = 50
 WHO = np.repeat(np.arange(PERSONS), 4)
@@ -115,7 +116,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Any, str]] = {
     "too few": ({}, WHO[:5], "records: 'user' has shape (5,); expected (200,), one value for each record"),
     "two columns": (
         *({}, np.stack([WHO, WHO], 1)),
-        "`units`: has 2 dimensions, not one; give a column that says whose each record is",
+        "`units`: has 2 dimensions, not one; give a column with the person of each record",
     ),
     "a hole": (
         *({}, pandas.Series([None, *TEXTS[1:]])),
@@ -138,6 +139,11 @@ REFUSED: dict[str, tuple[dict[str, Any], Any, str]] = {
         *({"per_unit": 3}, None),
         "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or pass `units` to fit",
     ),
+    "a noun without persons": (
+        *({"unit": "patient", "ledger": Ledger()}, None),
+        "`unit`: patient is whom `units` names, and without them single records are protected; leave it out, or pass `units`"
+        " to fit",
+    ),
 }
 
 
@@ -148,6 +154,12 @@ def test_bad_columns_are_refused_before_anything_is_spent(given: dict[str, Any],
         made.fit(X, Y, units=units)
     assert str(caught.value) == said
     assert made.ledger_.entries == ()
+
+
+def test_the_figure_of_everything_does_not_say_that_more_may_be_in_its_ledger() -> None:
+    made = classifier().fit(X, Y, units=WHO)
+    assert OWN_NOTE in made.run_.privacy.notes
+    assert OWN_NOTE not in made.privacy_.notes
 
 
 def test_a_paid_score_counts_persons() -> None:
