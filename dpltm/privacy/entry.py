@@ -65,8 +65,8 @@ Kind = Literal["release", "local", "public", "excluded", "budget", "apart", "dra
   cannot be protected later.
 - ``budget``: everything together may come to no more than its one mechanism, a ``Guarantee``, says.
 - ``apart``: ``population`` is declared to have nobody in common with the population of this ledger.
-- ``drawn``: a block of the steps of a release, whose id is in ``facts``, was handed out to be drawn. Costs nothing: the
-  release has paid for all of them (``release.hand_out``).
+- ``drawn``: a block of the steps of a release, whose id and number are in ``facts``, was handed out to be drawn. Costs
+  nothing: the release has paid for all of them (``release.hand_out``).
 """
 
 
@@ -273,12 +273,19 @@ NO_LINEAGE = Lineage()
 
 
 def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return the entries of all groups, each id once, in order of first appearance; ArtifactError for two contents."""
+    """Return the entries of all groups, each id once, in order of first appearance; ArtifactError for two contents, or
+    for steps that were handed out twice."""
     known: dict[Id, Entry] = {}
+    blocks: dict[str, Id] = {}
     for group in groups:
         for entry in group:
             if known.setdefault(entry.id, entry) != entry:
                 raise ArtifactError(f"entry {entry.id[:12]}: known with other contents; one of the two was edited")
+            if entry.kind == "drawn" and blocks.setdefault(entry.facts, entry.id) != entry.id:
+                raise ArtifactError(
+                    f"ledger {entry.home[:12]}: it was copied, and both copies handed out the same steps, which are paid for"
+                    " once; what they hold no longer adds up"
+                )
     return tuple(known.values())
 
 

@@ -324,13 +324,19 @@ def hand_out(ledger: Ledger, entry: Entry, blocks: int, words: str) -> int | Non
     """
     for _ in range(ATTEMPTS):
         book = ledger.book
-        done = sum(one.kind == "drawn" and one.facts == entry.id for one in book.entries)
+        done = len(handed_out(book, entry))
         if done >= blocks:
             return None
         with contextlib.suppress(Moved):
-            ledger.enter(Entry("drawn", entry.part, words=words, facts=entry.id), secrets.token_hex(32), book.head)
+            block = Entry("drawn", entry.part, words=words, facts=f"{entry.id}:{done}")
+            ledger.enter(block, secrets.token_hex(32), book.head)
             return done
     raise InputError(BUSY)
+
+
+def handed_out(book: Book, entry: Entry) -> tuple[Entry, ...]:
+    """Return the blocks of a release's steps that were handed out."""
+    return tuple(one for one in book.entries if one.kind == "drawn" and one.facts.startswith(f"{entry.id}:"))
 
 
 def _as_planned(known: Entry, draft: Entry) -> Entry:

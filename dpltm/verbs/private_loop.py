@@ -33,7 +33,7 @@ from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, facts_digest, of_process
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
-from dpltm.privacy.release import Held, InMemory, Paid, Secret, hand_out, pay
+from dpltm.privacy.release import Held, InMemory, Paid, Secret, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
 from dpltm.records.arrays import arrays_of, as_array
@@ -744,7 +744,8 @@ class PrivateLoop:
                 "`model`: its weights are not those that it had when the loop ended; whatever was done since is in no ledger"
             )
         model, (shape, dtype, labels) = self._watched[0], self._rows
-        paid = self._paid if self._given.save_every is None else self._paid | self.ledger.lineage(self.entry)
+        blocks = handed_out(self.ledger.book, self.entry)
+        paid = self._paid | self.ledger.lineage(self.entry, *blocks) if blocks else self._paid
         ended = Ended(model, self._given, self._gradients, paid, shape, dtype, labels, self._provenance, self._taken)
         return run_of(self, ended, bounds, words, inputs)
 

@@ -191,7 +191,13 @@ def test_a_state_is_nothing_to_another_ledger(path: Path) -> None:
     assert not other.entries
 
 
-def test_a_ledger_that_was_copied_is_found_out(path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [([], "it was copied, and both copies went on"), ([OTHER], "both copies handed out the same steps")],
+)
+def test_a_ledger_that_was_copied_is_found_out(
+    path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch, beside: list[Entry], said: str
+) -> None:
     """On this machine, as soon as one copy goes on; elsewhere when the two meet. No noise is that of another sum."""
     first = Run(open_ledger(path))
     first.take(4)
@@ -211,9 +217,10 @@ def test_a_ledger_that_was_copied_is_found_out(path: Path, tally: Tally, monkeyp
     with pytest.raises(ArtifactError, match="or an older copy"):
         gone_on(copies[1])
     monkeypatch.setenv("XDG_CONFIG_HOME", str(path.parent / "elsewhere"))
+    open_ledger(copies[1]).declare(*beside)
     other = gone_on(copies[1])
     assert len({noise.tobytes() for noise in tally}) == len(tally) == 20
-    with pytest.raises(ArtifactError, match="it was copied, and both copies went on"):
+    with pytest.raises(ArtifactError, match=said):
         one | other
     with pytest.raises(ArtifactError, match="it is an older copy"):
         open_ledger(copies[1]).account(one)
