@@ -419,8 +419,9 @@ class TicketEstimator(BaseEstimator):
         features = x.shape[1] if schema is None else schema.features
         columns = Columns.of(self.bounds, features, self.record_shape, schema)
         whose = None if units is None else owners(units)
-        facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name, "unit": self.unit}
-        facts |= {"rows_coincide": self.rows_coincide, "units": whose, "for_training": for_training}
+        facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name}
+        facts |= {"rows_coincide": self.rows_coincide, "for_training": for_training}
+        facts |= {} if whose is None else {"units": whose, "unit": self.unit}
         with in_python():
             dataset = columns.taken(x, y, **facts)
         names = self.__dict__.get("feature_names_in_")

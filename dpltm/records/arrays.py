@@ -47,7 +47,7 @@ def from_arrays(
     words: Words = None,
     length: int | None = None,
     units: np.ndarray | None = None,
-    unit: str = "user",
+    unit: str | None = None,
     schema: str | Path | Schema | None = None,
     rows_coincide: bool = False,
     name: str = "records",
@@ -74,7 +74,7 @@ def from_arrays(
             name, or by place.
         length: public length that rows of whole numbers are padded with 0, or cut, to.
         units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
-        unit: noun of whom those are, such as ``patient``.
+        unit: noun of whom those are, such as ``patient``; by default ``user``.
         schema: of a frame with words, dates or holes: what its columns hold, or the file that says so. It says which is the
             label, its classes, and the bounds.
         rows_coincide: whether a test record may equal a training record: such as where records are a few truth values.
@@ -97,7 +97,9 @@ def from_arrays(
     layout = words, length
     train = _split(x, y, known, name, "x", "y", layout)
     if units is not None:
-        train = replace(train, units=as_array(units, "units"), units_name=unit)
+        train = replace(train, units=as_array(units, "units"), units_name="user" if unit is None else unit)
+    elif unit is not None:
+        raise DataError("`unit`: says whom `units` names, so it goes with these; leave it out, or add them")
     part = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test", layout)
     declared = bounds, VALUES if valued else classes
     if valued and units is not None:

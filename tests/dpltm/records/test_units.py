@@ -1,5 +1,7 @@
 """Whose each record is: what a unit is called, which of its records count, and that none depends on another unit."""
 
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dpltm
+from dpltm.errors import DpltmError
 from dpltm.privacy.entry import Part
 from dpltm.records import at_unit, from_arrays, load
 from dpltm.records.units import ABSENT, by_unit, in_slots, whose
@@ -239,6 +243,16 @@ def test_parts_of_persons_are_cut_by_person(tmp_path):
     made = by_unit(parts[0], 4)
     assert (made.unit, made.noun, made.of_persons, made.records) == ("who", "who", True, len(people_of[0]))
     assert made.part == parts[0].part
+
+
+@pytest.mark.parametrize("unit", ["patient", "user"])
+def test_a_noun_without_persons_is_refused_and_not_left_out(unit):
+    """Or a training would protect single records, where somebody asked for patients."""
+    said = "`unit`: says whom `units` names, so it goes with these; leave it out, or add them"
+    for call in (from_arrays, partial(dpltm.train, "mlp:2", epsilon=1, ledger=dpltm.Ledger())):
+        with pytest.raises(DpltmError) as caught:
+            call(np.eye(4), np.arange(4) % 2, bounds=(0, 1), unit=unit)
+        assert str(caught.value) == said
 
 
 def test_no_column_of_persons_is_called_record():
