@@ -98,15 +98,18 @@ def test_nothing_is_said_where_there_is_nothing_to_choose_or_no_figure(entries):
 @pytest.mark.parametrize(
     "entries",
     [
-        trainings(2.0, 2.0, unit="patient"),
         trainings(2.0, 2.0, adjacency="replace-one"),
         trainings(*[2 + each / 10 for each in range(MAX_PRICED + 1)]),
     ],
-    ids=["persons", "replace-one", "many"],
+    ids=["replace-one", "many"],
 )
 def test_a_search_that_nobody_can_ask_for_is_not_priced(entries):
-    (naive,) = notes_of(entries, "rdp", entries[0].unit)
+    (naive,) = notes_of(entries, "rdp")
     assert f"{len(entries)} trainings" in naive
+
+
+def test_a_search_that_protects_persons_is_priced():
+    assert len(notes_of(trainings(2.0, 2.0, unit="patient"), "rdp", "patient")) == 2
 
 
 def test_what_a_training_releases_beside_its_steps_counts():
