@@ -247,7 +247,7 @@ def test_encode_takes_what_dpltm_takes(home, run, name, cell):
     given = {key: np.array(values) for key, values in encode.inputs(table, network.settings).items()}
     features, valid = handover.standalone.encoded(given, network.columns())
     assert valid.all()
-    np.testing.assert_allclose(features, x, atol=1e-7)
+    np.testing.assert_allclose(features, x.clip(0, 1), atol=1e-7)  # where numbers outside bounds are still seen
 
 
 LOCAL = """
