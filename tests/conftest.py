@@ -17,7 +17,7 @@ from ranked import Ranked
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples in every run, and no time limit: a red test says something about the code, not about the day or machine.
-SAME = settings(derandomize=True, database=None, deadline=None, max_examples=16)
+SAME = settings(derandomize=True, database=None, deadline=None, max_examples=12)
 settings.register_profile("dpltm", SAME, suppress_health_check=[HealthCheck.too_slow])
 # make proofs: new examples in each run; a failing one is printed with the line that pins it
 NEW = settings(settings.get_profile("dpltm"), derandomize=False, max_examples=200, print_blob=True)

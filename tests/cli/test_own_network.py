@@ -256,6 +256,7 @@ def test_tune_finds_settings_for_it(front, nets, done):
         assert resolved["live"] == 4 * 9 + 4 + 8 + 40
 
 
+@pytest.mark.long
 def test_private_search_for_it(nets, done):
     lists = "--epsilon 2 --delta 1e-4 --lr 0.5 --epochs 1 --batch-size 100 --tries 2"
     made = done(f"tune --private {PRIVATE} --model {nets}:Small {lists} --out best.run --json").json

@@ -177,6 +177,7 @@ def test_nothing_prints_a_record():
         assert len(text) < 400
 
 
+@pytest.mark.long
 def test_persons_of_arrays():
     """Whose each record is goes with the arrays, in every call that draws from private ones."""
     units = [f"p{number % 7}" for number in range(len(X))]

@@ -106,6 +106,7 @@ def test_a_network_of_ones_own(tmp_path, capsys):
     example.ResNet20().load_state_dict(load_file(tmp_path / "start.safetensors"))
 
 
+@pytest.mark.long
 def test_the_filter_tames_what_explodes(monkeypatch, capsys):
     """Without it, the second forward pass overflows by more than a hundred orders of magnitude: no rounding decides that.
 

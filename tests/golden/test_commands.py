@@ -21,7 +21,7 @@ from programs import ROOT, program
 
 harness = program("tests/golden/harness.py")
 HERE, OTHER = "here", "elsewhere"
-PARTS = 3
+PARTS = 5
 
 
 @pytest.fixture

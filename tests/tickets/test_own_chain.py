@@ -53,7 +53,7 @@ def through(case: Case, folder, **more):
     return tickets, winner, dpltm.train(winner, *private, ledger=ledger, **TRAINING, **facts)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", [*CASES, *TEXTS, *LABELS, *PARTS])
 def test_all_stages(name, tmp_path):
     case = {**CASES, **TEXTS, **LABELS, **PARTS}[name]

@@ -106,6 +106,7 @@ def test_tilted_or_not_is_the_same_where_both_resolve(sigma: float, rate: float,
     assert tilted.delta(near) == pytest.approx(plain.delta(near), rel=0.02)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("mu", [0.03, 1.0, 6.0])
 @pytest.mark.parametrize("delta", [1e-7, 1e-10, 1e-14])
 def test_a_million_gaussians_of_two_kinds(mu: float, delta: float) -> None:

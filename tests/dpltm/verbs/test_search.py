@@ -104,6 +104,7 @@ def test_the_budget_pays_for_the_search_and_what_came_before():
     assert all(one.mechanism == each for one, each in zip(made.trainings, made.mechanism.trainings, strict=True))
 
 
+@pytest.mark.long
 def test_one_try_costs_less_than_the_search_and_the_search_less_than_its_tries():
     mechanism = plan(lr="1", tries=10.0, accountant="pld").mechanism
     one = [mechanism.trainings[0], GaussianRelease(mechanism.score_noise)]
