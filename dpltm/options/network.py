@@ -48,11 +48,16 @@ def check_set_decides(options: NetworkOptions, model: str | None) -> None:
         raise InputError(f"`{said[0]}`: the ticket set decides the network; leave `{said[0]}` out")
 
 
+def names_file(model: str | None) -> bool:
+    """Tell whether a network is named as code in a file."""
+    return model is not None and names_code(model) and model.partition(":")[0].endswith(".py")
+
+
 def beside(section: Mapping[str, Any], config: Path) -> Mapping[str, Any]:
     """Return a table of a configuration file in which a file of code is a path from its folder."""
     found = dict(section)
     model = section.get("model")
-    if isinstance(model, str) and names_code(model) and model.partition(":")[0].endswith(".py"):
+    if isinstance(model, str) and names_file(model):
         found["model"] = str(config.parent / model)
     return found
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
-from dpltm.networks import names_code
 from dpltm.networks.own import OwnModel
 from dpltm.options import recorded
-from dpltm.options.network import GIVEN
+from dpltm.options.network import GIVEN, names_file
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.release import price
@@ -76,7 +75,7 @@ def _lines(named: dict[str, Any], result: tuning.SearchResult) -> Iterator[str]:
     yield f"# best of dpltm tune, {scored} on public records: dpltm train --dataset NAME --config FILE"
     yield "[train]"
     network = {"model": named["model"]}
-    if names_code(named["model"]) and named["model"].partition(":")[0].endswith(".py"):  # from the file's own folder
+    if names_file(named["model"]):  # from the file's own folder
         network["model"] = os.path.relpath(named["model"], Path(named["out"]).parent)
     start: dict[str, Any] = {"ticket": f"{named['set']}@{result.best.round}", **network}
     if named["set"] is None:

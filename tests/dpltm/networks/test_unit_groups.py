@@ -164,36 +164,26 @@ def test_channels_that_are_normalised_together_are_one_unit(norms, expected):
         assert [d[last].tolist() for d in group.dying()] == [used[:, unit].flatten().tolist() for unit in expected]
 
 
-@pytest.mark.parametrize(
-    ("groups", "expected"), [(4, [[0, 1], [2, 3]]), (2, [[0, 1, 2, 3]]), (8, [[0], [1], [2], [3]])]
-)
-def test_norm_groups_across_layers_hold_their_units_back(groups, expected):
-    class Joined(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Conv1d(2, 4, 1), nn.Conv1d(2, 4, 1)
-            self.norm, self.out = nn.GroupNorm(groups, 8), nn.Conv1d(8, 2, 1)
+class Beside(nn.Module):
+    """Channels of two convolutions, side by side in one GroupNorm."""
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.out(self.norm(torch.cat([self.a(x), self.b(x)], 1)))
+    def __init__(self, first: int, second: int, groups: int) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv1d(2, first, 1), nn.Conv1d(2, second, 1)
+        self.norm, self.out = nn.GroupNorm(groups, first + second), nn.Conv1d(first + second, 2, 1)
 
-    found = {group.layer: group for group in unit_groups(positions(Joined()), torch.zeros(2, 2, 3))}
-    if len(expected) == 1:  # one group is all of a layer: nothing of it can go
-        assert found == {}
-    else:
-        assert [[one["a.bias"].tolist() for one in found["a"].dying()]] == [expected]
-        outgoing = found["b"].dying()[0]["out.weight"].tolist()
-        assert outgoing == [place + row for row in (0, 8) for place in (4 + unit for unit in expected[0])]
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.norm(torch.cat([self.a(x), self.b(x)], 1)))
 
 
-def test_norm_groups_of_two_layers_are_nobody_s():
-    class Joined(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Conv1d(2, 3, 1), nn.Conv1d(2, 5, 1)
-            self.norm, self.out = nn.GroupNorm(4, 8), nn.Conv1d(8, 2, 1)
+@pytest.mark.parametrize(("groups", "expected"), [(4, [[0, 1], [2, 3]]), (8, [[0], [1], [2], [3]])])
+def test_norm_groups_of_one_layer_are_its_units(groups, expected):
+    found = {group.layer: group for group in unit_groups(positions(Beside(4, 4, groups)), torch.zeros(2, 2, 3))}
+    assert [one["a.bias"].tolist() for one in found["a"].dying()] == expected
+    outgoing = found["b"].dying()[0]["out.weight"].tolist()
+    assert outgoing == [4 + unit + row for row in (0, 8) for unit in expected[0]]
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.out(self.norm(torch.cat([self.a(x), self.b(x)], 1)))
 
-    assert list(unit_groups(positions(Joined()), torch.zeros(2, 2, 3))) == []
+@pytest.mark.parametrize("network", [Beside(4, 4, 2), Beside(3, 5, 4)], ids=["all of a layer", "across layers"])
+def test_norm_groups_that_hold_their_units_back(network):
+    assert list(unit_groups(positions(network), torch.zeros(2, 2, 3))) == []
