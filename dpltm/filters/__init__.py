@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from dpltm.errors import InputError
 from dpltm.filters.automatic import AUTO, NORMALIZE, Automatic
-from dpltm.filters.clip import CLIP, Clip
+from dpltm.filters.clip import CLIP, Clip, RadiallyBounded
 from dpltm.filters.descriptor import (
     CLIP_NORM,
+    CLIP_QUANTILE,
     NO_PRE_CLIP,
     TANH_RANGE,
     TANH_SCALE,
@@ -38,7 +39,7 @@ FILTERS = Registry[FilterDescriptor](
     "filter", (CLIP, PER_LAYER, TANH, TANH_CLIP, RADIAL_TANH, AUTO, NORMALIZE, SIGMOID, DPSR_CG)
 )
 
-PARAMETERS = (CLIP_NORM, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP)
+PARAMETERS = (CLIP_NORM, CLIP_QUANTILE, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP)
 """Parameters of filters that options of a training hold."""
 
 
@@ -77,6 +78,11 @@ def check_claims(filter: Filter, name: str = "") -> None:
         )
 
 
+def follows(filter: Filter) -> RadiallyBounded | None:
+    """Return a filter whose clip norm follows a quantile; None for all others."""
+    return filter if isinstance(filter, RadiallyBounded) and filter.clip_quantile else None
+
+
 __all__ = [
     "FILTERS",
     "PARAMETERS",
@@ -89,9 +95,11 @@ __all__ = [
     "PerLayerClip",
     "RadialFilter",
     "RadialTanh",
+    "RadiallyBounded",
     "Sigmoid",
     "Tanh",
     "check_claims",
     "check_compiles",
+    "follows",
     "make_filter",
 ]

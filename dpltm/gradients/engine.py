@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.filters import ElementWiseFilter, Filter
+from dpltm.filters import ElementWiseFilter, Filter, follows
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
@@ -43,7 +43,8 @@ class FilteredSum:
     """The sum over a batch of filtered per-record gradients.
 
     Attributes:
-        values: live coordinates of the sum, ``(live,)`` float64, parameter by parameter, row-major within each.
+        values: live coordinates of the sum, ``(live,)`` float64, parameter by parameter, row-major within each; one more
+            for the count of a filter whose clip norm follows a quantile (``length_of``).
         skipped: records, or groups, with a gradient not finite, or beyond ``REACH``, that contributed zero; private.
     """
 
@@ -103,6 +104,10 @@ class RecordGradients:
     def live(self) -> int:
         """Number of live coordinates, none of frozen parameters: the length of every sum."""
         return self._count
+
+    def length_of(self, filter: Filter) -> int:
+        """Length of the sums of a filter: ``live``, and one for the count that its clip norm follows."""
+        return self.live + (follows(filter) is not None)
 
     @property
     def rounding(self) -> float:
@@ -212,7 +217,7 @@ class RecordGradients:
             chunks: consecutive rows, at most ``sampling.LIMIT`` each, that may be summed in float32 by radial and layer-wise
                 filters. Which record is in which must be decided by coins of their own (``sampling.in_chunks``). None for
                 a sum in float64; that is another mechanism, so all batches of a step have chunks, if only none, or no batch.
-            out: what the sum is added to, and returned in, ``(live,)`` float64; None for zeros.
+            out: what the sum is added to, and returned in, ``(length_of(filter),)`` float64; None for zeros.
             groups: how many rows each group has, none without rows; in order, all rows. The filter then takes the mean
                 gradient of each, and a group counts wherever a record does above, with a bound of its own
                 (``training.config``), and in ``present``. Only where ``grouped``, without ``chunks``.
@@ -231,7 +236,7 @@ class RecordGradients:
             factors to fewer. (In bfloat16 see :meth:`check_bits`.)
         """
         check_chunks(chunks or (), len(x))
-        total = torch.zeros(self.live, dtype=torch.float64, device=x.device) if out is None else out
+        total = torch.zeros(self.length_of(filter), dtype=torch.float64, device=x.device) if out is None else out
         if len(x) == 0:
             return FilteredSum(total, 0)
         self.check(x, y)
@@ -294,6 +299,10 @@ class RecordGradients:
         total: Tensor,
     ) -> None:
         norms = _norms(layers, wide, each=filter.kind == "layer-wise")
+        if (counting := follows(filter)) is not None:
+            counts = counting.counted(norms.square().sum(0).sqrt()) * self._rounding
+            total[-1] += (counts if weight is None else counts * (weight > 0)).sum()
+            total = total[:-1]
         if filter.kind == "element-wise":
             values = self._element_wise_sum(layers, norms.square().sum(0).sqrt(), filter, weight)
             total += values if self._order is None else values[self._order]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpltm.filters import FILTERS
-from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
+from dpltm.filters.descriptor import CLIP_NORM, CLIP_QUANTILE, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.networks import network_metavar
 from dpltm.options import METRICS, option
 from dpltm.options.data import (
@@ -36,6 +36,7 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
         section="Gradient filter",
     )
     clip_norm: float = option(CLIP_NORM.default, CLIP_NORM.help, CLIP_NORM.metavar)
+    clip_quantile: float = option(CLIP_QUANTILE.default, CLIP_QUANTILE.help, CLIP_QUANTILE.metavar)
     tanh_scale: float = option(TANH_SCALE.default, TANH_SCALE.help, TANH_SCALE.metavar)
     tanh_range: float = option(TANH_RANGE.default, TANH_RANGE.help, TANH_RANGE.metavar)
     no_pre_clip: bool = option(NO_PRE_CLIP.default, NO_PRE_CLIP.help)

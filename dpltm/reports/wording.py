@@ -288,7 +288,11 @@ def _mechanism(body: Mapping[str, Any]) -> Iterator[Field]:
     yield Field("gradient filter", str(said["filter"]), f"What {what} goes through before the sum.")
     if (norm := said.get("clip_norm")) is not None:
         does = _LIMITS.get(str(said["filter"]).partition("(")[0], _CLIPS)
-        yield Field("clip norm", f"{norm:g}", does.format(what))
+        moves = "quantile=" in str(said["filter"])
+        meaning = does.format(what) + (
+            " It follows a quantile of norms, by counts that share the noise." if moves else ""
+        )
+        yield Field("clip norm", f"{norm:g} at first" if moves else f"{norm:g}", meaning)
     else:
         yield Field("clip norm", "none", "This filter clips nothing; the sensitivity below is that of its range.")
     claimed = said.get("nominal_sensitivity")

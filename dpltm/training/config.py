@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpltm.errors import InputError
-from dpltm.filters import Filter, check_compiles
+from dpltm.filters import Filter, check_compiles, follows
 from dpltm.filters.dpsr_cg import DpsrCg
 from dpltm.filters.trial import check_filter_bound
 from dpltm.gradients.linear_layer import KERNELS
@@ -226,6 +226,12 @@ class TrainingConfig:
                 raise InputError(
                     f"`class_weight`: {self.class_weight} would exceed the bound; give numbers from 0 to 1"
                 )
+
+    @property
+    def unit(self) -> float:
+        """What gradients are divided by at first: a clip norm that follows a quantile; else 1."""
+        counting = follows(self.filter)
+        return 1.0 if counting is None else counting.clip_norm
 
     @property
     def groups(self) -> int | None:

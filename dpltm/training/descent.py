@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
+from dpltm.filters import Filter, follows
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks.masks import Mask
 from dpltm.privacy.mechanisms import Adjacency
@@ -113,6 +115,16 @@ class NoisyGradients:
         self.release(total)
         self._sums.clear()
 
+    @property
+    def filter(self) -> Filter:
+        """That of the next step: the clip norm of some follows a quantile."""
+        return self._sums.filter
+
+    def follow(self, clip_norm: float) -> None:
+        """Go on at the clip norm of another process, where it follows a quantile."""
+        if (now := follows(self.filter)) is not None:
+            self._sums.filter = replace(now, clip_norm=clip_norm)
+
     def _draw(self) -> Sample:
         """Draw the records of a step, by chunk or by group (microbatches, persons), with the number of records of each; and
         keys."""
@@ -132,18 +144,25 @@ class NoisyGradients:
         return index, sizes, keys
 
     def release(self, total: Tensor) -> None:
-        """Put (``total`` + noise) / divisor, ``total`` ``(live,)`` float64, into every ``grad``.
+        """Put (``total`` + noise) / divisor, ``total`` a sum of ``SampleSums``, into every ``grad``.
 
-        Of several ranks, rank 0 alone adds noise, to its ``total``; the others get the result.
+        Of several ranks, rank 0 alone adds noise, to its ``total``; the others get the result. Where the clip norm follows a
+        quantile, the noise grows and shrinks with it, and what is left is divided by it.
         """
+        counting = follows(self.filter)
         if self._first:
-            mean = noisy_mean(total, self.noise_std, self.config.divisor, self._noise)
+            grown = 1.0 if counting is None else counting.clip_norm / self.config.unit
+            mean = noisy_mean(total, self.noise_std * grown, self.config.divisor, self._noise)
             self.canaries.observe(mean, self.config.divisor, self.noise_std)
             mean = mean.to(self._flat.dtype)
         else:
-            mean = torch.empty(self.gradients.live, dtype=self._flat.dtype, device=self._flat.device)
+            length = self.gradients.length_of(self.filter)
+            mean = torch.empty(length, dtype=self._flat.dtype, device=self._flat.device)
         if self._ranks is not None:
             self._ranks.broadcast(mean)
+        if counting is not None:
+            self._sums.filter = counting.after(float(mean[-1]))
+            mean = mean[:-1] / counting.clip_norm
         if self._live is None:
             self._flat.copy_(mean)
         else:
@@ -210,6 +229,10 @@ def train(
     Descent(NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise)).run(progress)
 
 
+CLIP_NORM = "clip_norm"
+"""Of a state: where a clip norm that follows a quantile has come to."""
+
+
 class Descent:
     """The steps of ``train``: each takes a noisy gradient, and moves the parameters by the optimizer of the settings.
 
@@ -258,13 +281,20 @@ class Descent:
             "optimizer": self._optimizer.state(),
             "average": self._average.state(),
         }
-        return {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
+        state = {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
+        counting = follows(self.gradients.filter)
+        return (
+            state if counting is None else state | {CLIP_NORM: torch.tensor(counting.clip_norm, dtype=torch.float64)}
+        )
 
     @torch.no_grad()
     def resume(self, step: int, state: Mapping[str, Tensor]) -> None:
         """Go on after ``step`` steps of another process; InputError for a state of another network, or of other settings."""
         parameters, parts = self.gradients.parameters, dict[str, dict[str, Tensor]]()
         for name, value in state.items():
+            if name == CLIP_NORM:
+                self.gradients.follow(float(value))
+                continue
             part, _, rest = name.partition("/")
             like = parameters[int(rest.partition("/")[0])]
             if value.shape != like.shape:

@@ -72,14 +72,14 @@ class ExactSum:
     """
 
     def __init__(self, length: int, bound: float, device: torch.device) -> None:
-        scale = scale_of(bound)
-        # beside 1.5 2^52 steps float64 has no room for less than one step; taking these away again is exact
-        self._coarse, self._fine = (1.5 * 2.0**52 * step * scale for step in (2.0**-28, 2.0**-61))
         self._high = torch.zeros(length, dtype=torch.float64, device=device)
         self.parts = torch.zeros(2, length, dtype=torch.float64, device=device)
+        self.clear(bound)
 
-    def clear(self) -> None:
-        """Begin anew."""
+    def clear(self, bound: float) -> None:
+        """Begin anew, with contributions of up to ``bound``."""
+        # beside 1.5 2^52 steps float64 has no room for less than one step; taking these away again is exact
+        self._coarse, self._fine = (1.5 * 2.0**52 * step * scale_of(bound) for step in (2.0**-28, 2.0**-61))
         self.parts.zero_()
         self._high.zero_()
 
@@ -96,7 +96,11 @@ MEMORY, OTHERWISE = "memory", "otherwise"
 
 
 class SampleSums:
-    """Filtered sums of samples of some records."""
+    """Filtered sums of samples of some records.
+
+    Attributes:
+        filter: that of the next sum; its clip norm may follow a quantile.
+    """
 
     def __init__(
         self,
@@ -123,9 +127,10 @@ class SampleSums:
         self._device = device
         weights = config.class_weight
         self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64, device=device)
-        self._total = torch.zeros(gradients.live, dtype=torch.float64, device=device)
-        bound = config.filter.certified_bound(gradients.live)
-        self._exact = None if ranks is None else ExactSum(gradients.live, bound, device)
+        self.filter = config.filter
+        length = gradients.length_of(self.filter)
+        self._total = torch.zeros(length, dtype=torch.float64, device=device)
+        self._exact = None if ranks is None else ExactSum(length, self._bound, device)
 
     def rehearse(self, x: Tensor, y: Tensor) -> None:
         """Sum once over made-up rows as in training; raise InputError for what does not compile, or work in bfloat16."""
@@ -138,7 +143,7 @@ class SampleSums:
         try:
             with self._precision():
                 keys = torch.zeros(rows, dtype=torch.int64, device=x.device)
-                self._gradients.filtered_sum(x, y, self._config.filter, present, groups=groups, keys=keys)
+                self._gradients.filtered_sum(x, y, self.filter, present, groups=groups, keys=keys)
                 if self._narrow:
                     self._gradients.check_bits()
         except InputError:
@@ -148,7 +153,7 @@ class SampleSums:
             raise InputError(f"{option}: fails on made-up records: {first_line(error)}; leave it out") from error
 
     def take(self, sample: Sample | None) -> Tensor:
-        """Return the sum over a sample, ``(live,)`` float64, in memory that the next one overwrites.
+        """Return the sum over a sample, ``(length_of(filter),)`` float64, in memory that the next one overwrites.
 
         Ranks other than 0 give None, hear of the sample, and get zeros.
         """
@@ -180,7 +185,11 @@ class SampleSums:
         """Forget the last sum: one without noise is kept nowhere."""
         self._total.zero_()
         if self._exact is not None:
-            self._exact.clear()
+            self._exact.clear(self._bound)
+
+    @property
+    def _bound(self) -> float:
+        return self.filter.certified_bound(self._gradients.live)
 
     def _share_fails(
         self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int], keys: np.ndarray | None
@@ -221,7 +230,7 @@ class SampleSums:
                     self._gradients.filtered_sum(
                         batch.x,
                         batch.y,
-                        self._config.filter,
+                        self.filter,
                         present,
                         batch.chunks,
                         self._total,

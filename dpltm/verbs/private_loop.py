@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from dpltm.errors import BudgetError, InputError
-from dpltm.filters import Clip, Filter
+from dpltm.filters import Clip, Filter, follows
 from dpltm.gradients import Loss
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
@@ -44,7 +44,7 @@ from dpltm.records.split import LabelForm
 from dpltm.records.units import MAX_SLOTS, check_per_unit, checked_units, places_of_persons
 from dpltm.training.canaries import check_canaries
 from dpltm.training.config import TrainingConfig, class_weights, nominal_sensitivity, nominal_source, sensitivity
-from dpltm.training.descent import NoisyGradients, plant
+from dpltm.training.descent import CLIP_NORM, NoisyGradients, plant
 from dpltm.training.ranks import Ranks, environment, rows_digest, together
 
 if TYPE_CHECKING:
@@ -462,7 +462,7 @@ class PrivateLoop:
         self._words = f"a loop, {self._gradients.config.filtered}, {live:,} live weights"
         self.entry = self._settled(mechanism, given)
         self._gradients.noise_std = self.mechanism.noise_std
-        check_canaries(given.audit, live, self.mechanism.noise_multiplier)
+        check_canaries(given.audit, given.filter, live, self.mechanism.noise_multiplier)
         if self._first:
             plant(self._gradients, given.audit, given.adjacency, given.sampling)
         if given.save_every is not None and ranks is not None:
@@ -634,7 +634,9 @@ class PrivateLoop:
         if not self._begun:
             raise InputError("`state_dict`: the loop has not begun, so there is nothing to go on with")
         scores = {name: torch.from_numpy(value.copy()) for name, value in self._gradients.canaries.state().items()}
-        return standing(self._facts, self.entry, self._taken) | {"weights": self._weights_id(), "canaries": scores}
+        state = standing(self._facts, self.entry, self._taken) | {"weights": self._weights_id(), "canaries": scores}
+        counting = follows(self._gradients.filter)
+        return state if counting is None else state | {CLIP_NORM: counting.clip_norm}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with the steps that another loop paid for and nobody was handed. Load model and optimizer before iterating.
@@ -665,6 +667,8 @@ class PrivateLoop:
                 scores = {name: value.numpy() for name, value in state["canaries"].items()}
                 self._gradients.canaries.resume(scores)
                 self._taken, self._loaded = int(state["step"]), str(state["weights"])
+                if follows(self._gradients.filter) is not None:
+                    self._gradients.follow(float(state[CLIP_NORM]))
             self._take_over(paid)
             self._gradients.noise_std = self.mechanism.noise_std
 

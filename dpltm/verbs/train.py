@@ -300,7 +300,7 @@ def _step_size(options: TrainOptions, start: StartingPoint, dataset: Dataset, co
     bound, root = config.filter.certified_bound(start.mask.live), math.sqrt(config.steps)
     if not 0 < bound < math.inf:
         return None
-    spread = max(config.noise_std, config.sampling_rate * root * bound / 2) * root
+    spread = max(config.noise_std, config.sampling_rate * root * bound / 2) * root / config.unit
     farther = 1 / (1 - DECAY) if config.optimizer == "momentum" else 1.0
     if config.schedule != "constant":
         farther /= 2  # the mean of either schedule that falls to zero
@@ -513,7 +513,7 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
         counts = _evaluations(options, dataset, settled.mechanism)
         before = replace(before, others=(*made.mechanisms, *counts))
         mechanism = _with_noise(head.for_steps(options, made), settled.mechanism, before, settled.services)
-    check_canaries(options.audit, start.mask.live, mechanism.noise_multiplier)
+    check_canaries(options.audit, settled.config.filter, start.mask.live, mechanism.noise_multiplier)
     notes = list(settled.notes)
     if mechanism.steps < settled.mechanism.steps:
         notes.append(
@@ -566,6 +566,11 @@ def stated(training: Training, account: Account, taken: int, *, diverged: bool =
     if options.audit is not None:
         notes.append(
             f"{options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some to accuracy"
+        )
+    if options.clip_quantile:
+        notes.append(
+            f"`clip_quantile`: the clip norm begins at {training.config.unit:g} and follows noisy counts, which share the"
+            " noise of the sums; sensitivity and noise are those of the first step, and change with it"
         )
     if options.microbatch is not None:
         notes.append(

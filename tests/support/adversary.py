@@ -406,6 +406,11 @@ def _fits(release: Release, charge: Charge) -> bool:
     return math.isclose(float(np.max(release.std)), charge.mechanism.noise_std, rel_tol=1e-9)
 
 
+def _follows_quantile(charge: Charge) -> bool:
+    """Whether the clip norm of a training follows a quantile, as the words of its entry say."""
+    return ", quantile=" in charge.entry.words
+
+
 def _descent(charge: Charge) -> NoisySgd:
     """The training that is paid for; of a search any, since those of a case differ in their step sizes alone."""
     if charge.is_of(PrivateSearch):
@@ -489,6 +494,8 @@ def _check_gaussian(release: Release, event: Charge, found: Findings) -> None:
     if not math.isclose(release.facts["divisor"], expected, rel_tol=1e-12):
         found.add("divisor", f"{release.mechanism}: divides by {release.facts['divisor']}, not {expected}")
     std, claimed = times * float(np.max(release.std)), stated.noise_std
+    if _follows_quantile(event):  # the noise moves with the clip norm, and so does the sensitivity (``_share``)
+        claimed = float(np.max(release.std))
     if not math.isclose(std, claimed, rel_tol=1e-3):
         found.add("scale", f"{release.mechanism}: noise of {std:.6g}, and the event says {claimed:.6g}")
         release.std = release.std * times  # elsewhere it is off by the rounding to the grid alone
@@ -622,7 +629,13 @@ def _share(left: Release, right: Release, event: Charge, sample: Sample | None, 
     if left.mechanism == "score":
         return float(change.max())  # noise for a count that moves by one
     if event.is_of(NoisySgd, PrivateSearch):
-        share = float(np.linalg.norm(change)) / _descent(event).sensitivity
+        paid = _descent(event)
+        bound = paid.sensitivity
+        if _follows_quantile(event):
+            bound = float(np.max(left.std)) / paid.noise_multiplier
+            if not np.array_equal(left.std, right.std):
+                found.add("output", "the clip norm of a step depends on the records")
+        share = float(np.linalg.norm(change)) / bound
         if sample is not None and not _inside(sample, place) and share > ROUNDING:
             found.add("sensitivity", f"a sum moved by {share:.3g} of the sensitivity at a step without the record")
         return share

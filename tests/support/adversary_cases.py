@@ -210,6 +210,20 @@ def train_cases() -> Iterator[Case]:
         quiet = ("--noise-multiplier", "0.25")  # on the sum of three groups, whose share in the answer must show
         groups = (*quiet, "--microbatch", "3", "--filter", name.split()[0], *FILTERS[name], "--adjacency", adjacency)
         yield Case(f"train --microbatch {name} {adjacency}", ((*TRAIN, *groups),), adjacency=adjacency)
+    for name, start, more in (
+        ("clip", "0.02", ()),
+        ("clip", "20", ("--adjacency", "replace-one")),
+        ("auto", "0.1", ("--physical-batch", "3")),
+        ("normalize", "5", ("--microbatch", "3")),
+    ):
+        moving = ("--noise-multiplier", "1", "--filter", name, "--clip-norm", start, "--clip-quantile", "0.5", *more)
+        relation = "replace-one" if "replace-one" in more else "add-remove"
+        yield Case(
+            f"train --clip-quantile {name} {start} {' '.join(more)}",
+            ((*TRAIN, *moving),),
+            adjacency=cast(Adjacency, relation),
+            odd=(LOUD, FLAT, TWIN),
+        )
     yield Case("train dpsr-cg", ((*TRAIN, "--noise-multiplier", "0.01", "--filter", "dpsr-cg"),))
     for more in (("--noise", "nominal"), ("--physical-batch", "2"), ("--batch-size", "24")):
         yield Case(f"train --microbatch {' '.join(more)}", ((*TRAIN, *SMALL, *NOISE, "--microbatch", "3", *more),))
@@ -487,6 +501,7 @@ LOOPS: dict[str, dict[str, Any]] = {
     "bfloat16": {"filter": Clip(0.1), "precision": "bfloat16", "physical_batch": 3},
     "whole batches": {"filter": Clip(0.1), "batch_size": RECORDS},
     "microbatch": {"filter": Clip(0.1), "microbatch": 3},
+    "quantile": {"filter": Clip(0.1, clip_quantile=0.5), "microbatch": 3},
     "persons": {"filter": Clip(0.1), "unit": "who", "per_unit": 3, "batch_size": 2},
     "persons, replace-one": {"filter": Tanh(0.1, 0.01), "unit": "who", "per_unit": 3, "adjacency": "replace-one"},
 }

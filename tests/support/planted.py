@@ -20,7 +20,7 @@ from adversary import Case
 from dpltm import networks as models
 from dpltm import records as data
 from dpltm.features import normalisation
-from dpltm.filters import Clip, Tanh
+from dpltm.filters import Clip, RadiallyBounded, Tanh
 from dpltm.local.channels import Channel
 from dpltm.networks import evaluation
 from dpltm.privacy import selection
@@ -257,6 +257,7 @@ OF_PERSONS = next(case for case in cases.train_cases() if case.name == "train --
 SQUARES = next(case for case in cases.train_cases() if case.name == "train --head least-squares with second moments")
 SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune")
 PAID_SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune --private")
+MOVING = next(case for case in cases.train_cases() if case.name == "train --clip-quantile clip 0.02 ")
 SHARED = Case("train --ledger", ((*TRAINING.commands[0], "--ledger", "all.jsonl"),), odd=(LOUD,))
 PRINTED = Case(
     "tanh", ((*cases.TRAIN, *cases.NOISE, "--filter", "tanh", *cases.FILTERS["tanh as printed"]),), odd=(LOUD,)
@@ -268,6 +269,13 @@ BUGS = (
         "sensitivity",
         lambda: _untried(mock.patch.object(Clip, "factor", lambda _, norm: torch.ones_like(norm))),
     ),
+    Bug(
+        "a count that has no share in the noise",
+        "sensitivity",
+        lambda: _untried(mock.patch.object(RadiallyBounded, "certified_bound", lambda self, _: self.clip_norm)),
+        MOVING,
+    ),
+    Bug("noise for half the clip norm", "sensitivity", _scaled(config.TrainingConfig, "unit", 2.0), MOVING),
     Bug("noise of half the scale", "scale", _half_the_scale("gaussian_mechanism")),
     Bug("one noise draw used twice", "reuse", _one_draw_twice),
     Bug("entry after use", "late", _entry_after_use),

@@ -41,7 +41,7 @@ def test_options_arrive_where_they_belong():
         ("radial-tanh", {"tanh_scale": 1.0},
          "`tanh_scale`: only for `filter` tanh, tanh-clip or sigmoid, not radial-tanh; did you mean `tanh_range`?"),
         ("tanh", {"tahn_range": 1.0}, "`tahn_range`: tanh has no such parameter; did you mean `tanh_range`?"),
-        ("clip", {"momentum": 1.0}, "`momentum`: clip has no such parameter; it takes `clip_norm`"),
+        ("clip", {"momentum": 1.0}, "`momentum`: clip has no such parameter; it takes `clip_norm`, `clip_quantile`"),
     ],
 )  # fmt: skip
 def test_parameters_of_other_filters(name, given, message):

@@ -355,6 +355,12 @@ def test_what_the_norm_does_is_said_of_each_filter(filter: str, said: str) -> No
     assert shown(body)["clip norm"] == Field("clip norm", "0.5", said)
 
 
+def test_a_norm_that_follows_a_quantile_is_said_to_move() -> None:
+    body = made(TRAINING, subject=replace(RUN, settings={**SETTINGS, "filter": "clip(C=0.5, quantile=0.3)"}))
+    meaning = "Norm that each gradient is clipped to. It follows a quantile of norms, by counts that share the noise."
+    assert shown(body)["clip norm"] == Field("clip norm", "0.5 at first", meaning)
+
+
 @pytest.mark.parametrize(("budget", "said"), [(1000.0, "within it"), (0.001, "larger than it")])
 def test_a_budget_is_compared_with_what_was_spent(budget: float, said: str) -> None:
     """Noise may have been stated, or calibrated to a claim: that there is a budget does not say that it was kept."""

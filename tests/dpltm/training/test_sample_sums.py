@@ -63,7 +63,7 @@ def test_plain_float64_depends_on_the_order():
 def test_a_sum_begins_anew():
     exact = ExactSum(2, 1.0, torch.device("cpu"))
     exact.add(torch.tensor([0.5, 1e-12], dtype=torch.float64))
-    exact.clear()
+    exact.clear(1.0)
     assert exact.parts.count_nonzero() == 0
 
 

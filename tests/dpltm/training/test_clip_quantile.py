@@ -1,0 +1,197 @@
+"""Trainings whose clip norm follows a quantile: sums and counts of the naive loop, noise that grows along, resuming."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import dpltm
+from dpltm.filters import Clip
+from dpltm.gradients import RecordGradients
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
+from dpltm.randomness.noise import FastSource, KeyedSource, source_of
+from dpltm.records.batches import Records
+from dpltm.training.config import TrainingConfig, sensitivity
+from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
+from gradient_cases import some_mask, toy_data
+from refusals import refused
+
+SPEC = ModelSpec("mlp:6", 5, 3)
+LOSS = nn.CrossEntropyLoss(reduction="none")
+
+
+def naive(model, mask, x, y, filter):
+    """Sum over records, one at a time, of filtered gradients on live coordinates, and of counts."""
+    total, count = 0.0, 0.0
+    for row, label in zip(x, y, strict=True):
+        gradients = torch.autograd.grad(LOSS(model(row[None]), label[None]).sum(), list(model.parameters()))
+        live = [mask[name].flatten() for name, _ in model.named_parameters()]
+        flat = torch.cat([one.flatten()[there] for one, there in zip(gradients, live, strict=True)]).double()
+        norm = flat.norm()[None]
+        if bool(norm.isfinite()):
+            total, count = total + flat * filter.factor(norm), count + filter.counted(norm)
+    return total, count
+
+
+@pytest.mark.parametrize("density", [0.3, 1.0])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_sum_and_count_are_those_of_the_naive_loop(density, chunked):
+    (x, y), model = toy_data(), build(SPEC, 0)
+    x = x.clone()
+    x[3, 0] = math.nan  # skipped: it adds nothing to either
+    mask = some_mask(model) if density < 1 else Mask.dense(model)
+    mask.apply(model)
+    filter = Clip(1.2, clip_quantile=0.5)
+    gradients = RecordGradients(model, mask, LOSS)
+    found = gradients.filtered_sum(x, y, filter, chunks=[slice(0, len(x))] if chunked else None)
+    total, count = naive(model, mask, x, y, filter)
+    assert (len(found.values), found.skipped) == (gradients.live + 1, 1)
+    torch.testing.assert_close(found.values, torch.cat([total, count]), rtol=1e-2 if chunked else 1e-4, atol=1e-5)
+    assert 0.05 < abs(float(count)) < 0.49 * len(x) * math.sqrt(0.02) * 2.4  # some above the norm, and some below
+
+
+def test_rows_that_are_not_there_are_not_counted():
+    (x, y), model = toy_data(), build(SPEC, 0)
+    gradients, filter = RecordGradients(model, Mask.dense(model), LOSS), Clip(1e3, clip_quantile=0.5)
+    most = math.sqrt(0.02) * 1e3
+    for present in (torch.arange(len(x)) < 4, (torch.arange(len(x)) < 4) * 0.3):
+        count = float(gradients.filtered_sum(x, y, filter, present=present).values[-1])
+        assert math.isclose(count, 4 * most, rel_tol=1e-4)
+
+
+def descent(sources, steps=7, **changes):
+    (x, y), model = toy_data(), build(SPEC, 0)
+    given = {"noise_std": 0.7, "lr": 0.1} | changes
+    config = TrainingConfig(Clip(0.1, clip_quantile=0.5), 0.5, steps, 20.0, **given)
+    names = dict(zip(("sampling", "noise"), sources, strict=True))
+    return Descent(NoisyGradients(model, some_mask(model), cross_entropy, Records(x, y), config, **names))
+
+
+def sources():
+    return KeyedSource(bytes(32)), KeyedSource(bytes([1] * 32))
+
+
+def weights(of):
+    return torch.cat([value.detach().flatten() for value in of.gradients.parameters])
+
+
+def test_noise_grows_with_the_norm_and_gradients_are_divided_by_it():
+    """Of no records a step leaves noise alone: its deviation is that of the first step times the growth of the norm."""
+    model = nn.Linear(300, 300, bias=False)
+    x, y = torch.zeros(0, 300), torch.zeros(0, dtype=torch.long)
+    filter = Clip(2.0, clip_quantile=0.5)
+    config = TrainingConfig(filter, 0.5, 9, 10.0, noise_std=3 * sensitivity(filter, 90_000, "add-remove"), lr=1.0)
+    noisy = NoisyGradients(
+        model, Mask.dense(model), LOSS, Records(x, y), config, sampling=FastSource(0), noise=FastSource(1)
+    )
+    noisy.gradients.check(torch.zeros(1, 300), torch.zeros(1, dtype=torch.long))
+    for norm in (2.0, 50.0, 0.01):
+        noisy.follow(norm)
+        noisy.backward()
+        grad = model.weight.grad
+        assert math.isclose(float(grad.std()), 3 * math.sqrt(1.02) / 10.0, rel_tol=0.01)  # in units of the norm
+        assert noisy.filter.clip_norm != norm
+
+
+def test_without_noise_the_norm_moves_as_the_filter_says_and_the_gradient_is_the_clipped_mean():
+    (x, y), model = toy_data(), build(SPEC, 0)
+    filter = Clip(0.1, clip_quantile=0.5)
+    config = TrainingConfig(filter, 1.0, 3, float(len(x)), noise_std=0.0, lr=0.1)
+    mask = Mask.dense(model)
+    noisy = NoisyGradients(
+        model, mask, cross_entropy, Records(x, y), config, sampling=FastSource(0), noise=FastSource(1)
+    )
+    for _ in range(3):
+        total, count = naive(model, mask, x, y, filter)
+        noisy.backward()
+        given = torch.cat([value.grad.flatten() for value in model.parameters()]).double()
+        torch.testing.assert_close(given, total / len(x) / filter.clip_norm, rtol=1e-2, atol=1e-5)
+        filter = filter.after(float(count) / len(x))
+        assert math.isclose(noisy.filter.clip_norm, filter.clip_norm, rel_tol=1e-3)
+        filter = noisy.filter
+
+
+@pytest.mark.parametrize("stop", [0, 1, 4, 7])
+def test_a_training_goes_on_to_the_same_bits(stop):
+    whole = descent(sources())
+    whole.run()
+    drawn = sources()
+    first = descent(drawn)
+    first.run(lambda done: done == stop) if stop else None
+    state = {name: value.clone() for name, value in first.state().items()}
+    second = descent([source_of(each.state) for each in drawn])
+    second.resume(stop, state)
+    second.run()
+    assert torch.equal(weights(second), weights(whole))
+    assert second.gradients.filter == whole.gradients.filter != Clip(0.1, clip_quantile=0.5)
+
+
+def loop(**changes):
+    draw = np.random.default_rng(0)
+    x, y = draw.random((60, 5), dtype=np.float32), np.arange(60) % 3
+    given = {
+        "batch_size": 20,
+        "steps": 6,
+        "delta": 1e-3,
+        "noise_multiplier": 1.0,
+        "filter": Clip(9.0, clip_quantile=0.3),
+    }
+    ledger = changes.pop("ledger", None) or dpltm.Ledger()
+    return dpltm.PrivateLoop(build(SPEC, 0), LOSS, x, y, ledger=ledger, **given | changes)
+
+
+def test_a_loop_follows_the_quantile_and_its_state_says_where_it_is():
+    ledger = dpltm.Ledger()
+    first = loop(ledger=ledger, save_every=2)
+    steps = iter(first)
+    for _ in range(2):
+        next(steps).backward()
+    norm = first.state_dict()["clip_norm"]
+    assert 0 < norm < 9.0
+    second = loop(ledger=ledger, save_every=2)
+    second.load_state_dict(first.state_dict())
+    assert second._gradients.filter == Clip(norm, clip_quantile=0.3)
+
+
+def test_a_loop_costs_what_one_with_a_norm_that_stays_costs():
+    figures = []
+    for filter in (Clip(9.0), Clip(9.0, clip_quantile=0.3)):
+        made = loop(filter=filter)
+        for step in made:
+            step.backward()
+        figures.append(made.report().certified.epsilon)
+    assert figures[0] == figures[1]
+
+
+def test_what_it_does_not_go_with_is_refused():
+    said = "`clip_quantile`: an audit knows canaries of one norm; leave it out, or `audit`"
+    assert refused(loop, audit=6) == said
+    x, y = np.random.default_rng(0).random((60, 5)), np.arange(60) % 3
+    given = {
+        "bounds": (0, 1),
+        "classes": 3,
+        "epsilon": 1.0,
+        "clip_quantile": 0.5,
+        "ledger": dpltm.Ledger(),
+        "delta": 1e-3,
+    }
+    assert refused(dpltm.train, "mlp", x, y, audit=6, **given) == said
+    said = refused(dpltm.train, "mlp", x, y, features="unit", head="least-squares", **given)
+    assert said.startswith("`clip_quantile`: has no use with `head` least-squares")
+    assert given["ledger"].entries == ()
+
+
+def test_a_run_says_where_its_norm_went():
+    x, y = np.random.default_rng(0).random((60, 5)), np.arange(60) % 3
+    given = {"bounds": (0, 1), "classes": 3, "epsilon": 1.0, "delta": 1e-3, "steps": 20}
+    run = dpltm.train("mlp:6", x, y, clip_norm=50.0, clip_quantile=0.5, ledger=dpltm.Ledger(), **given)
+    norms = [line["clip_norm"] for line in run.metrics]
+    assert norms[-1] < 25.0
+    assert run.config["resolved"]["filter"] == "clip(C=50, quantile=0.5)"
+    assert any("the clip norm begins at 50" in note for note in run.privacy.notes)
+    plain = dpltm.train("mlp:6", x, y, ledger=dpltm.Ledger(), **given)
+    assert "clip_norm" not in plain.metrics[-1]
+    assert run.privacy.certified.epsilon == plain.privacy.certified.epsilon
