@@ -112,7 +112,7 @@ def records(folder: Path) -> dict[str, Records]:
     """Private, tuning and test reviews behind the lower blocks, in bytes ``(n, 64 * 385)``; kept in the folder."""
     place = folder / "lower.npz"
     if not place.exists():
-        raw = np.load(data_home() / "imdb.npz")
+        raw = dict(np.load(data_home() / "imdb.npz"))  # each array is read once, and not for every review
         parts = {}
         for name, part, count in (("private", "train", 25_000), ("rest", "test", 2 * TESTS)):
             order = np.random.default_rng(0).permutation(len(raw[f"y_{part}"]))[:count]
