@@ -20,7 +20,7 @@ from torch import Tensor
 
 import dpltm
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.networks import Network
+from dpltm.networks import Network, names_code
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
@@ -185,6 +185,10 @@ def private_path(path: Path) -> Path:
 def load_ticket_set(path: Path) -> TicketSet:
     """Return the ticket set in ``path``, with everything that its description claims checked against its tensors."""
     if not path.is_dir():
+        if names_code(path.name):
+            raise ArtifactError(
+                f"{path}: names code, and no ticket set; give it as `model`, with `dense` or beside a set"
+            )
         raise ArtifactError(f"{path}: no ticket set there; make one with dpltm generate --out {path}")
     if not (path / "tickets.json").is_file():
         raise ArtifactError(f"{path}: not a ticket set (no tickets.json in it); name a folder made by dpltm generate")

@@ -53,8 +53,11 @@ def digests(values: Iterable[bytes], of: object, key: bytes | None = None) -> np
 
 
 def remember(part: Part, marks: Marks | None) -> None:
-    """Keep the digests of a part's records; None where rows of different people may well be equal."""
-    if marks is not None and part.snapshot is not None:
+    """Keep the digests of a part's records; forget them for None: rows of different people may be equal."""
+    if marks is None:
+        _met.pop(part, None)
+        _joined.difference_update([pair for pair in _joined if part in pair])
+    elif part.snapshot is not None:
         _met[part] = marks
 
 

@@ -240,6 +240,11 @@ def _checked(raw: RawSplit, coincide: bool, empty: bool = False, valued: bool = 
 def checked_features(raw: RawSplit) -> np.ndarray:
     """Return features in native byte order, contiguous, known to be real and finite, and as many as their labels."""
     x, where = raw.x, f"{raw.source}: {raw.x_name}"
+    if x.dtype == object:
+        raise DataError(
+            f"{where} holds other things than numbers; give an array of numbers, or for records of several arrays a mapping"
+            " of these, as in {'ids': ids, 'mask': mask}"
+        )
     if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
         raise DataError(
             f"{where} has dtype {x.dtype}; expected bool, integers or floats of 64 bits or fewer; convert it"

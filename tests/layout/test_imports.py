@@ -7,6 +7,7 @@ Imports point one way, ``cli -> tickets -> dpltm``; only ``cli`` prints; only ``
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -323,3 +324,19 @@ def test_mapped_packages_import(place: str, tmp_path: Path) -> None:
     where = ROOT if place == "repository root" else tmp_path
     done = subprocess.run([sys.executable, "-c", script], cwd=where, capture_output=True, text=True, check=False)
     assert done.stdout == "dpltm.tickets dpltm.cli\n", done.stderr
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples", "scripts"])
+def test_what_programs_beside_the_package_import_is_there(folder: str) -> None:
+    """Nothing runs most of them in the tests: a module that went would be missed by nobody."""
+    missing = []
+    for path in sorted((ROOT / folder).glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dpltm":
+                for name in (each.name for each in node.names):
+                    try:
+                        if not hasattr(importlib.import_module(node.module or ""), name):
+                            importlib.import_module(f"{node.module}.{name}")
+                    except ImportError:
+                        missing.append(f"{path.name}: {node.module}.{name}")
+    assert missing == []

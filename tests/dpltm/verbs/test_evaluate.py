@@ -105,7 +105,10 @@ def test_records_that_were_trained_on_are_refused(run: Run, start: int, stop: in
 
 
 def test_records_that_coincide_by_nature_are_tested_on_where_that_is_said(run: Run) -> None:
+    """Also by whoever says it after a refusal, in the same process."""
     assert evaluate(run, digits(700, 900, (599, 650), "other", rows_coincide=True)).records == 51
+    assert "say `rows_coincide`" in refused(dpltm.evaluate, run, X[598:640], Y[598:640])
+    assert dpltm.evaluate(run, X[598:640], Y[598:640], rows_coincide=True).records == 42
 
 
 def test_a_copy_of_the_run_elsewhere_says_that_it_cannot_tell(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
