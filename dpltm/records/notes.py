@@ -75,6 +75,12 @@ def left_out_note(names: Sequence[str]) -> str:
     return f"columns left out, since they are row numbers by their names: {named}; rename what is a feature"
 
 
+def shares_notes(shares: object) -> list[str]:
+    """Return a note on shares of classes that somebody stated; nothing for None."""
+    told = "shares of classes (`class_shares`) were taken as public: no private record may have been counted for them"
+    return [] if shares is None else [told]
+
+
 def public_input_notes(dataset: Dataset) -> list[str]:
     """Sentences about public inputs that were assumed, or only counted on the private data (privacy-model.md 1.4)."""
     notes = bounds_notes(dataset)

@@ -39,7 +39,7 @@ from dpltm.randomness.noise import RandomSource, SecureSource
 from dpltm.records.arrays import arrays_of, as_array
 from dpltm.records.batches import Records
 from dpltm.records.dataset import RawSplit, Rows
-from dpltm.records.notes import persons_note
+from dpltm.records.notes import persons_note, shares_notes
 from dpltm.records.split import LabelForm
 from dpltm.records.units import MAX_SLOTS, check_per_unit, checked_units, places_of_persons
 from dpltm.training.canaries import check_canaries
@@ -471,6 +471,7 @@ class PrivateLoop:
         self._notes = [
             *([COUNTED_NOTE.format("records" if persons is None else "persons")] if given.records is None else []),
             *([persons_note(given.unit, given.per_unit)] if persons is not None else []),
+            *shares_notes(given.class_shares),
             *([START_NOTE] if lineage is None and provenance is None else []),
         ]
         self._begun, self._due, self._loaded = False, 0, ""

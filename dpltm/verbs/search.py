@@ -37,7 +37,7 @@ from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.noise import KEY, KeyedSource, RandomSource, source_of, uniform
 from dpltm.records import Dataset
-from dpltm.records.notes import test_notes
+from dpltm.records.notes import shares_notes, test_notes
 from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.config import private_score
 from dpltm.training.descent import Descent
@@ -390,7 +390,7 @@ def _stated(plan: Search, account: Account) -> PrivacyReport:
         f"the best of a secret number of tries, {options.tries:g} in the mean, each at one of {len(plan.settings)} settings"
         " drawn at random; that nobody knows how many there were is what the price rests on: tell nobody how long it took"
     )
-    notes += test_notes(plan.dataset)
+    notes += [*shares_notes(options.class_shares), *test_notes(plan.dataset)]
     return statement(account, options.delta, options.accountant, plan.mechanism.adjacency, notes)
 
 

@@ -33,7 +33,7 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import Ticket
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset
-from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, unit_notes
+from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, shares_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.training.artifacts import Candidate, TicketSet, Winner
 from dpltm.training.config import private_score
@@ -313,6 +313,7 @@ def _notes(plan: Draw) -> list[str]:
     return [
         *feature_notes(plan.dataset, plan.options.delta),
         *public_input_notes(plan.dataset),
+        *shares_notes(plan.options.class_shares),
         *unit_notes(plan.dataset),
         *network_notes(plan.tickets.body.spec),
     ]

@@ -47,7 +47,15 @@ from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.noise import MIN_EPSILON
 from dpltm.records import Augmentation, Dataset, at_unit, copies_of, held_out_users
-from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, rating_notes, test_notes, unit_notes
+from dpltm.records.notes import (
+    NO_TEST,
+    feature_notes,
+    public_input_notes,
+    rating_notes,
+    shares_notes,
+    test_notes,
+    unit_notes,
+)
 from dpltm.records.schema import class_shares
 from dpltm.records.settle import check_delta
 from dpltm.records.subgroups import check_column
@@ -184,6 +192,7 @@ def settle(
     config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **given, class_weight=weights)
     notes = [
         *public_input_notes(dataset),
+        *shares_notes(options.class_shares),
         *unit_notes(dataset),
         *rating_notes(dataset),
         *feature_notes(dataset, options.delta),

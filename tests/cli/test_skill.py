@@ -207,6 +207,8 @@ def test_class_weights_find_more_of_the_rare_class(cli: Any) -> None:
         result = json.loads(Path(f"{name}/result.json").read_text())
         recall[name] = result["skill"]["classes"][1]["recall"]
         certified[name] = result["privacy"]["certified"]
+        told = [note for note in result["privacy"]["notes"] if "shares of classes" in note]
+        assert len(told) == (name == "balanced")
     assert recall["balanced"] > recall["alike"] + 0.2
     assert certified["balanced"] == certified["alike"]
     assert "training, clip(C=1) times class weights 0.205,1, " in Path("balanced.jsonl").read_text()
