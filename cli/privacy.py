@@ -19,9 +19,25 @@ from dpltm.privacy import gdp
 from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
-from dpltm.privacy.checks import MAX_NOISE, MAX_STEPS, check_delta_alone, check_epsilon, steps_of
+from dpltm.privacy.checks import (
+    MAX_NOISE,
+    MAX_STEPS,
+    check_allocation,
+    check_delta_alone,
+    check_epsilon,
+    participations_of,
+    steps_of,
+)
 from dpltm.privacy.describe import figure, percent
-from dpltm.privacy.mechanisms import Adjacency, LaplaceRelease, Mechanism, NoisySgd, RandomizedResponse, Selection
+from dpltm.privacy.mechanisms import (
+    Adjacency,
+    AllocatedSgd,
+    LaplaceRelease,
+    Mechanism,
+    NoisySgd,
+    RandomizedResponse,
+    Selection,
+)
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
 from dpltm.privacy.trade_off import Curves, curves, curves_of_account, sentence
 from dpltm.progress import Progress
@@ -49,7 +65,9 @@ def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
         **_setting(training, options),
         **{name: json_figure(value) for name, value in figures.items()},
         "mu": "inf" if (mu := central_limit_mu([training])) is None else json_figure(mu),
-        "nominal": {
+        "nominal": None
+        if isinstance(training, AllocatedSgd)
+        else {
             "noise_multiplier": slack_noise(training, options.delta),
             "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow for ma's epsilon",
         },
@@ -67,7 +85,7 @@ def _of_releases(options: EpsilonRequest) -> dict[str, Any]:
     name, each, steps, group = options.mechanism, options.noise_multiplier, options.steps or 1, options.group
     answers = name == "randomized-response"
     taken = ("noise_multiplier",) if answers else ("eps1", "categories")
-    for other in ("sampling_rate", "epochs", *taken):
+    for other in ("sampling_rate", "sampling", "epochs", *taken):
         if getattr(options, other) not in (None, 2):
             raise InputError(f"`{other}`: does not go with `mechanism` {name}; leave it out")
     for what, count in (("steps", options.steps), ("group", group)):
@@ -115,7 +133,7 @@ def noise_of(options: NoiseRequest, progress: Progress) -> dict[str, Any]:
     check_certifies(options.accountant)
     given = {
         "noise_multiplier": options.noise_multiplier,
-        "sampling_rate": options.sampling_rate,
+        "sampling_rate": options.sampling_rate or participations_of(options.sampling),
         "steps": options.steps if options.steps is not None else options.epochs,
     }
     missing = [name for name, value in given.items() if value is None]
@@ -206,7 +224,7 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
         title += f", after a draw at {options.eps1:g}" if draw else ""
         both = (*draw, sgd)
         return title, sgd.adjacency, "record", curves(both), epsilon(both, options.delta)
-    for name in ("noise_multiplier", "sampling_rate", "steps", "epochs", "eps1"):
+    for name in ("noise_multiplier", "sampling_rate", "sampling", "steps", "epochs", "eps1"):
         if getattr(options, name) is not None:
             raise InputError(f"`{name}`: the `ledger` holds the settings; leave `{name}` out")
     account = read_book(Path(options.ledger)).account()
@@ -217,7 +235,8 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
 def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tuple[Selection, ...]]:
     """Return the training that the options describe, and the draw before it; what is to be found is filled with 1."""
     check_delta_alone(options.delta)
-    rate = 1.0 if find == "sampling_rate" else _rate(options.sampling_rate)
+    participations = _participations(options, find)
+    rate = 1.0 if find == "sampling_rate" or participations is not None else _rate(options.sampling_rate)
     steps = 1 if find == "steps" else _steps(options, rate)
     noise = 1.0
     if find != "noise_multiplier":
@@ -229,11 +248,27 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
     check_epsilon("eps1", options.eps1)
     adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
     training = NoisySgd(rate, steps, noise, adjacency=adjacency)
+    if participations is not None:
+        check_allocation(participations, steps, adjacency)
+        training = AllocatedSgd(participations / steps, steps, noise, participations=participations)
     if options.eps1 is None:
         return training, ()
     eps1, how = options.eps1, options.mechanism
     draw = Selection(eps1, eps1, how, adaptive=False, adjacency=adjacency)  # type: ignore[arg-type]
     return training, (draw,)
+
+
+def _participations(options: SettingOptions, find: str | None) -> int | None:
+    """Return the steps that a record takes part in, of a random allocation; None of Poisson sampling."""
+    participations = participations_of(options.sampling)
+    if participations is not None and find == "steps":
+        raise InputError(
+            "`steps`: with `sampling` allocation they decide the rate, and are not searched for; give them"
+        )
+    for name in ("sampling_rate", "epochs"):
+        if participations is not None and getattr(options, name) is not None:
+            raise InputError(f"`{name}`: follows from `sampling` allocation and `steps`; leave it out")
+    return participations
 
 
 def _rate(text: str | None) -> float:
@@ -284,6 +319,7 @@ def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
         "noise_multiplier": training.noise_multiplier,
         "sampling_rate": training.sampling_rate,
         "steps": training.steps,
+        **({"participations": training.participations} if isinstance(training, AllocatedSgd) else {}),
         "delta": options.delta,
         "adjacency": training.adjacency,
         "eps1": options.eps1,
@@ -336,10 +372,10 @@ def _title(body: dict[str, Any]) -> str:
     if "group" in body:
         return _of_group(body)
     draw = "" if body["eps1"] is None else f", after a draw at eps1 {body['eps1']:g}"
-    return (
-        f"noise multiplier {body['noise_multiplier']:.4g}, sampling rate {body['sampling_rate']:.4g}, {body['steps']:,}"
-        f" steps, delta {body['delta']:g}, {body['adjacency']}{draw}"
-    )
+    sampled = f"sampling rate {body['sampling_rate']:.4g}, {body['steps']:,} steps"
+    if "participations" in body:
+        sampled = f"every record in {body['participations']:,} of {body['steps']:,} steps"
+    return f"noise multiplier {body['noise_multiplier']:.4g}, {sampled}, delta {body['delta']:g}, {body['adjacency']}{draw}"
 
 
 def _show_nominal_noise(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -71,6 +71,12 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
         "N",
         shown="1600, at most records/4",
     )
+    sampling: str | None = option(
+        None,
+        "How records enter steps: by a coin each; or each in just K steps, drawn before the first (add-remove).",
+        "poisson|allocation:K",
+        shown="poisson",
+    )
     lr: float | None = option(
         None,
         "Step size.",

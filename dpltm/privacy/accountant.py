@@ -18,6 +18,7 @@ from dpltm.errors import DpltmError, InputError, first_line
 from dpltm.privacy import gdp, pld, renyi
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, FINE, Accountant, Resolution
 from dpltm.privacy.mechanisms import (
+    AllocatedSgd,
     GaussianRelease,
     Guarantee,
     LaplaceRelease,
@@ -40,6 +41,7 @@ from dpltm.privacy.privacy_loss import (
     SampledGaussianLoss,
 )
 from dpltm.privacy.private_search import SearchLoss
+from dpltm.privacy.random_allocation import LEAST_NOISE, AllocationLoss
 
 MIN_NOISE = 1e-3
 """Below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite."""
@@ -94,6 +96,14 @@ def compose(mechanisms: Iterable[Mechanism]) -> Composition:
         if is_unprotected(mechanism):
             return NOT_PRIVATE
         match mechanism:
+            case AllocatedSgd(participations=times):
+                noise = min(mechanism.noise_multiplier, MAX_NOISE)
+                least, more = divmod(mechanism.steps, times)  # privacy-model.md 5.10: one of each of K groups of steps
+                for groups, steps in ((times - more, least), (more, least + 1)):
+                    if steps == 1 or noise < LEAST_NOISE:
+                        precision += groups / noise**2
+                    elif groups:
+                        losses[AllocationLoss(noise, steps)] += groups
             case NoisySgd(sampling_rate=1):
                 precision += mechanism.steps / min(mechanism.noise_multiplier, MAX_NOISE) ** 2
             case NoisySgd():
@@ -354,6 +364,8 @@ def _mu(loss: PrivacyLoss) -> float:
             return gdp.clt_mu(sigma, q, 1, replace_one=replace_one)
         case GaussianLoss(noise_multiplier=sigma):
             return 1 / sigma
+        case AllocationLoss(noise_multiplier=sigma, steps=steps):
+            return gdp.clt_mu(sigma, 1 / steps, steps)
     return 0.0
 
 

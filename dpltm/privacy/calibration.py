@@ -22,7 +22,7 @@ from dpltm.privacy.account import Before, Planned, epsilon_with
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
 from dpltm.privacy.describe import describe, figure
-from dpltm.privacy.mechanisms import Mechanism, NoisySgd, PrivateSearch
+from dpltm.privacy.mechanisms import AllocatedSgd, Mechanism, NoisySgd, PrivateSearch
 
 TOLERANCE = 1e-3
 """Relative distance below the budget within which an answer lies, never above; for budgets of 1e-5 and less, as near
@@ -316,7 +316,7 @@ class Odometer:
     Guarantees:
         Each reading is an upper bound on the true epsilon of the steps taken, and readings never fall: between two points of
         the schedule the later one holds. The points are composed on the coarse grid; the last is the certified figure, which
-        holds for fewer steps too.
+        holds for fewer steps too, and is all that is known of those of an allocation.
     """
 
     def __init__(self, before: Before, plan: NoisySgd, delta: float, accountant: str = "pld") -> None:
@@ -326,7 +326,7 @@ class Odometer:
         end = epsilon_with(before, plan, delta, accountant)
         bounds = [
             min(end, epsilon_with(before, replace(plan, steps=steps), delta, accountant, resolution=QUICK))
-            for steps in self.steps[:-1]
+            for steps in (() if isinstance(plan, AllocatedSgd) else self.steps[:-1])
         ]
         # a later bound holds earlier too
         self._epsilons = [min(bounds[place:], default=end) for place in range(points)]

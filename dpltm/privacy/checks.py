@@ -36,6 +36,32 @@ def check_count(name: str, value: int | None) -> None:
         raise InputError(f"`{name}`: {value:,} is more than {MAX_STEPS:,}; ask for fewer")
 
 
+MAX_PARTICIPATIONS = 1000
+"""Of a record in a random allocation: more take long to draw, and much memory."""
+
+
+def participations_of(sampling: str | None) -> int | None:
+    """Return K of ``allocation:K``; None for ``poisson`` and nothing. InputError for anything else."""
+    if sampling in (None, "poisson"):
+        return None
+    name, _, digits = sampling.partition(":")
+    count = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+    if name != "allocation" or not 1 <= count <= MAX_PARTICIPATIONS:
+        most = f"with K from 1 to {MAX_PARTICIPATIONS:,}, such as allocation:15"
+        raise InputError(f"`sampling`: {sampling!r:.40} is neither poisson nor allocation:K, {most}")
+    return count
+
+
+def check_allocation(participations: int, steps: int | None, adjacency: str) -> None:
+    """Raise InputError for a random allocation to fewer steps, or under replace-one."""
+    if adjacency != "add-remove":
+        raise InputError("`sampling`: allocation is proven for `adjacency` add-remove alone; take that, or poisson")
+    if steps is not None and steps < participations:
+        raise InputError(
+            f"`sampling`: allocation:{participations} is more than the {steps} `steps`; take as many at most"
+        )
+
+
 def steps_of(epochs: float, sampling_rate: float) -> int:
     """Steps that pass over the records ``epochs`` times in expectation, at least one."""
     return max(1, round(min(epochs / sampling_rate, 2.0 * MAX_STEPS)))

@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.mechanisms import (
+    AllocatedSgd,
     GaussianRelease,
     Guarantee,
     LaplaceRelease,
@@ -60,8 +61,11 @@ def describe_mechanism(mechanism: Mechanism, unit: str = "record") -> str:
     match mechanism:
         case NoisySgd():
             claim = mechanism.nominal_sensitivity
+            drawn = f"each on {unit}s drawn with chance {mechanism.sampling_rate:.4g}"
+            if isinstance(mechanism, AllocatedSgd):
+                drawn = f"every {unit} in {mechanism.participations:,} of them, drawn beforehand"
             return (
-                f"{mechanism.steps:,} steps, each on {unit}s drawn with chance {mechanism.sampling_rate:.4g}, Gaussian noise"
+                f"{mechanism.steps:,} steps, {drawn}, Gaussian noise"
                 f" of {mechanism.noise_multiplier:.4g} times the sensitivity {mechanism.sensitivity:.4g}{fast}"
                 + ("" if claim is None else f" ({mechanism.claimed_by} claims the sensitivity {claim:.4g})")
             )

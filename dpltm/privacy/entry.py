@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args, get_origin
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.mechanisms import (
     Adjacency,
+    AllocatedSgd,
     GaussianRelease,
     Guarantee,
     LaplaceRelease,
@@ -314,6 +315,7 @@ def lineage_of(*values: object) -> Lineage:
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "sgd": NoisySgd,
+    "allocated-sgd": AllocatedSgd,
     "selection": Selection,
     "search": PrivateSearch,
     "gaussian": GaussianRelease,
@@ -322,6 +324,9 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "guarantee": Guarantee,
     "unprotected": Unprotected,
 }
+TRAININGS = frozenset(name for name, kind in MECHANISMS.items() if issubclass(kind, NoisySgd))
+"""Names of those that release all noisy steps of a training."""
+
 _NAMES = {kind: name for name, kind in MECHANISMS.items()}
 
 

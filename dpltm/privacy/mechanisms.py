@@ -26,8 +26,8 @@ from dpltm.errors import InputError
 Adjacency = Literal["add-remove", "replace-one"]
 """Relation between neighbours: one has a record (or user) more, or one is replaced by another."""
 
-Sampling = Literal["poisson", "none"]
-"""Ways in which records enter the steps: each by a coin of its own, or all of them in every step."""
+Sampling = Literal["poisson", "allocation", "none"]
+"""Ways in which records enter steps: each by a coin a step, in so many steps that were drawn before, or in every step."""
 
 Bits = Literal["secure", "fast"]
 """Bits that noise is made of: of a cryptographic generator, or of one that is statistically sound only."""
@@ -114,6 +114,30 @@ class NoisySgd(Mechanism):
         if self.nominal_sensitivity is None:
             return self.noise_multiplier
         return self.noise_multiplier * self.sensitivity / self.nominal_sensitivity
+
+
+@dataclass(frozen=True)
+class AllocatedSgd(NoisySgd):
+    """A training whose records take part in ``participations`` of its steps each, drawn before the first (add/remove).
+
+    It is one release, and no composition of its steps: a part of it costs what the whole does, and neither steps nor rate
+    can be changed alone.
+
+    Attributes:
+        participations: K; every K of the T steps are equally likely, for each record by itself, and secret. The sampling
+            rate is K / T.
+    """
+
+    participations: int = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (type(self.participations) is int and 1 <= self.participations <= self.steps):
+            raise InputError(f"Expected participations={self.participations!r:.40} from 1 to steps={self.steps}")
+        if self.sampling_rate != self.participations / self.steps:
+            raise InputError(f"Expected sampling_rate={self.sampling_rate} to be participations over steps")
+        if self.adjacency != "add-remove":
+            raise InputError("random allocation is proven for add-remove alone: Expected adjacency add-remove")
 
 
 @dataclass(frozen=True)
@@ -244,17 +268,18 @@ class Unprotected(Mechanism):
 
 
 def sampling_of(mechanisms: Iterable[Mechanism]) -> Sampling:
-    """``poisson`` where some of ``mechanisms`` sample their records, and their cost rests on it; ``none`` elsewhere."""
-    return "poisson" if any(_samples(mechanism) for mechanism in mechanisms) else "none"
+    """The first way that the cost of some of ``mechanisms`` rests on; ``none`` where none samples its records."""
+    ways = set(map(_sampling, mechanisms))
+    return next(way for way in get_args(Sampling) if way in ways or way == "none")
 
 
-def _samples(mechanism: Mechanism) -> bool:
+def _sampling(mechanism: Mechanism) -> Sampling:
     match mechanism:
-        case NoisySgd():
-            return mechanism.sampling_rate < 1
+        case NoisySgd(sampling_rate=rate) if rate < 1:
+            return "allocation" if isinstance(mechanism, AllocatedSgd) else "poisson"
         case PrivateSearch():
-            return any(_samples(training) for training in mechanism.trainings)
-    return False
+            return sampling_of(mechanism.trainings)
+    return "none"
 
 
 def mean_tries(gamma: float) -> float:
@@ -277,6 +302,9 @@ def check_positive(name: str, value: float, *, infinite: bool = False) -> None:
 def over_two_steps(mechanism: Mechanism) -> Mechanism:
     """Return a mechanism for somebody two steps between its neighbours away; InputError where there is no rule."""
     match mechanism:
+        case AllocatedSgd(participations=times, noise_multiplier=noise, sensitivity=bound):
+            # those who come and go may be in the same steps, which are then known: convexity of the divergence in both
+            return NoisySgd(1.0, times, noise / 2, _twice(bound), adjacency="replace-one", bits=mechanism.bits)
         case NoisySgd():
             noise, bound = mechanism.noise_multiplier / 2, _twice(mechanism.sensitivity)
             return replace(mechanism, adjacency="replace-one", noise_multiplier=noise, sensitivity=bound)

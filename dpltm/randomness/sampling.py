@@ -1,4 +1,4 @@
-"""Poisson sampling: every record enters a step on its own coin, and a chunk of it on another.
+"""Poisson sampling: every record enters a step on its own coin, and a chunk of it on another; and random allocation.
 
 **Sums in float32, and why no record moves them by more than its bound.** Rounding a float32 sum of a whole batch lets one
 record move it by many times its bound (Casacuberta et al. 2022). So a batch is split into chunks, by an independent coin of
@@ -95,6 +95,35 @@ def poisson_sample(source: RandomSource, records: int, sampling_rate: float) -> 
         return np.arange(records)
     coins = np.frombuffer(source.random_bytes(4 * records), dtype=np.uint32)
     return np.flatnonzero(coins < np.uint32(int(sampling_rate * 2**32)))
+
+
+def allocate(source: RandomSource, records: int, steps: int, participations: int) -> list[np.ndarray]:
+    """Indices of the records that enter each of the steps, int64, in increasing order: every record in so many of them.
+
+    Guarantees:
+        Every ``participations`` of the steps are equally likely for a record, whatever the others' are: Floyd's algorithm,
+        for all records at once (Bentley, Floyd 1987), on whole numbers that are uniform, since words that would make some
+        of them likelier are drawn again.
+    """
+    taken = np.empty((records, participations), dtype=np.int64)
+    for done, last in enumerate(range(steps - participations, steps)):
+        drawn = _below(source, last + 1, records)
+        again = (taken[:, :done] == drawn[:, None]).any(1)
+        taken[:, done] = np.where(again, last, drawn)
+    order, counts = np.argsort(taken.ravel(), kind="stable"), np.bincount(taken.ravel(), minlength=steps)
+    return np.split(order // participations, np.cumsum(counts)[:-1])
+
+
+def _below(source: RandomSource, bound: int, count: int) -> np.ndarray:
+    """Independent uniform whole numbers from 0 to ``bound`` - 1, ``(count,)`` int64."""
+
+    def words(count: int) -> np.ndarray:
+        return np.frombuffer(source.random_bytes(8 * count), dtype=np.uint64) >> np.uint64(1)
+
+    found, end = words(count), np.uint64(2**63 // bound * bound)
+    while (over := found >= end).any():
+        found[over] = words(int(over.sum()))
+    return (found % np.uint64(bound)).astype(np.int64)
 
 
 def in_chunks(source: RandomSource, index: np.ndarray, chunks: int) -> tuple[np.ndarray, list[int]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.privacy.describe import figure, percent
-from dpltm.privacy.entry import RECORD
+from dpltm.privacy.entry import RECORD, TRAININGS
 from dpltm.reports.parts import Field, Section, Table, percent_up
 
 TITLE = "For whoever decides"
@@ -107,7 +107,9 @@ def _facts(body: Mapping[str, Any]) -> Iterator[Field]:
     certified, said, got, unit = body["certified"], body["settings"], body["outcome"], body["certified"]["unit"]
     paid = [entry for entry in body["entries"] if entry["kind"] in ("release", "local")]
     steps = (
-        "every noisy step, " if any(one["mechanism"] == "sgd" for entry in paid for one in entry["mechanisms"]) else ""
+        "every noisy step, "
+        if any(one["mechanism"] in TRAININGS for entry in paid for one in entry["mechanisms"])
+        else ""
     )
     yield Field("released", f"a network ({said.get('model') or 'not on record'}), {steps}and this page")
     where = said.get("records") or said.get("dataset") or "not on record"

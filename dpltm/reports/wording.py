@@ -11,7 +11,7 @@ from typing import Any
 from dpltm.networks.skill import BINS, Skill
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.describe import describe, figure, percent
-from dpltm.privacy.entry import RECORD, entry_from_json
+from dpltm.privacy.entry import RECORD, TRAININGS, entry_from_json
 from dpltm.reports.decision import decision
 from dpltm.reports.parts import Field, Section, Table, percent_up
 from dpltm.reports.statement import precision
@@ -145,7 +145,7 @@ def meaning(body: Mapping[str, Any]) -> list[str]:
     ]
     if certified["epsilon"] != "inf" and certified["epsilon"] >= HARDLY:
         sentences.append(f"An epsilon of {figure(certified['epsilon'])} is hardly a guarantee.")
-    seen = ", the code and every intermediate network" if "sgd" in _mechanisms(body) else " and the code"
+    seen = ", the code and every intermediate network" if _mechanisms(body) & TRAININGS else " and the code"
     return [*sentences, f"These are bounds for the strongest attacker, who knows all other records{seen}."]
 
 
@@ -209,7 +209,7 @@ def _of_training(body: Mapping[str, Any]) -> Iterator[str]:
         )
     for entry in body["entries"]:
         own = {mechanism["mechanism"] for mechanism in entry["mechanisms"]}
-        if own & {"gaussian", "laplace"} and "sgd" not in own:
+        if own & {"gaussian", "laplace"} and not own & TRAININGS:
             released[str(entry["words"])] = None
     if released:
         yield f"Released with noise of their own, and counted as well: {', '.join(released)}."
@@ -248,7 +248,7 @@ def _guarantee(body: Mapping[str, Any]) -> Iterator[Field]:
     ):  # privacy-model.md 5.7: its price rests on nobody seeing the other tries, nor how many there were
         secret = "The other tries, their scores and how many there were must stay secret."
         yield Field("what may be released", "the best try alone", secret)
-    elif "sgd" in kinds:
+    elif kinds & TRAININGS:
         covered = "The figure counts every step, so intermediate networks are covered as well as the last one."
         yield Field("what may be released", "all noisy steps", covered)
     paid = sum(entry["kind"] in ("release", "local") for entry in body["entries"])
@@ -274,6 +274,10 @@ def _mechanism(body: Mapping[str, Any]) -> Iterator[Field]:
     if said["sampling_rate"] == 1:
         everybody = "Nothing is gained by sampling: every step sees everybody."
         yield Field("sampling", f"none: all {one}s, each step", everybody)
+    elif body["certified"]["sampling"] == "allocation":
+        times = round(said["sampling_rate"] * said["steps"])
+        before = f"In which steps a {one} takes part was drawn before the first, and is secret: {times:,} in all."
+        yield Field("sampling", f"random allocation, {times:,} of {said['steps']:,} steps", before)
     else:
         coin = f"Each {one} enters each step by a coin of its own. The size of a batch is private."
         yield Field("sampling", f"Poisson, rate {said['sampling_rate']:.6g}", coin)

@@ -166,6 +166,8 @@ class TrainingConfig:
             one each.
         class_weight: what a record's filtered gradient is multiplied by, by its label: from 0 to 1; None for 1. Of a
             person's records it is their mean.
+        participations: number of steps that a record takes part in, which are drawn beforehand: of all, the sampling rate;
+            None for Poisson sampling.
     """
 
     filter: Filter
@@ -183,6 +185,7 @@ class TrainingConfig:
     kernels: Literal["auto", "float64", "dense", "sparse"] = "auto"
     microbatch: int | None = None
     class_weight: tuple[float, ...] | None = None
+    participations: int | None = None
 
     def __post_init__(self) -> None:
         if not hasattr(self.filter, "certified_bound"):

@@ -25,7 +25,7 @@ from dpltm.privacy.mechanisms import Adjacency
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
 from dpltm.randomness.noise import RandomSource
-from dpltm.randomness.sampling import USUAL, in_chunks, poisson_sample, record_keys
+from dpltm.randomness.sampling import USUAL, allocate, in_chunks, poisson_sample, record_keys
 from dpltm.records.batches import Records
 from dpltm.records.units import ABSENT
 from dpltm.training.canaries import NO_CANARIES, Canaries, NoCanaries
@@ -91,6 +91,10 @@ class NoisyGradients:
         self._chunks = config.groups or (None if element_wise else math.ceil(config.expected_batch / USUAL))
         self.noise_std = config.noise_std
         self.canaries: Canaries | NoCanaries = NO_CANARIES
+        self.allocation: RandomSource | None = (
+            None  # where it begins; drawn with the first sample, and anew after a resume
+        )
+        self.step, self._allocated = 0, list[np.ndarray]()
         self._model, self._mask, self._masked = model, mask, False
         self._records, self.config, self._sampling, self._noise = records, config, sampling, noise
         self._ranks, self._first = ranks, ranks is None or ranks.first
@@ -114,6 +118,7 @@ class NoisyGradients:
             self.canaries.add_to(total)
         self.release(total)
         self._sums.clear()
+        self.step += 1
 
     @property
     def filter(self) -> Filter:
@@ -129,7 +134,7 @@ class NoisyGradients:
         """Draw the records of a step, by chunk or by group (microbatches, persons), with the number of records of each; and
         keys."""
         records, persons = len(self._records), self._records.persons
-        index = poisson_sample(self._sampling, records + self.canaries.extra, self.config.sampling_rate)
+        index = self._sampled(records + self.canaries.extra)
         index = self.canaries.split(index, records)
         sizes: list[int] | None = None
         if persons is not None:  # by a coin each, with all their records
@@ -142,6 +147,16 @@ class NoisyGradients:
                 self.gradients.check(*self._example)  # whether it draws may have changed since the last step
         keys = record_keys(self._sampling, self._records.rows)[index] if self.gradients.draws else None
         return index, sizes, keys
+
+    def _sampled(self, records: int) -> np.ndarray:
+        """Draw who is in a step, of all there are: by coins, or as it was drawn for all steps before the first."""
+        config = self.config
+        if config.participations is None:
+            return poisson_sample(self._sampling, records, config.sampling_rate)
+        if self.allocation is None:
+            raise InputError("training: nobody said what an allocation is drawn from")
+        self._allocated = self._allocated or allocate(self.allocation, records, config.steps, config.participations)
+        return self._allocated[self.step]
 
     def release(self, total: Tensor) -> None:
         """Put (``total`` + noise) / divisor, ``total`` a sum of ``SampleSums``, into every ``grad``.
@@ -302,7 +317,7 @@ class Descent:
             parts.setdefault(part, {})[rest] = value.to(like)
         for place, parameter in enumerate(parameters):
             parameter.copy_(parts["weights"][str(place)])
-        self.step = step
+        self.step = self.gradients.step = step
         self._optimizer.resume(step, parts.get("optimizer", {}))
         self._average.resume(step, parts.get("average", {}))
 

@@ -64,7 +64,7 @@ NO_TICKET = "`head`: least-squares fits a whole layer, and no ticket; name `dens
 _SETTLED = (
     *("filter", "clip_norm", "tanh_scale", "tanh_range", "no_pre_clip", "microbatch", "epochs", "steps", "batch_size", "lr"),
     *("optimizer", "schedule", "average", "centre", "augment", "audit", "budget_stop", "stop_at", "precision", "compile"),
-    *("class_weight", "clip_quantile"),
+    *("class_weight", "clip_quantile", "sampling"),
 )  # fmt: skip
 """Options that the head settles, or that it has no use for."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -67,17 +67,20 @@ class Sources:
 
     Attributes:
         sampling: of samples, chunks and groups, and of the keys of what the network draws.
-        audit: where coins of an audit begin; it never moves on.
+        audit, allocation: where coins of an audit, and who is in which step, begin; they never move on.
     """
 
     sampling: ResumableSource
     noise: ResumableSource
     evaluation: ResumableSource
     audit: ResumableSource | None = None
+    allocation: ResumableSource | None = None
 
     @classmethod
-    def begin(cls, secret: Secret, at: Checkpoint | None, noise: str = "secure", audited: bool = False) -> Sources:
-        """Return the sources of a release: derived from its key, or as a checkpoint left them."""
+    def begin(
+        cls, secret: Secret, at: Checkpoint | None, noise: str = "secure", beside: Collection[str] = ()
+    ) -> Sources:
+        """Return the sources of a release, with those of ``beside``: derived from its key, or as a checkpoint left them."""
         if at is not None:
             return cls(**{name: source_of(state) for name, state in at.state["sources"].items()})
         noisy = FastSource.of(secret.child("noise")) if noise == "fast" else KeyedSource(secret.child("noise"))
@@ -85,7 +88,7 @@ class Sources:
             KeyedSource(secret.child("sampling")),
             noisy,
             KeyedSource(secret.child("evaluation")),
-            KeyedSource(secret.child("audit")) if audited else None,
+            **{name: KeyedSource(secret.child(name)) for name in beside},
         )
 
     @classmethod
@@ -175,7 +178,10 @@ class Training:
         """
         options, ranks = self.options, self.ranks
         training = replace(self, entry=secret.entry)  # which checkpoints name
-        sources = Sources.begin(secret, at, options.noise, options.audit is not None)
+        beside = {"audit": options.audit, "allocation": self.config.participations}
+        sources = Sources.begin(
+            secret, at, options.noise, [name for name, asked in beside.items() if asked is not None]
+        )
         made = training.before_steps
         if made.mean is not None:
             training = training.centred_at(_released(at, CENTRE, lambda: _centre(training, sources, secret)))
@@ -244,6 +250,8 @@ def prepare(training: Training, sources: Sources, opened: Arrays) -> NoisyGradie
     if training.before_steps.mean is not None:
         network_inputs(dataset.train, dataset, services)  # as they are, whatever copies are trained on
     gradients = noisy_gradients(training, sources, opened)
+    if sources.allocation is not None:
+        gradients.allocation = source_of(sources.allocation.state)  # the same, however often this is called
     if sources.audit is not None:
         coins = source_of(sources.audit.state)  # the same, however often this is called
         plant(gradients, training.options.audit, training.mechanism.adjacency, coins)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -30,11 +31,20 @@ from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.calibration import POINTS, calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, Kept
-from dpltm.privacy.checks import MAX_STEPS, check_epsilon, check_noise, default_batch, steps_of
+from dpltm.privacy.checks import (
+    MAX_STEPS,
+    check_allocation,
+    check_epsilon,
+    check_noise,
+    default_batch,
+    participations_of,
+    steps_of,
+)
 from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of, to_json
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import (
     Adjacency,
+    AllocatedSgd,
     GaussianRelease,
     Guarantee,
     NoisySgd,
@@ -167,7 +177,8 @@ def settle(
     rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
     adjacency, live = cast(Adjacency, options.adjacency), start.mask.live
     claim = nominal_sensitivity(filter, live, adjacency, options.noise == "nominal", options.microbatch)
-    mechanism = NoisySgd(
+    participations = participations_of(options.sampling)
+    mechanism = (NoisySgd if participations is None else partial(AllocatedSgd, participations=participations))(
         rate,
         steps,
         1.0,
@@ -189,7 +200,8 @@ def settle(
         scored=options.eval_private is not None and options.metric == "balanced-accuracy",
     )
     given = {name: getattr(options, name) for name in asked}
-    config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **given, class_weight=weights)
+    given |= {"class_weight": weights, "participations": participations}
+    config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **given)
     notes = [
         *public_input_notes(dataset),
         *shares_notes(options.class_shares),
@@ -272,6 +284,9 @@ def searched_on(options: TrainOptions) -> Lineage:
 def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
     """Return sampling rate, steps and expected batch size, from public inputs only."""
     check_delta(options.delta, dataset)
+    participations = participations_of(options.sampling)
+    if participations is not None and options.steps is not None:
+        return participations / options.steps, options.steps, dataset.records * participations / options.steps
     batch = options.batch_size if options.batch_size is not None else default_batch(dataset.records)
     if not 0 < batch <= dataset.records:
         raise InputError(
@@ -279,9 +294,11 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
         )
     rate = batch / dataset.records
     epochs = 15.0 if options.epochs is None else options.epochs
-    steps = options.steps if options.steps is not None else steps_of(epochs, rate)
+    steps = options.steps if options.steps is not None else steps_of(participations or epochs, rate)
     if steps > MAX_STEPS:
         raise InputError(f"`epochs`, `steps`: more than {MAX_STEPS:,} steps; ask for fewer")
+    if participations is not None:  # the batch that goes with so many whole steps
+        rate, batch = participations / steps, dataset.records * participations / steps
     return rate, steps, batch
 
 
@@ -339,11 +356,32 @@ def check_options(options: TrainOptions) -> Filter:
         raise InputError("epochs", options.epochs, "a positive number")
     if options.steps is not None and options.steps < 1:
         raise InputError("steps", options.steps, "a positive whole number")
+    _check_sampling(options)
     if options.centre is not None and not 0 <= options.centre < 1:
         raise InputError("centre", options.centre, "a part between 0 and 1, such as 0.05")
     if options.centre and options.epsilon is None:
         raise InputError("`centre`: a part of a budget, so it needs `epsilon`; `noise_multiplier` states no budget")
     return filter
+
+
+def _check_sampling(options: TrainOptions) -> None:
+    """Raise InputError for a random allocation with options that have no meaning beside it, or no proof."""
+    participations = participations_of(options.sampling)
+    if participations is None:
+        return
+    check_allocation(participations, options.steps, options.adjacency)
+    if options.budget_stop:
+        raise InputError(
+            "`budget_stop`: an allocation has one price for all of its steps, so no step would exceed; leave it out"
+        )
+    if options.epochs is not None:
+        raise InputError(
+            f"`epochs`: `sampling` {options.sampling} takes every record {participations} times; leave it out"
+        )
+    if options.steps is not None and options.batch_size is not None:
+        raise InputError(
+            f"`batch_size`, `steps`: with `sampling` {options.sampling} one gives the other; leave one out"
+        )
 
 
 def _check_budget(options: TrainOptions) -> None:
@@ -417,7 +455,7 @@ def _whole_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned) ->
     if options.epsilon is None:
         return options.noise_multiplier or 0.0
     _check_finite(before, options.delta)
-    alone = replace(mechanism, sampling_rate=1.0, steps=1)
+    alone = NoisySgd(1.0, 1, 1.0, adjacency=mechanism.adjacency)
     return calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant).noise_multiplier
 
 

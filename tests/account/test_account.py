@@ -16,6 +16,7 @@ from dpltm.privacy.account import MAX_PIECES, Account, as_replace_one
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.entry import HASHES, Entry, Lineage, Part
 from dpltm.privacy.mechanisms import (
+    AllocatedSgd,
     GaussianRelease,
     Guarantee,
     LaplaceRelease,
@@ -159,6 +160,7 @@ def test_units_are_never_added():
     ("mechanism", "twice"),
     [
         (SGD, NoisySgd(SGD.sampling_rate, SGD.steps, 0.55, 2.0, adjacency="replace-one")),
+        (AllocatedSgd(0.25, 8, 1.0, participations=2), NoisySgd(1.0, 2, 0.5, 2.0, adjacency="replace-one")),
         (NOISE, GaussianRelease(2.0, 2.0, adjacency="replace-one")),
         (LaplaceRelease(2.0), LaplaceRelease(2.0, 2.0, adjacency="replace-one")),
         (Selection(0.5, 0.6), Selection(0.5, 1.2, adjacency="replace-one")),

@@ -27,6 +27,7 @@ from dpltm.privacy.entry import (
     union,
 )
 from dpltm.privacy.mechanisms import (
+    AllocatedSgd,
     GaussianRelease,
     Guarantee,
     LaplaceRelease,
@@ -217,6 +218,7 @@ def test_values_made_of_values_carry_the_lineages_of_all():
 SGD = NoisySgd(0.01, 100, 1.1, nominal_sensitivity=0.5)
 EVERY = (
     SGD,
+    AllocatedSgd(0.25, 8, 1.1, participations=2),
     Selection(0.5, math.inf, "permute-and-flip"),
     PrivateSearch((replace(SGD, nominal_sensitivity=None),), 20.0, 0.1),
     NOISE,
@@ -252,8 +254,9 @@ def test_every_mechanism_has_a_name():
 
 def _concrete(kind):
     return [
-        each
+        found
         for each in kind.__subclasses__()
+        for found in (each, *_concrete(each))
         if each.__module__ == "dpltm.privacy.mechanisms" and each.__name__ != "TwoSteps"
     ]
 

@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 import zipfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,7 +31,15 @@ from dpltm.gradients.probe import Probe
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import Resolution
 from dpltm.privacy.entry import Entry, Part
-from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, Mechanism, NoisySgd, PrivateSearch, Selection
+from dpltm.privacy.mechanisms import (
+    AllocatedSgd,
+    GaussianRelease,
+    Guarantee,
+    Mechanism,
+    NoisySgd,
+    PrivateSearch,
+    Selection,
+)
 from dpltm.training import config
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
@@ -438,17 +446,41 @@ def _check_samples(recorder: Recorder, payers: list[Charge | None], found: Findi
     """Each step takes the records whose own coin is below the event's rate, and no others."""
     paid = iter(payers)
     waiting: list[Sample] = []
+    allocated = defaultdict[Charge, list[Sample]](list)
     for entry in recorder.log:
         if isinstance(entry, Sample):
             waiting.append(entry)
         if isinstance(entry, Release):
             event = next(paid)
             if entry.mechanism == "training" and event is not None:
+                if isinstance(_descent(event), AllocatedSgd):
+                    allocated[event] += waiting
+                    waiting.clear()
                 for sample in waiting:
                     _check_coins(sample, _descent(event).sampling_rate, _microbatch(event) is not None, found)
                 waiting.clear()
     if waiting and all(event is not None for event in payers):
         found.add("replay", f"{len(waiting)} samples met no noise")
+    for event, samples in allocated.items():
+        _check_allocation(samples, event.mechanism, found)
+
+
+def _check_allocation(samples: list[Sample], stated: AllocatedSgd, found: Findings) -> None:
+    """Each record is in the steps that its own words say, which were all served before the first, and in no others."""
+    words = samples[0].words
+    if len(words) != stated.participations or any(sample.words for sample in samples[1:]):
+        found.add("coins", f"an allocation was drawn from {[len(sample.words) for sample in samples]} words a record")
+        return
+    steps: list[set[int]] = [set() for _ in samples[0].ids]
+    for last, drawn in enumerate(words, start=stated.steps - stated.participations):
+        for theirs, word in zip(steps, drawn.tolist(), strict=True):  # Floyd's algorithm, of 63 bits
+            step = (word >> 1) % (last + 1)
+            theirs.add(last if step in theirs else step)
+    for step, sample in enumerate(samples):
+        used = sorted(np.concatenate(sample.used).tolist()) if sample.used else []
+        inside = [record for record, theirs in enumerate(steps) if step in theirs]
+        if used != inside:
+            found.add("coins", f"step {step} took records {used}, and the words say {inside}")
 
 
 def _microbatch(charge: Charge) -> int | None:

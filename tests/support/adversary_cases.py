@@ -203,6 +203,23 @@ def train_cases() -> Iterator[Case]:
     budgeted = (*HEAD, "--epsilon", "60", "--eval-private", "1")
     yield Case("train --head least-squares --eval-private", (budgeted,), odd=LABELLED)
     yield Case("train --budget-stop", (some,))
+    drawn = ("train", "--dense", *TABLE, "--model", "mlp:4", "--steps", "5", "--sampling", "allocation:2", *SMALL)
+    for more in (budget, (*NOISE, "--microbatch", "3")):
+        yield Case(f"train --sampling allocation {more[-2]}", ((*drawn, *more, "--json", "--out", "r"),))
+    people = (
+        "train",
+        "--dense",
+        *PERSONS,
+        "--per-unit",
+        "3",
+        "--model",
+        "mlp:4",
+        "--sampling",
+        "allocation:2",
+        *SMALL,
+    )
+    people = (*people, *NOISE, "--steps", "4", "--json", "--out", "r")
+    yield Case("train --sampling allocation --unit-column", (people,), "people", unit="who", odd=(LOUD, FLAT, TWIN))
     for name in ("tanh", "tanh as printed", "sigmoid"):
         command = (*TRAIN, "--filter", name.split()[0], *FILTERS[name], "--noise", "nominal", *budget)
         yield Case(f"train --noise nominal {name}", (command,))

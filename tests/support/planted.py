@@ -191,6 +191,25 @@ def _shuffled_batches() -> AbstractContextManager[Any]:
     return _around(training, "poisson_sample", sample)
 
 
+def _one_step_more(original: Any, *given: Any) -> list[np.ndarray]:
+    """The first record is in a step that it was not drawn for."""
+    steps: list[np.ndarray] = original(*given)
+    free = next(step for step, theirs in enumerate(steps) if 0 not in theirs)
+    steps[free] = np.append(0, steps[free])
+    return steps
+
+
+def _anew_each_step(original: Any, gradients: Any, records: int) -> np.ndarray:
+    gradients._allocated = []
+    found: np.ndarray = original(gradients, records)
+    return found
+
+
+def _of_more_steps(mechanism: Any) -> Any:
+    steps = mechanism.steps + 1
+    return replace(mechanism, steps=steps, sampling_rate=mechanism.participations / steps)
+
+
 def _scaled_by_the_records(original: Any, records: Any, index: np.ndarray) -> Any:
     """Features are scaled by the largest of the records at hand."""
     x, y = original(records, index)
@@ -258,6 +277,7 @@ SQUARES = next(case for case in cases.train_cases() if case.name == "train --hea
 SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune")
 PAID_SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune --private")
 MOVING = next(case for case in cases.train_cases() if case.name == "train --clip-quantile clip 0.02 ")
+ALLOCATED = next(case for case in cases.train_cases() if case.name == "train --sampling allocation --epsilon")
 SHARED = Case("train --ledger", ((*TRAINING.commands[0], "--ledger", "all.jsonl"),), odd=(LOUD,))
 PRINTED = Case(
     "tanh", ((*cases.TRAIN, *cases.NOISE, "--filter", "tanh", *cases.FILTERS["tanh as printed"]),), odd=(LOUD,)
@@ -407,6 +427,19 @@ BUGS = (
         "sensitivity",
         lambda: mock.patch.object(config, "FACTOR", 1.0),
         Case("microbatch", ((*LONGER, *cases.SMALL, *cases.NOISE, "--microbatch", "4", "--lr", "3"),), odd=LABELLED),
+    ),
+    Bug("a record in one step more than drawn", "coins", _other(training, "allocate", _one_step_more), ALLOCATED),
+    Bug(
+        "an allocation drawn anew each step",
+        "coins",
+        _other(training.NoisyGradients, "_sampled", _anew_each_step),
+        ALLOCATED,
+    ),
+    Bug(
+        "an allocation entered as one of more steps",
+        "coins",
+        _entries(lambda entry: replace(entry, mechanisms=tuple(map(_of_more_steps, entry.mechanisms)))),
+        ALLOCATED,
     ),
 )
 """The first eight are those that a review asked for; the others reach every other kind of mismatch, and every mechanism."""

@@ -97,10 +97,14 @@ class Sample:
         coins: that they were given, ``(n,)``; None if no coins were asked for.
         asked: bytes that were asked for, one number a time.
         used: places of the records that went through the network.
+        words: of 64 bits that each record was given at once, ``(n,)``: an allocation; and
+        allocated: who is in the step by it.
     """
 
     ids: np.ndarray
     coins: np.ndarray | None = None
+    words: list[np.ndarray] = field(default_factory=list)
+    allocated: np.ndarray | None = None
     asked: list[int] = field(default_factory=list)
     used: list[np.ndarray] = field(default_factory=list)
 
@@ -318,9 +322,15 @@ class Recorder:
         return _hashed(f"{name} {self._turns[name]}", count)
 
     def _coins(self, sample: Sample, count: int) -> bytes:
+        if count == 8 * len(sample.ids):
+            words = b"".join(_hashed(f"word {each} {len(self.samples)} {len(sample.words)}", 8) for each in sample.ids)
+            sample.words.append(np.frombuffer(words, dtype=np.uint64))
+            return words
         sample.asked.append(count)
-        if len(sample.asked) == 2 and sample.coins is not None:  # the group that each sampled record is in
-            inside = sample.ids[sample.coins < self._threshold()]
+        if sample.allocated is not None or (len(sample.asked) == 2 and sample.coins is not None):
+            inside = sample.allocated  # the group that each sampled record is in
+            if sample.coins is not None:
+                inside = sample.ids[sample.coins < self._threshold()]
             if count == 4 * len(inside):
                 return b"".join(_hashed(f"group {record} {len(self.samples)}", 4) for record in inside)
         if count != 4 * len(sample.ids) or len(sample.asked) > 1:
@@ -412,6 +422,12 @@ class Recorder:
             with self._frame("sampling", sample):
                 original(gradients)
 
+        def sampled(original: Any, gradients: NoisyGradients, records: int) -> np.ndarray:
+            found: np.ndarray = original(gradients, records)
+            if gradients.config.participations is not None and self._frames[-1].sample is not None:
+                self._frames[-1].sample.allocated = self._frames[-1].sample.ids[found]
+            return found
+
         def batches(original: Any, records: Records, index: np.ndarray, *arguments: Any, **named: Any) -> Any:
             if self._frames and self._frames[-1].sample is not None:
                 owner = np.arange(records.rows)
@@ -429,6 +445,7 @@ class Recorder:
 
         self._around(NoisyGradients, "__init__", made)
         self._around(NoisyGradients, "backward", stepped)
+        self._around(NoisyGradients, "_sampled", sampled)
         self._around(Records, "batches", batches)
         self._around(Records, "groups", batches)
         self._around(training, "noisy_mean", noisy)

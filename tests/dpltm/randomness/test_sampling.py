@@ -1,5 +1,6 @@
 """Poisson sampling: the exact threshold, the binomial law, independence, bad inputs; and rows by index, in pieces."""
 
+import itertools
 import math
 from fractions import Fraction
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpltm.randomness.noise import FastSource, SecureSource
-from dpltm.randomness.sampling import LIMIT, in_chunks, poisson_sample
+from dpltm.randomness.sampling import LIMIT, allocate, in_chunks, poisson_sample
 from dpltm.records.batches import Records
 from refusals import refused
 
@@ -68,6 +69,34 @@ def test_rates_at_both_ends_and_no_records():
 @pytest.mark.parametrize("rate", [0, -0.1, 1.0000001, math.nan, math.inf])
 def test_bad_rate(rate):
     assert refused(poisson_sample, SecureSource(), 10, rate) == f"Expected 0 < sampling_rate={rate} <= 1"
+
+
+@given(st.integers(0, 2**32), st.integers(0, 40), st.integers(1, 12), st.integers(1, 12))
+def test_an_allocation_puts_every_record_into_so_many_steps(seed, records, one, other):
+    participations, steps = sorted((one, other))
+    taken = allocate(FastSource(seed), records, steps, participations)
+    assert len(taken) == steps
+    assert all(each.dtype == np.int64 and (np.diff(each) > 0).all() for each in taken)
+    assert np.bincount(np.concatenate(taken), minlength=records).tolist() == [participations] * records
+
+
+def test_all_sets_of_steps_are_equally_likely_and_two_records_know_nothing_of_each_other():
+    records, sets = 20_000, list(itertools.combinations(range(5), 3))
+    taken = allocate(FastSource(15), records, 5, 3)
+    where = np.zeros((records, 5), dtype=bool)
+    for step, theirs in enumerate(taken):
+        where[theirs, step] = True
+    known = np.array([sets.index(tuple(np.flatnonzero(row))) for row in where])
+    assert stats.chisquare(np.bincount(known, minlength=10)).pvalue > 1e-3
+    pairs = np.bincount(10 * known[::2] + known[1::2], minlength=100)
+    assert stats.chisquare(pairs).pvalue > 1e-3
+
+
+def test_words_that_would_make_some_steps_likelier_are_drawn_again():
+    """Of the 2^63 words a third would be one too many, were the last two not drawn again."""
+    words = iter([[0, 2**63 - 1], [4]])
+    source = SimpleNamespace(random_bytes=lambda _: (2 * np.array(next(words), dtype=np.uint64)).tobytes())
+    assert [each.tolist() for each in allocate(source, 2, 3, 1)] == [[0], [1], []]
 
 
 def test_chunks_are_coins_of_their_own():

@@ -14,6 +14,7 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import (
+    AllocatedSgd,
     GaussianRelease,
     Mechanism,
     NoisySgd,
@@ -324,8 +325,20 @@ def test_the_sampling_of_a_card_is_compared() -> None:
     assert body["certified"]["sampling"] == "poisson"
     found = differences(changed(body, "certified", "sampling", to="none"))
     assert found == ["certified.sampling: none, but its entries give poisson"]
-    with pytest.raises(ArtifactError, match=r"^certified.sampling: 'shuffled' is not one of poisson, none$"):
+    with pytest.raises(
+        ArtifactError, match=r"^certified.sampling: 'shuffled' is not one of poisson, allocation, none$"
+    ):
         check_shape(changed(body, "certified", "sampling", to="shuffled"))
+
+
+def test_an_allocation_is_told_as_one() -> None:
+    steps = {**vars(SGD), "participations": 2}
+    body = made(entered(2, AllocatedSgd(**steps), words="a training"), subject=RUN)
+    assert differences(body) == []
+    assert body["certified"]["sampling"] == "allocation"
+    assert shown(body)["sampling"].value == "random allocation, 2 of 20 steps"
+    assert shown(body)["what may be released"].value == "all noisy steps"
+    assert "intermediate" in words(body)
 
 
 def test_only_the_best_try_of_a_search_may_be_released() -> None:

@@ -116,6 +116,33 @@ def alone(mechanism, delta: float = 1e-5) -> float:
         ),
         ({"delta": 0.01}, "`delta`: 0.01 is not between 0 and 1/n = 0.005 for 200 records; take one well below it"),
         ({"delta": 1e-16}, "`delta`: 1e-16 is below 1e-15, which the accountant does not resolve; take a larger one"),
+        *(
+            (
+                {"sampling": value},
+                f"`sampling`: {value!r} is neither poisson nor allocation:K, with K from 1 to 1,000, such as allocation:15",
+            )
+            for value in ("allocation", "allocation:0", "allocation:1001", "allocation:1.5", "shuffled")
+        ),
+        (
+            {"sampling": "allocation:4", "adjacency": "replace-one"},
+            "`sampling`: allocation is proven for `adjacency` add-remove alone; take that, or poisson",
+        ),
+        (
+            {"sampling": "allocation:4", "steps": 3},
+            "`sampling`: allocation:4 is more than the 3 `steps`; take as many at most",
+        ),
+        (
+            {"sampling": "allocation:2", "noise_multiplier": 1.0, "budget_stop": True},
+            "`budget_stop`: an allocation has one price for all of its steps, so no step would exceed; leave it out",
+        ),
+        (
+            {"sampling": "allocation:4", "epochs": 4.0},
+            "`epochs`: `sampling` allocation:4 takes every record 4 times; leave it out",
+        ),
+        (
+            {"sampling": "allocation:4", "steps": 8, "batch_size": 100.0},
+            "`batch_size`, `steps`: with `sampling` allocation:4 one gives the other; leave one out",
+        ),
         ({"lineage": "nothing"}, "`lineage`: not as dpltm tune writes it: lineage: not valid JSON"),
     ],
 )  # fmt: skip
