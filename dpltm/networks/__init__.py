@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol, overload
 
 from dpltm.errors import InputError, did_you_mean
 from dpltm.networks.images import CNN, LATENT
-from dpltm.networks.kind import MAX_WIDTH, TANH, Inputs, NetworkKind
+from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH, TANH, Inputs, NetworkKind
 from dpltm.networks.mlp import MLP, PROJECTION
 from dpltm.networks.tables import EMBED, EMBED_PAD, GRU, LSTM, NCF, RNN
 from dpltm.records.input_parts import differences
@@ -158,9 +158,9 @@ class ModelSpec:
                 f" starts {self.text[:20]!r}"
             )
         kind = self.kind
-        for name, size in (("features", self.features), ("classes", self.classes)):
-            if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_WIDTH:
-                raise InputError(f"model {self.text:.80}: {name} {size!r:.40} is not between 1 and {MAX_WIDTH}")
+        for name, size, most in (("features", self.features, MAX_FEATURES), ("classes", self.classes, MAX_WIDTH)):
+            if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= most:
+                raise InputError(f"model {self.text:.80}: {name} {size!r:.40} is not between 1 and {most}")
         kind.check(_plain(self.text), self.features)
         if self.parameters > MAX_WEIGHTS:
             raise InputError(

@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 MAX_WIDTH = 100_000
-"""Largest width or input size accepted; a guard against typing errors and hostile files."""
+"""Largest width accepted; a guard against typing errors and hostile files."""
+
+MAX_FEATURES = 1_000_000
+"""The same for the input size: LATENT's network for CIFAR-10 takes hundreds of thousands of bits."""
 
 MAX_LAYER_WIDTH = 4096
 """The same where a layer's memory grows with the square of it, or with images and tables."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dpltm.errors import ArtifactError, InputError
 from dpltm.networks import MAX_NAME_LENGTH, MAX_WEIGHTS
 from dpltm.networks.content import content_id
-from dpltm.networks.kind import MAX_WIDTH
+from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH
 from dpltm.networks.state import persistent_buffers
 from dpltm.records.input_parts import DTYPES as PART_DTYPES
 from dpltm.records.input_parts import MAX_WORDS, InputPart, Parts
@@ -175,7 +175,7 @@ class Layout:
             raise InputError("model is no printable name")
         layout = cls(
             text=text,
-            features=_count(document["features"]),
+            features=_count(document["features"], MAX_FEATURES),
             classes=_count(document["classes"], least=labels is None),
             record_shape=_shape(body["record"]),
             tables=_shape(body["tables"]),

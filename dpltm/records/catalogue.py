@@ -66,6 +66,7 @@ _ALL = (
         *((40927,), "CIFAR_10", 10000),
     ),
     Description("cifar10-12k", "a part of CIFAR-10: 10,000 + 2,000", "image", (32, 32, 3), _BYTE, 10, 10000),
+    Description("cifar10-45k", "its training images, 45,000 + 5,000", "image", (32, 32, 3), _BYTE, 10, 45000),
     Description(
         *("har", "smartphone activity recognition, 561 features", "vector", (561,), _UNIT, 6, 7352),
         *((1478,), "har", 2947, 1),

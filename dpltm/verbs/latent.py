@@ -27,6 +27,7 @@ from dpltm.local.scheme import LABEL_BYTES, ROWS, BitStrings, FixedPoint, Scheme
 from dpltm.local.server import Messages, best_codebook, nearest_mean
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.evaluation import Inputs, accuracy
+from dpltm.networks.kind import MAX_FEATURES
 from dpltm.networks.masks import Mask
 from dpltm.options import parse_numbers
 from dpltm.options.data import FeatureOptions
@@ -188,6 +189,11 @@ def make_scheme(
         answer = best_codebook(width, classes, epsilon)
     else:
         answer = BitStrings(width, classes, form, options.protocol, epsilon, options.alpha, label)
+        if answer.channel.bits > MAX_FEATURES:
+            raise InputError(
+                f"`format`: {width:,} features make {answer.channel.bits:,} bits, and no network takes more than"
+                f" {MAX_FEATURES:,}; send fewer bits of each, or take other `features`"
+            )
     said = ledger.public(public, "a scheme of local privacy") + declarations(behind, ledger, tested=False)
     declared = ledger.declare_once(*said)
     feature_map = as_declared(behind, declared).feature_map

@@ -335,9 +335,12 @@ def test_other_records_than_a_network_takes(text, features, message):
     assert refused(ModelSpec, text, features, 10) == f"`model`: {text}: {message}"
 
 
-@pytest.mark.parametrize(("name", "size"), [("features", 0), ("features", 100_001), ("classes", True)])
-def test_bad_sizes(name, size):
-    message = f"model mlp:3: {name} {size!r} is not between 1 and 100000"
+@pytest.mark.parametrize(
+    ("name", "size", "most"),
+    [("features", 0, 10**6), ("features", 1_000_001, 10**6), ("classes", True, 10**5), ("classes", 100_001, 10**5)],
+)
+def test_bad_sizes(name, size, most):
+    message = f"model mlp:3: {name} {size!r} is not between 1 and {most}"
     assert refused(ModelSpec, "mlp:3", **{"features": 784, "classes": 3, name: size}) == message
 
 

@@ -100,6 +100,16 @@ def test_schemes_that_cannot_be(message: str) -> None:
     assert refused(check_scheme_options, replace(BITS, **REFUSED[message])).startswith(message)
 
 
+def test_messages_that_no_network_takes_are_not_agreed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than sent, paid for, and of no use: 64 values of one bit, and of two."""
+    monkeypatch.setattr(latent, "MAX_FEATURES", 64)
+    assert agreed().answer.values == 64
+    assert refused(agreed, format="0,1") == (
+        "`format`: 64 features make 128 bits, and no network takes more than 64; send fewer bits of each, or take other"
+        " `features`"
+    )
+
+
 def test_a_scheme_is_of_public_records_alone(ledger: Ledger) -> None:
     made = agreed(ledger, format="1,2")
     assert (made.answer.values, made.answer.channel.bits, made.answer.record_bytes) == (64, 256, 34)
