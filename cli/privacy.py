@@ -14,9 +14,9 @@ from dpltm.cli.console import answering
 from dpltm.cli.ledgers import read_book
 from dpltm.cli.show import show_notes
 from dpltm.errors import BudgetError, InputError
-from dpltm.options.privacy import PLAIN, CurveRequest, EpsilonRequest, NoiseRequest, SettingOptions
+from dpltm.options.privacy import PLAIN, CurveRequest, EpsilonRequest, NoiseRequest, ReleaseOptions, SettingOptions
 from dpltm.privacy import gdp
-from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
+from dpltm.privacy.accountant import approximate, central_limit_mu, concentrated, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
 from dpltm.privacy.checks import (
@@ -32,11 +32,13 @@ from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.mechanisms import (
     Adjacency,
     AllocatedSgd,
+    DiscreteGaussianRelease,
     LaplaceRelease,
     Mechanism,
     NoisySgd,
     RandomizedResponse,
     Selection,
+    Zcdp,
 )
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
 from dpltm.privacy.trade_off import Curves, curves, curves_of_account, sentence
@@ -53,9 +55,7 @@ def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
     del progress
     if options.mechanism in PLAIN:
         return _of_releases(options)
-    for name, usual in (("categories", 2), ("group", 1)):
-        if getattr(options, name) != usual:
-            raise InputError(f"`{name}`: goes with `mechanism` {', '.join(PLAIN)}; leave it out")
+    _check_training(options)
     training, draw = _mechanisms(options, find=None)
     mechanisms = (*draw, training)
     figures = {name: epsilon(mechanisms, options.delta, name) for name in CERTIFIED}
@@ -76,52 +76,64 @@ def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _of_releases(options: EpsilonRequest) -> dict[str, Any]:
-    """Return the same of releases from all records, for all records of a group together.
+    """Return the same of releases from all records, for all records of a group together."""
+    mechanisms = _releases(options)
+    figures = {known: epsilon(mechanisms, options.delta, known) for known in CERTIFIED}
+    return {
+        "mechanism": options.mechanism,
+        "noise_multiplier": options.noise_multiplier,
+        "eps1": options.eps1,
+        "categories": options.categories if options.mechanism == "randomized-response" else None,
+        **({} if options.rho is None else {"rho": options.rho}),
+        "steps": options.steps or 1,
+        "group": options.group,
+        "delta": options.delta,
+        "adjacency": mechanisms[0].adjacency,
+        **{known: json_figure(figure) for known, figure in figures.items()},
+        "zcdp": json_figure(concentrated(mechanisms)),
+        "notes": [SEARCH_NOTE],
+    }
 
-    The sensitivity of a Gaussian or Laplace release grows with the group, by the triangle inequality. Of randomised
+
+_SAYS = {"randomized-response": "eps1", "zcdp": "rho"}
+"""What says how private one release is, where that is not noise."""
+
+
+def _releases(options: ReleaseOptions) -> list[Mechanism]:
+    """Return releases in place of a training, as they concern all records of a group together.
+
+    The sensitivity of a release grows with the group, by the triangle inequality; rho with its square. Of randomised
     responses each record of the group gives one.
     """
     check_delta_alone(options.delta)
-    name, each, steps, group = options.mechanism, options.noise_multiplier, options.steps or 1, options.group
-    answers = name == "randomized-response"
-    taken = ("noise_multiplier",) if answers else ("eps1", "categories")
-    for other in ("sampling_rate", "sampling", "epochs", *taken):
-        if getattr(options, other) not in (None, 2):
+    name, count, group = options.mechanism, options.steps or 1, options.group
+    says = _SAYS.get(name, "noise_multiplier")
+    others = {"noise_multiplier", "eps1", "rho"} - {says} | ({"categories"} if says != "eps1" else set())
+    for other in ("sampling_rate", "sampling", "epochs", *sorted(others, reverse=True)):
+        if getattr(options, other) != (2 if other == "categories" else None):
             raise InputError(f"`{other}`: does not go with `mechanism` {name}; leave it out")
-    for what, count in (("steps", options.steps), ("group", group)):
-        if count is not None and not 1 <= count <= MAX_RELEASES:
-            raise InputError(f"`{what}`: {count} is not a whole number from 1 to {MAX_RELEASES:,}")
-    value = options.eps1 if answers else each
+    for what, many in (("steps", options.steps), ("group", group)):
+        if many is not None and not 1 <= many <= MAX_RELEASES:
+            raise InputError(f"`{what}`: {many} is not a whole number from 1 to {MAX_RELEASES:,}")
+    value = getattr(options, says)
     if value is None:
-        missing = "`eps1` is missing: the epsilon of one answer" if answers else "`noise_multiplier` is missing"
+        missing = "`eps1` is missing: the epsilon of one answer" if says == "eps1" else f"`{says}` is missing"
         raise InputError(f"{missing}, such as 1.1")
     if not 0 < value <= MAX_NOISE:
-        named = "eps1" if answers else "noise_multiplier"
-        raise InputError(f"`{named}`: {value:g} is not a positive number up to {MAX_NOISE:g}")
+        raise InputError(f"`{says}`: {value:g} is not a positive number up to {MAX_NOISE:g}")
     adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
-    one: Mechanism
-    if answers:
-        if steps * group > MAX_RELEASES:
-            raise InputError(f"`steps`, `group`: more than {MAX_RELEASES:,} answers; ask for fewer")
-        one, count, adjacency = RandomizedResponse(value, options.categories), steps * group, "replace-one"
-    elif name == "laplace":
-        one, count = LaplaceRelease(value, float(group), adjacency=adjacency), steps
-    else:
-        one, count = NoisySgd(1.0, steps, value / group, adjacency=adjacency), 1
-    mechanisms = [one] * count
-    figures = {known: epsilon(mechanisms, options.delta, known) for known in CERTIFIED}
-    return {
-        "mechanism": name,
-        "noise_multiplier": None if answers else value,
-        "eps1": value if answers else None,
-        "categories": options.categories if answers else None,
-        "steps": steps,
-        "group": group,
-        "delta": options.delta,
-        "adjacency": adjacency,
-        **{known: json_figure(figure) for known, figure in figures.items()},
-        "notes": [SEARCH_NOTE],
-    }
+    match name:
+        case "randomized-response":
+            if count * group > MAX_RELEASES:
+                raise InputError(f"`steps`, `group`: more than {MAX_RELEASES:,} answers; ask for fewer")
+            return [RandomizedResponse(value, options.categories)] * (count * group)
+        case "laplace":
+            return [LaplaceRelease(value, float(group), adjacency=adjacency)] * count
+        case "discrete-gaussian":
+            return [DiscreteGaussianRelease(value, group, adjacency=adjacency)] * count
+        case "zcdp":
+            return [Zcdp(value * group**2 * count, adjacency=adjacency)]
+    return [NoisySgd(1.0, count, value / group, adjacency=adjacency)]
 
 
 def noise_of(options: NoiseRequest, progress: Progress) -> dict[str, Any]:
@@ -218,13 +230,27 @@ def curve_of(options: CurveRequest, progress: Progress) -> dict[str, Any]:
 
 def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
     """Title, relation, unit, curves, and epsilon at delta: of what the options describe, or of the ledger that they name."""
+    released = options.mechanism in PLAIN
+    if not released:
+        _check_training(options)
     if options.ledger is None:
-        sgd, draw = _mechanisms(options, find=None)
-        title = f"noise multiplier {sgd.noise_multiplier:g}, rate {sgd.sampling_rate:.4g}, {sgd.steps:,} steps"
-        title += f", after a draw at {options.eps1:g}" if draw else ""
-        both = (*draw, sgd)
-        return title, sgd.adjacency, "record", curves(both), epsilon(both, options.delta)
-    for name in ("noise_multiplier", "sampling_rate", "sampling", "steps", "epochs", "eps1"):
+        if released:
+            priced, title = tuple(_releases(options)), _of_group(vars(options) | {"steps": options.steps or 1})
+        else:
+            sgd, draw = _mechanisms(options, find=None)
+            title = f"noise multiplier {sgd.noise_multiplier:g}, rate {sgd.sampling_rate:.4g}, {sgd.steps:,} steps"
+            title += f", after a draw at {options.eps1:g}" if draw else ""
+            priced = (*draw, sgd)
+        return title, priced[-1].adjacency, "record", curves(priced), epsilon(priced, options.delta)
+    for name in (
+        "noise_multiplier",
+        "sampling_rate",
+        "sampling",
+        "steps",
+        "epochs",
+        "eps1",
+        *(["mechanism"] * released),
+    ):
         if getattr(options, name) is not None:
             raise InputError(f"`{name}`: the `ledger` holds the settings; leave `{name}` out")
     account = read_book(Path(options.ledger)).account()
@@ -256,6 +282,13 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
     eps1, how = options.eps1, options.mechanism
     draw = Selection(eps1, eps1, how, adaptive=False, adjacency=adjacency)  # type: ignore[arg-type]
     return training, (draw,)
+
+
+def _check_training(options: ReleaseOptions) -> None:
+    """Raise InputError for options of other releases beside those of a training."""
+    for name, usual, whose in (("categories", 2, PLAIN[3:4]), ("rho", None, PLAIN[4:]), ("group", 1, PLAIN)):
+        if getattr(options, name) != usual:
+            raise InputError(f"`{name}`: goes with `mechanism` {', '.join(whose)}; leave it out")
 
 
 def _participations(options: SettingOptions, find: str | None) -> int | None:
@@ -339,12 +372,16 @@ def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
         style = "bold" if name == DEFAULT else None if accountant.certifies else "dim"
         table.add_row(name, figure(body[name]), accountant.help + limit, style=style)
     rich.print(table)
+    if "zcdp" in body:
+        rich.print(f"{figure(body['zcdp'])}-zCDP")
     _show_nominal_noise(rich, body)
     show_notes(rich, body)
 
 
 def _of_group(body: dict[str, Any]) -> str:
-    if body["noise_multiplier"] is None:
+    if body.get("rho") is not None:
+        what = f"rho {body['rho']:g}"
+    elif body["noise_multiplier"] is None:
         what = f"epsilon {body['eps1']:g} an answer, {body['categories']:,} categories"
     else:
         what = f"noise multiplier {body['noise_multiplier']:.4g}"

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from dpltm.options import option
 from dpltm.privacy.accountants import ACCOUNTANTS
 
-DRAWS, PLAIN = ("exponential", "permute-and-flip"), ("gaussian", "laplace", "randomized-response")
+DRAWS, PLAIN = (
+    ("exponential", "permute-and-flip"),
+    ("gaussian", "discrete-gaussian", "laplace", "randomized-response", "zcdp"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,24 +36,31 @@ class SettingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpsilonRequest(SettingOptions):
+class ReleaseOptions(SettingOptions):
+    """Training, or other releases in its place."""
+
+    mechanism: str = option(
+        "exponential", "How that draw is made; or what is released in place of a training.", choices=(*DRAWS, *PLAIN)
+    )
+    categories: int = option(2, "Of randomized-response.", "K")
+    rho: float | None = option(None, "Of zcdp.", "RHO")
+    group: int = option(1, "Without sampling: records that are protected together.", "N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpsilonRequest(ReleaseOptions):
     """What a training costs, by every accountant; or other releases, from all records each.
 
     pld is the certified figure; rdp and ma are certified too, and looser. clt is an approximation that promises nothing.
     With `mechanism` gaussian or laplace, `noise_multiplier` is the deviation, or the scale, over the L2, or L1, sensitivity;
-    with randomized-response, `eps1` is the epsilon of one answer. `steps` is how many there are, by default 1.
+    with discrete-gaussian, the deviation of noise on one count. With randomized-response, `eps1` is the epsilon of one
+    answer; with zcdp, `rho` is what each is known for. `steps` is how many there are, by default 1.
 
     Examples:
         dpltm privacy epsilon --noise-multiplier 1.1 --sampling-rate 256/60000 --epochs 15 --delta 1e-5
         # ten counts with Laplace noise of scale 20, for groups of three records
         dpltm privacy epsilon --mechanism laplace --noise-multiplier 20 --steps 10 --group 3
     """
-
-    mechanism: str = option(
-        "exponential", "How that draw is made; or what is released in place of a training.", choices=(*DRAWS, *PLAIN)
-    )
-    categories: int = option(2, "Of randomized-response.", "K")
-    group: int = option(1, "Without sampling: records that are protected together.", "N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +82,10 @@ class NoiseRequest(SettingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurveRequest(SettingOptions):
+class CurveRequest(ReleaseOptions):
     """What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.
 
-    For the settings of one training, or for everything in a ledger.
+    For the settings of one training, for other releases (`mechanism`, as in privacy epsilon), or for everything in a ledger.
 
     Examples:
         dpltm privacy curve --noise-multiplier 1.1 --sampling-rate 256/60000 --epochs 15 --plot curve.png

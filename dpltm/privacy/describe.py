@@ -8,6 +8,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
+    DiscreteGaussianRelease,
     GaussianRelease,
     Guarantee,
     LaplaceRelease,
@@ -17,6 +18,7 @@ from dpltm.privacy.mechanisms import (
     RandomizedResponse,
     Selection,
     Unprotected,
+    Zcdp,
     mean_tries,
 )
 
@@ -86,6 +88,10 @@ def describe_mechanism(mechanism: Mechanism, unit: str = "record") -> str:
             return f"Laplace noise of scale {mechanism.scale:g} for L1 sensitivity {mechanism.sensitivity:g}{fast}"
         case GaussianRelease():
             return f"Gaussian noise of {mechanism.noise_multiplier:g} times L2 sensitivity {mechanism.sensitivity:g}{fast}"
+        case DiscreteGaussianRelease(deviation=deviation, sensitivity=bound):
+            return f"discrete Gaussian noise of deviation {deviation:g} for sensitivity {bound}{fast}"
+        case Zcdp():
+            return f"known to be {figure(mechanism.rho)}-zCDP"
         case RandomizedResponse():
             return (
                 f"randomised response over {mechanism.categories} categories, the true one e^{mechanism.epsilon:g} as likely"

@@ -23,6 +23,7 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.mechanisms import (
     Adjacency,
     AllocatedSgd,
+    DiscreteGaussianRelease,
     GaussianRelease,
     Guarantee,
     LaplaceRelease,
@@ -32,6 +33,7 @@ from dpltm.privacy.mechanisms import (
     RandomizedResponse,
     Selection,
     Unprotected,
+    Zcdp,
 )
 
 Id = str
@@ -320,6 +322,8 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "search": PrivateSearch,
     "gaussian": GaussianRelease,
     "laplace": LaplaceRelease,
+    "discrete-gaussian": DiscreteGaussianRelease,
+    "zcdp": Zcdp,
     "randomized-response": RandomizedResponse,
     "guarantee": Guarantee,
     "unprotected": Unprotected,

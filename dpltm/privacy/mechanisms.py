@@ -8,9 +8,9 @@ replaced, where the release is stated for add/remove: the record leaves, and ano
 Gaussian step gives s + B g + noise on the one dataset and s + B g' + noise on the other, with what others contribute, s,
 the same coin B, and |g|, |g'| <= C. That is the pair of the replace-one relation (``SampledGaussianLoss``) at the
 sensitivity 2 C, which therefore dominates it. Whatever else is known to be (epsilon, delta)-DP is, by two such steps, (2
-epsilon, (1 + e^epsilon) delta)-DP; a range of losses is twice as wide; a sensitivity doubles. Every release is so dominated
-by a pair of distributions of its own, and these compose adaptively (Zhu, Dong, Wang 2022, Theorem 10), whatever they came
-from.
+epsilon, (1 + e^epsilon) delta)-DP; a range of losses is twice as wide; a sensitivity doubles; rho-zCDP is 4 rho-zCDP (Bun,
+Steinke 2016, Proposition 1.9). Every release is so dominated by a pair of distributions of its own, and these compose
+adaptively (Zhu, Dong, Wang 2022, Theorem 10), whatever they came from.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ Bits = Literal["secure", "fast"]
 
 MAX_STEPS, MAX_CATEGORIES, MAX_SETTINGS = 10**9, 10**9, 10**4
 """Beyond these a number is an accident, and more than accountants compose."""
+
+MAX_DEVIATION = 1e5
+"""Of discrete noise, whose values are summed one by one."""
 
 MIN_GAMMA = 1e-9
 """The least parameter of a search: 50 million tries in the mean."""
@@ -235,6 +238,34 @@ class Guarantee(Mechanism):
 
 
 @dataclass(frozen=True)
+class DiscreteGaussianRelease(Mechanism):
+    """A whole number, which a neighbour moves by at most ``sensitivity``, with noise k of probability proportional to
+    e^(-k^2 / (2 ``deviation``^2)) (Canonne, Kamath, Steinke 2020). Of several numbers take :class:`Zcdp`."""
+
+    deviation: float
+    sensitivity: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("deviation", self.deviation)
+        if self.deviation > MAX_DEVIATION:
+            raise InputError(f"Expected deviation={self.deviation} to be at most {MAX_DEVIATION:g}; state it as Zcdp")
+        if type(self.sensitivity) is not int or not 1 <= self.sensitivity <= 2 * MAX_CATEGORIES:
+            raise InputError(f"Expected sensitivity={self.sensitivity!r:.40} to be a whole number from 1")
+
+
+@dataclass(frozen=True)
+class Zcdp(Mechanism):
+    """Anything that is known to be ``rho``-zCDP: Renyi divergences of at most rho times every order (Bun, Steinke 2016)."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("rho", self.rho)
+
+
+@dataclass(frozen=True)
 class PrivateSearch(Mechanism):
     """The best of a secret number of tries: each trains at one of several settings and is scored by a noisy count.
 
@@ -319,6 +350,10 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
             return replace(mechanism, certified_epsilon=2 * mechanism.certified_epsilon)
         case LaplaceRelease():
             return replace(mechanism, sensitivity=_twice(mechanism.sensitivity))
+        case DiscreteGaussianRelease():
+            return replace(mechanism, sensitivity=2 * mechanism.sensitivity)
+        case Zcdp():
+            return replace(mechanism, rho=_twice(_twice(mechanism.rho)))
         case Guarantee():
             growth = math.exp(mechanism.epsilon) if mechanism.epsilon < MAX_EXPONENT else math.inf
             failing = mechanism.delta and (1 + growth) * mechanism.delta

@@ -205,6 +205,13 @@ Pair = tuple[LossDistribution, ...]
 """Both directions, or the one that stands for both."""
 
 
+Curve = Callable[[np.ndarray], np.ndarray]
+"""An upper bound on delta at each epsilon."""
+
+POINTS = 2001
+"""At which a bound on a profile is asked before it is made convex."""
+
+
 def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: int, last: int) -> LossDistribution:
     """A distribution that dominates a profile: its deltas on a grid, connected (Doroshenko et al. 2022, Algorithm 1).
 
@@ -218,6 +225,24 @@ def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: i
     # (falls_i-1 e^h - falls_i) / (e^h - 1); so written, what rounds e^h does not add up over the losses
     chances = np.append((1.0 - known[0]) - slopes[0], (slopes[:-1] - slopes[1:]) + falls)
     return LossDistribution(width, first, np.maximum(chances, 0.0), float(known[-1]))
+
+
+def convex(curve: Curve, losses: np.ndarray) -> np.ndarray:
+    """The largest function below ``curve`` that is convex in e^loss and 1 at e^loss = 0, at each of ``losses``; the
+    true profile is such a function, so it is below."""
+    asked = np.linspace(losses[0], losses[-1], POINTS)
+    points = np.column_stack([np.append(0.0, np.exp(asked)), np.append(1.0, curve(asked))])
+    hull: list[np.ndarray] = []
+    for point in points:
+        while len(hull) > 1 and _above(hull[-2], hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    below = np.array(hull)
+    return np.clip(np.interp(np.exp(losses), below[:, 0], below[:, 1]), 0.0, 1.0)
+
+
+def _above(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> bool:
+    return bool((middle[1] - left[1]) * (right[0] - left[0]) >= (right[1] - left[1]) * (middle[0] - left[0]))
 
 
 def _bulk(chances: np.ndarray, count: int) -> tuple[int, int]:
@@ -467,3 +492,79 @@ class BoundedRangeLoss(BoundedLoss):
 
     def renyi(self, order: float) -> float:
         return renyi.bounded_range(self.epsilon, order)
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianLoss:
+    """Discrete Gaussian noise of a deviation on a whole number that moves by at most ``sensitivity``.
+
+    The distribution is log-concave, so the losses of a shift fall along the line, and more of them is lost to a larger one.
+    """
+
+    deviation: float
+    sensitivity: int
+
+    @property
+    def span(self) -> float:
+        return _gaussian_span(self.deviation / self.sensitivity)
+
+    @property
+    def reach(self) -> float:
+        return self.span
+
+    @property
+    def scale(self) -> float:
+        return self.sensitivity / self.deviation
+
+    def pld(self, width: float) -> Pair:
+        last = math.ceil(self.span / width)
+        return (connected(self.profile, width, -last, last),)
+
+    def profile(self, x: np.ndarray) -> np.ndarray:
+        """P(K <= k) - e^x P(K <= k - s) at the last k whose loss (s^2 - 2 s k) / (2 deviation^2) exceeds x."""
+        shift, far = self.sensitivity, math.ceil(_OUTSIDE * self.deviation) + self.sensitivity + 1
+        chances = np.exp(-0.5 * (np.arange(-far, far + 1) / self.deviation) ** 2)
+        below = np.append(0.0, np.cumsum(chances / chances.sum()))  # of all k < place - far
+        last = np.ceil(shift / 2 - x * self.deviation**2 / shift).astype(np.int64) - 1
+        place, moved = (np.clip(last + far + 1 - by, 0, len(below) - 1) for by in (0, shift))
+        return np.clip(below[place] - np.exp(np.minimum(x, MAX_EXPONENT)) * below[moved], 0.0, 1.0)
+
+    def renyi(self, order: float) -> float:
+        """That of continuous noise at most (Canonne, Kamath, Steinke 2020, Proposition 5)."""
+        return GaussianLoss(self.deviation / self.sensitivity).renyi(order)
+
+
+@dataclass(frozen=True)
+class ZcdpLoss:
+    """All that is known to be rho-zCDP, together: the profile that Renyi divergences of rho times each order allow."""
+
+    rho: float
+
+    @property
+    def span(self) -> float:
+        """Where the profile is below e^-50, at the order 1 + sqrt(50 / rho)."""
+        return 2 * (self.rho + 2 * math.sqrt(50 * self.rho))
+
+    @property
+    def reach(self) -> float:
+        return self.span
+
+    @property
+    def scale(self) -> float:
+        return math.sqrt(2 * self.rho)
+
+    def pld(self, width: float) -> Pair:
+        if self.span > MAX_EXPONENT:  # the accountant falls back to orders
+            return (LossDistribution(width, 0, np.zeros(1), 1.0),)
+        last = math.ceil(self.span / 2 / width)
+        return (connected(functools.partial(convex, self.profile), width, -last, last),)
+
+    def profile(self, x: np.ndarray) -> np.ndarray:
+        """The least over orders (Canonne, Kamath, Steinke 2020, Proposition 12), and by it the other way at -x."""
+        orders, far = 1 + np.geomspace(1e-3, 1e5, 800)[:, None], np.abs(x)
+        logs = (orders - 1) * (self.rho * orders - far) + orders * np.log1p(-1 / orders) - np.log(orders - 1)
+        above = np.exp(np.minimum(logs.min(0), 0.0))
+        return np.where(x < 0, -np.expm1(np.minimum(x, 0.0)) + np.exp(np.minimum(x, 0.0)) * above, above)
+
+    def renyi(self, order: float) -> float:
+        return self.rho * order

@@ -27,7 +27,6 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,10 +36,7 @@ from dpltm.errors import InputError
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import FINE
 from dpltm.privacy.mechanisms import MIN_GAMMA, mean_tries
-from dpltm.privacy.privacy_loss import LossDistribution, Pair, PrivacyLoss, connected
-
-Curve = Callable[[np.ndarray], np.ndarray]
-"""An upper bound on delta at each epsilon."""
+from dpltm.privacy.privacy_loss import Curve, LossDistribution, Pair, PrivacyLoss, connected, convex
 
 SCORE_NOISE = 20.0
 """Standard deviation of the noise on a score, times epsilon. It makes the noise of the trainings 3 % larger; and of 60,000
@@ -125,8 +121,8 @@ Try = tuple[tuple[PrivacyLoss, int], ...]
 _NEGLIGIBLE = 1e-15
 """Largest excess of delta at the last loss on the grid over that at ``_WIDEST``; all of it counts as an infinite loss."""
 
-_WIDEST, _POINTS = 64.0, 2001
-"""Losses beyond this count as infinite; and points at which a profile is asked before it is made convex."""
+_WIDEST = 64.0
+"""Losses beyond this count as infinite."""
 
 _ORDERS = 1 + np.geomspace(1e-2, 1e5, 60)
 """Second orders of the Renyi bound."""
@@ -157,7 +153,7 @@ class SearchLoss:
         if curves is None:
             return (LossDistribution(width, 0, np.zeros(1), 1.0),)
         last = math.ceil(self._end / width)
-        return tuple(connected(functools.partial(_convex, curve), width, -last, last) for curve in curves)
+        return tuple(connected(functools.partial(convex, curve), width, -last, last) for curve in curves)
 
     def renyi(self, order: float) -> float:
         """Papernot, Steinke 2022, Theorem 2, eta = 0: D(a) + (1 - 1/b) D(b) + ln(1/gamma) / b + ln E K / (a - 1), best b."""
@@ -200,21 +196,3 @@ def _curves(search: SearchLoss) -> tuple[Curve, Curve] | None:
 
     one, other = mean(0), mean(1)
     return search_curve(one, other, search.gamma), search_curve(other, one, search.gamma)
-
-
-def _convex(curve: Curve, losses: np.ndarray) -> np.ndarray:
-    """The largest function below ``curve`` that is convex in e^loss and 1 at e^loss = 0, at each of ``losses``; the
-    true profile is such a function, so it is below."""
-    asked = np.linspace(losses[0], losses[-1], _POINTS)
-    points = np.column_stack([np.append(0.0, np.exp(asked)), np.append(1.0, curve(asked))])
-    hull: list[np.ndarray] = []
-    for point in points:
-        while len(hull) > 1 and _above(hull[-2], hull[-1], point):
-            hull.pop()
-        hull.append(point)
-    below = np.array(hull)
-    return np.clip(np.interp(np.exp(losses), below[:, 0], below[:, 1]), 0.0, 1.0)
-
-
-def _above(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> bool:
-    return bool((middle[1] - left[1]) * (right[0] - left[0]) >= (right[1] - left[1]) * (middle[0] - left[0]))

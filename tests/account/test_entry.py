@@ -28,6 +28,7 @@ from dpltm.privacy.entry import (
 )
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
+    DiscreteGaussianRelease,
     GaussianRelease,
     Guarantee,
     LaplaceRelease,
@@ -37,6 +38,7 @@ from dpltm.privacy.mechanisms import (
     RandomizedResponse,
     Selection,
     Unprotected,
+    Zcdp,
 )
 
 HALF = HASHES // 2
@@ -225,6 +227,8 @@ EVERY = (
     LaplaceRelease(2.0, 3.0),
     RandomizedResponse(epsilon=0.5, categories=4),
     Guarantee(1.0, 1e-6, adjacency="replace-one"),
+    DiscreteGaussianRelease(2.0, 3),
+    Zcdp(0.5),
     Unprotected(),
 )
 FULL = Lineage(

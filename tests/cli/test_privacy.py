@@ -29,6 +29,17 @@ def test_a_draw_before_the_training(cli, mechanism, total):
     assert cli(f"{setting} --eps1 0.5 --mechanism {mechanism}").json["pld"] == pytest.approx(total, abs=2e-3)
 
 
+P_BELOW = [sum(math.exp(-2 * k * k) for k in range(least, 40)) / sum(math.exp(-2 * k * k) for k in range(-40, 40))
+           for least in range(3)]  # fmt: skip
+"""Chances that discrete Gaussian noise of deviation 1/2 is -k or less, by k."""
+
+
+def least_over_orders(rho: float, delta: float) -> float:
+    """Canonne, Kamath, Steinke 2020, Proposition 12, on a fine grid of orders."""
+    orders = [1 + 1.001**power for power in range(-3000, 9000)]
+    return min(rho * a + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in orders)
+
+
 @pytest.mark.parametrize(
     ("options", "exact"),
     [
@@ -39,6 +50,15 @@ def test_a_draw_before_the_training(cli, mechanism, total):
         ("randomized-response --eps1 1", lambda delta: math.log(math.e - delta * (1 + math.e))),
         # of three categories: p = e^eps / (2 + e^eps)
         ("randomized-response --eps1 1 --categories 3", lambda delta: math.log(math.e - delta * (2 + math.e))),
+        # of -1, 0 and 1 all but 5e-4 of noise of deviation 1/2: P(K <= -1) = delta + e^e P(K <= -2), at losses from 2 to 6
+        (
+            "discrete-gaussian --noise-multiplier 0.5",
+            lambda delta: math.log((P_BELOW[1] - delta) / P_BELOW[2]),
+        ),
+        *(
+            (f"zcdp --rho {rho}", lambda delta: least_over_orders(0.08, delta))
+            for rho in ("0.02 --group 2", "0.02 --steps 4")
+        ),
     ],
 )
 def test_one_release_costs_what_its_formula_says(cli, options, exact):
@@ -72,11 +92,29 @@ def test_releases_of_a_group(cli):
         ),
         ("--mechanism gaussian --noise-multiplier 1 --eps1 1", "--eps1: does not go with --mechanism gaussian"),
         ("--mechanism randomized-response --eps1 1 --noise-multiplier 1", "--noise-multiplier: does not go with"),
+        ("--mechanism laplace --noise-multiplier 1 --eps1 2", "--eps1: does not go with --mechanism laplace"),
+        ("--mechanism laplace --noise-multiplier 1 --sampling allocation:2", "--sampling: does not go with"),
+        ("--mechanism zcdp --noise-multiplier 1", "--noise-multiplier: does not go with --mechanism zcdp"),
+        ("--mechanism zcdp", "--rho is missing, such as 1.1"),
+        ("--mechanism discrete-gaussian --noise-multiplier 1e6", "Expected deviation=1000000.0 to be at most 100000"),
+        (
+            "--noise-multiplier 1 --sampling-rate 0.1 --steps 1 --rho 2",
+            "--rho: goes with --mechanism zcdp; leave it out",
+        ),
+        ("--noise-multiplier 1 --sampling allocation:3", "--steps or --epochs: give one of them"),
+        (
+            "--noise-multiplier 1 --sampling allocation:3 --sampling-rate 0.1 --steps 9",
+            "--sampling-rate: follows from --sampling allocation and --steps; leave it out",
+        ),
+        (
+            "--noise-multiplier 1 --sampling allocation:3 --steps 2",
+            "--sampling: allocation:3 is more than the 2 --steps; take as many at most",
+        ),
         ("--mechanism laplace --noise-multiplier 0", "--noise-multiplier: 0 is not a positive number"),
         ("--mechanism laplace --noise-multiplier 1 --group 0", "--group: 0 is not a whole number from 1"),
         (
             "--noise-multiplier 1 --sampling-rate 0.1 --steps 1 --group 2",
-            "--group: goes with --mechanism gaussian, laplace",
+            "--group: goes with --mechanism gaussian, discrete-gaussian, laplace",
         ),
     ],
 )
@@ -210,3 +248,28 @@ def test_two_runs_at_once_do_not_overspend(entries):
 @pytest.mark.parametrize(("value", "text"), [(0.1, "0.1"), (2.2693, "2.270"), (1e-7 / 3, "0.00000003334"), (0.0, "0")])
 def test_figures_are_rounded_up_but_not_away_from_what_they_are(value, text):
     assert float(figure(value)) == float(text)
+
+
+def test_an_allocation_is_priced_calibrated_and_drawn(cli, refused):
+    """In the noise that 2.0 takes, and in words."""
+    said = "--sampling allocation:15 --steps 555"
+    noise = cli(f"privacy noise --epsilon 2 {said} --json").json
+    assert (noise["participations"], noise["sampling_rate"]) == (15, 15 / 555)
+    again = cli(f"privacy epsilon --noise-multiplier {noise['noise_multiplier']} {said} --json").json
+    assert again["pld"] == noise["epsilon"] == pytest.approx(2.0, rel=1e-3)
+    assert again["nominal"] is None
+    curve = cli(f"privacy curve --noise-multiplier {noise['noise_multiplier']} {said} --json").json
+    assert curve["epsilon_at_delta"] == noise["epsilon"]
+    assert "every record in 15 of 555 steps" in cli(f"privacy noise --epsilon 2 {said}").out
+    out = refused("privacy noise --epsilon 2 --sampling allocation:15 --noise-multiplier 1")
+    assert out.startswith("--steps: with --sampling allocation they decide the rate")
+
+
+@pytest.mark.parametrize(
+    "options", ["--mechanism zcdp --rho 0.1", "--mechanism discrete-gaussian --noise-multiplier 5"]
+)
+def test_curves_of_other_releases(cli, options):
+    curve = cli(f"privacy curve {options} --json").json
+    priced = cli(f"privacy epsilon {options} --json").json
+    assert curve["epsilon_at_delta"] == priced["pld"]
+    assert priced["zcdp"] == pytest.approx(0.1 if "rho" in options else 0.02)
