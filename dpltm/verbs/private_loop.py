@@ -442,8 +442,7 @@ class PrivateLoop:
             agree(ranks, model, whole, given, x, y)
         make = partial(NoisyGradients, model, whole, loss, source, config, ranks=ranks)
         self._gradients = together(ranks, partial(make, sampling=given.sampling, noise=given.noise))
-        live = self._gradients.gradients.live
-        if live == 0:
+        if (live := self._gradients.gradients.live) == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
         mechanism = NoisySgd(
             rate,

@@ -204,7 +204,7 @@ def train_cases() -> Iterator[Case]:
     yield Case("train --head least-squares --eval-private", (budgeted,), odd=LABELLED)
     yield Case("train --budget-stop", (some,))
     drawn = ("train", "--dense", *TABLE, "--model", "mlp:4", "--steps", "5", "--sampling", "allocation:2", *SMALL)
-    for more in (budget, (*NOISE, "--microbatch", "3")):
+    for more in (budget, (*NOISE, "--microbatch", "3"), (*NOISE, "--clip-quantile", "0.5")):
         yield Case(f"train --sampling allocation {more[-2]}", ((*drawn, *more, "--json", "--out", "r"),))
     people = (
         "train",

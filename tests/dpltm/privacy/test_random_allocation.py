@@ -76,6 +76,7 @@ def check(mechanism: AllocatedSgd, truth: list[np.ndarray], most: float) -> None
         assert (found[: len(true)] <= true * most + 1e-12).all()
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("noise", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("steps", STEPS)
 def test_one_of_a_few_steps_is_what_the_integral_says(steps: int, noise: float) -> None:
@@ -83,6 +84,7 @@ def test_one_of_a_few_steps_is_what_the_integral_says(steps: int, noise: float) 
     check(allocation(1, steps, noise), truth, 1.01)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(("participations", "steps"), [(2, 4), (3, 4), (2, 3)])
 def test_several_of_a_few_steps_are_dominated_by_one_of_each_of_so_many_groups(
     participations: int, steps: int
@@ -95,6 +97,7 @@ def test_several_of_a_few_steps_are_dominated_by_one_of_each_of_so_many_groups(
     check(allocation(participations, steps, 1.0), integrated(steps, 1.0, split), 4.0)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(("steps", "noise"), [(37, 1.0), (200, 0.7)])
 def test_one_of_many_steps_lies_within_what_a_transform_leaves(steps: int, noise: float) -> None:
     """The sum on an even grid, all values rounded down, or all up: the truth is between the two, in either direction."""
@@ -123,6 +126,7 @@ BESIDE = [
 ]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(("noise", "participations", "steps"), BESIDE)
 def test_it_never_costs_more_than_poisson_sampling_of_as_many(noise: float, participations: int, steps: int) -> None:
     """Feldman, Shenfeld 2026 find it at least as good. Here it is, by what is printed."""
