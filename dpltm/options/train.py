@@ -91,7 +91,7 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
         None,
         "Step size over the run: constant, or down to zero.",
         choices=("constant", "linear", "cosine"),
-        shown="constant; of one layer behind features of a table linear",
+        shown="constant; of one layer behind features of a table, unit or fourier linear",
     )
     average: str = option(
         "none",
@@ -125,7 +125,7 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
         None,
         "Centre features at their noisy mean, for this part of the budget; 0 for not.",
         "F",
-        shown="0.05 of one layer behind features of a table, else 0",
+        shown="0.05 of one layer behind features of a table, unit or fourier, else 0",
     )
     lineage: str | None = option(
         None, "What the settings were searched on, as dpltm tune writes it into a file of settings.", "JSON"

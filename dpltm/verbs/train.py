@@ -257,16 +257,17 @@ def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoin
 
 
 TABLE_SCHEDULE, TABLE_CENTRE = "linear", 0.05
-"""Of one layer behind features of a table, where nobody says otherwise. Found on public tables (docs/results.md)."""
+"""Of one layer behind features of a table, or behind a map for any records, where nobody says otherwise. Found on public
+tables (docs/results.md)."""
 
 
 def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> TrainOptions:
     """Return options with what follows from public facts where nobody said it: step sizes, and whether to centre."""
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and start.tickets is None
+    # what stands in front of values without an order is good for tables; whether columns have names makes no difference
+    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.takes == "any")
     settled = replace(options, schedule=options.schedule or "constant", centre=options.centre or None)
-    if head.is_least_squares(options) or not (
-        one_layer and dataset.is_table and options.optimizer in ("sgd", "momentum")
-    ):
+    if head.is_least_squares(options) or not (one_layer and table and options.optimizer in ("sgd", "momentum")):
         return settled
     budget = options.epsilon is not None and not options.budget_stop and options.audit is None
     centre = TABLE_CENTRE if options.centre is None and budget else options.centre
