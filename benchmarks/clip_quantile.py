@@ -5,8 +5,8 @@
 
 Everything but the clip norm is at its defaults. ``isolet``, ``a9a`` and ``har`` (signals) are one layer behind ``unit``,
 where the default step size goes with one over the norm; ``kmnist`` and ``fashion`` (10,000 records) are 784-300-100-10 by
-Adam, to whose steps a norm is no length either. The quantile begins at 10 and 1/10 of the best fixed norm. Prints the test accuracy of each, means over seeds,
-and at the end how far behind the best fixed norm the quantile is.
+Adam, to whose steps a norm is no length either. The quantile begins at 10 and 1/10 of the best fixed norm. Prints the test
+accuracy of each, means over seeds, and at the end how far behind the best fixed norm the quantile is.
 """
 
 from __future__ import annotations
