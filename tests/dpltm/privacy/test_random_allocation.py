@@ -134,6 +134,15 @@ def test_it_never_costs_more_than_poisson_sampling_of_as_many(noise: float, part
     assert epsilon([allocation(participations, steps, noise)], DELTA) <= epsilon([poisson], DELTA)
 
 
+THEIRS = [((1, 37, 1.0), 1.13328, 1.17423), ((2, 10, 1.0), 3.77481, 3.82952), ((4, 100, 0.7), 5.50131, 5.57469)]
+"""Lower and upper bounds by the authors' own code, ``gaussian_allocation_epsilon_range`` of moshenfeld/PLD_accounting."""
+
+
+@pytest.mark.parametrize(("setting", "least", "most"), THEIRS)
+def test_it_lies_between_the_bounds_of_the_authors(setting: tuple[int, int, float], least: float, most: float) -> None:
+    assert least < epsilon([allocation(*setting)], DELTA) < most
+
+
 def test_reference_values() -> None:
     found = [epsilon([allocation(*each)], DELTA) for each in ((1, 1000, 1.0), (15, 555, 1.0))]
     assert found == pytest.approx([0.138892, 3.703764], abs=1e-5)
