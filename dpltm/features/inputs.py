@@ -168,4 +168,4 @@ def batched_records(
             ready = feature_map.centred(each.float())
         return ready.view(*rows.shape[: 1 + len(copies)], -1)
 
-    return Records(x, y, device=device, prepare=make_ready, slotted=slots)
+    return Records(x, y, device=device, prepare=make_ready, slotted=slots, read=dataset.rows)

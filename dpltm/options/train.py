@@ -135,8 +135,9 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
     )
     noise: str = option(
         "secure",
-        "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the filter's paper would add.",
-        choices=("secure", "fast", "nominal"),
+        "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the filter's paper would add; banded:"
+        " correlated over BANDS steps, of which a record enters one.",
+        "secure|fast|nominal|banded[:BANDS]",
         section="Computation",
     )
     device: str = option("cpu", "Where the network trains.", choices=("cpu", "cuda"))

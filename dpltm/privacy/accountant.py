@@ -109,9 +109,9 @@ def compose(mechanisms: Iterable[Mechanism]) -> Composition:
                     elif groups:
                         losses[AllocationLoss(noise, steps)] += groups
             case NoisySgd(sampling_rate=1):
-                precision += mechanism.steps / min(mechanism.noise_multiplier, MAX_NOISE) ** 2
+                precision += mechanism.compositions / min(mechanism.noise_multiplier, MAX_NOISE) ** 2
             case NoisySgd():
-                losses[_sampled(mechanism)] += mechanism.steps
+                losses[_sampled(mechanism)] += mechanism.compositions
             case GaussianRelease():
                 precision += min(mechanism.noise_multiplier, MAX_NOISE) ** -2
             case PrivateSearch():

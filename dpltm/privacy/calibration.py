@@ -89,7 +89,7 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, ac
     def excess(log_sigma: float, resolution: Resolution) -> float:
         return _excess(spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution), budget)
 
-    guess = gdp.clt_noise(gdp.mu(left, delta), plan.sampling_rate, plan.steps, replace_one=_replace(plan))
+    guess = gdp.clt_noise(gdp.mu(left, delta), plan.sampling_rate, plan.compositions, replace_one=_replace(plan))
     root = _least(excess, math.log(guess), math.log(MIN_NOISE), math.log(MAX_NOISE))
     if root is None:
         _refuse(

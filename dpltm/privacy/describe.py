@@ -62,13 +62,15 @@ def describe_mechanism(mechanism: Mechanism, unit: str = "record") -> str:
     fast = ", of bits that are not cryptographic" if mechanism.bits == "fast" else ""
     match mechanism:
         case NoisySgd():
-            claim = mechanism.nominal_sensitivity
-            drawn = f"each on {unit}s drawn with chance {mechanism.sampling_rate:.4g}"
+            claim, bands = mechanism.nominal_sensitivity, len(getattr(mechanism, "strategy", ()))
+            whom = f"{unit}s of one of {bands} parts in turn" if bands else f"{unit}s"
+            drawn = f"each on {whom} drawn with chance {mechanism.sampling_rate:.4g}"
             if isinstance(mechanism, AllocatedSgd):
                 drawn = f"every {unit} in {mechanism.participations:,} of them, drawn beforehand"
+            over = f", correlated over {bands} steps" if bands else ""
             return (
                 f"{mechanism.steps:,} steps, {drawn}, Gaussian noise"
-                f" of {mechanism.noise_multiplier:.4g} times the sensitivity {mechanism.sensitivity:.4g}{fast}"
+                f" of {mechanism.noise_multiplier:.4g} times the sensitivity {mechanism.sensitivity:.4g}{over}{fast}"
                 + ("" if claim is None else f" ({mechanism.claimed_by} claims the sensitivity {claim:.4g})")
             )
         case Selection():

@@ -23,6 +23,7 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.mechanisms import (
     Adjacency,
     AllocatedSgd,
+    BandedSgd,
     DiscreteGaussianRelease,
     GaussianRelease,
     Guarantee,
@@ -318,6 +319,7 @@ def lineage_of(*values: object) -> Lineage:
 MECHANISMS: dict[str, type[Mechanism]] = {
     "sgd": NoisySgd,
     "allocated-sgd": AllocatedSgd,
+    "banded-sgd": BandedSgd,
     "selection": Selection,
     "search": PrivateSearch,
     "gaussian": GaussianRelease,

@@ -65,7 +65,7 @@ def _event(mechanism: Mechanism) -> dp.DpEvent:
         match mechanism:
             case AllocatedSgd():
                 pass
-            case NoisySgd(sampling_rate=rate, steps=steps, noise_multiplier=noise):
+            case NoisySgd(sampling_rate=rate, compositions=steps, noise_multiplier=noise):
                 step = dp.GaussianDpEvent(noise)
                 return dp.SelfComposedDpEvent(step if rate == 1 else dp.PoissonSampledDpEvent(rate, step), steps)
             case GaussianRelease(noise_multiplier=noise):

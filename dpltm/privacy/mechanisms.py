@@ -118,6 +118,38 @@ class NoisySgd(Mechanism):
             return self.noise_multiplier
         return self.noise_multiplier * self.sensitivity / self.nominal_sensitivity
 
+    @property
+    def compositions(self) -> int:
+        """Steps that one record can enter: it costs as many sampled Gaussian releases."""
+        return self.steps
+
+
+@dataclass(frozen=True)
+class BandedSgd(NoisySgd):
+    """The same with noise that is correlated over steps (BandMF; ``randomness.banded_noise`` has the proof of its price).
+
+    Each record is in one of as many parts as the strategy has coefficients, by a hash of its own; a step samples one part,
+    and parts take turns. So ``sampling_rate`` is that of a record whose part has its turn, and ``sensitivity`` is what one
+    participation changes in all the steps that it shows in: the filter's bound times the norm of ``strategy``. The noise is
+    that of a step before the answers to earlier ones are taken off. Whoever prices it as :class:`NoisySgd` counts too much.
+
+    Attributes:
+        strategy: coefficients of the strategy matrix from its diagonal down; the first is 1.
+    """
+
+    strategy: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.strategy and self.strategy[0] == 1 and all(map(math.isfinite, self.strategy))):
+            raise InputError(f"Expected strategy={self.strategy!r:.40} to be finite and to begin with 1")
+        if self.adjacency != "add-remove":
+            raise InputError("banded noise: a replaced record may change its part, so Expected adjacency add-remove")
+
+    @property
+    def compositions(self) -> int:
+        return math.ceil(self.steps / len(self.strategy))
+
 
 @dataclass(frozen=True)
 class AllocatedSgd(NoisySgd):
@@ -335,6 +367,9 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
     match mechanism:
         case AllocatedSgd(participations=times, noise_multiplier=noise, sensitivity=bound):
             # those who come and go may be in the same steps, which are then known: convexity of the divergence in both
+            return NoisySgd(1.0, times, noise / 2, _twice(bound), adjacency="replace-one", bits=mechanism.bits)
+        case BandedSgd(compositions=times, noise_multiplier=noise, sensitivity=bound):
+            # one leaves its part, another enters another: their blocks overlap, so this is the bound without sampling
             return NoisySgd(1.0, times, noise / 2, _twice(bound), adjacency="replace-one", bits=mechanism.bits)
         case NoisySgd():
             noise, bound = mechanism.noise_multiplier / 2, _twice(mechanism.sensitivity)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from dpltm.randomness.sampling import LIMIT
 from dpltm.records.made_up import constant, padded
 from dpltm.records.mapped import gathered
 from dpltm.records.units import ABSENT
+
+if TYPE_CHECKING:
+    from dpltm.records.dataset import Rows
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Records:
             alone, and any number of them.
         persons: the places of each person's records, where a person is the unit (``units.places_of_persons``).
         slotted: whether a row is a person, with records in slots that they fill from the front, and labels ``(n, slots)``.
+        read: the same records as they were read, which have a public hash; None where there are none.
     """
 
     def __init__(
@@ -59,17 +64,27 @@ class Records:
         prepare: Callable[[Tensor], Tensor] | None = None,
         persons: Sequence[np.ndarray] | None = None,
         slotted: bool = False,
+        read: Rows | None = None,
     ) -> None:
         x, y = (values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values) for values in (x, y))
         if len(x) != len(y):
             raise InputError(f"x, y: {len(x)} records and {len(y)} labels; give one label a record")
         self._x, self._y, self._dtype, self._device, self._prepare = x, y, dtype, torch.device(device), prepare
-        self.persons, self.rows, self._slotted = persons, len(x), slotted
+        self.persons, self.rows, self._slotted, self._read = persons, len(x), slotted, read
         if prepare is not None and len(x):
             _check_prepare(prepare, _rows(x, np.zeros(1, dtype=np.int64)))
 
     def __len__(self) -> int:
         return self.rows if self.persons is None else len(self.persons)
+
+    def parts(self, count: int) -> np.ndarray:
+        """Return which of so many parts each record is in, ``(n,)``; InputError where one is empty, or there is no hash."""
+        if self._read is None or len(self._read) != len(self) or self.persons is not None:
+            raise InputError("`noise`: banded takes single records that have a public hash; take `noise` secure")
+        found = self._read.public_hashes() % count
+        if len(np.unique(found)) < count:
+            raise InputError(f"`noise`: a part of {count}, one for each band, has no records; ask for fewer bands")
+        return found
 
     def take(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the records at ``index``, ready for the model."""

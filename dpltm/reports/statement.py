@@ -101,6 +101,7 @@ def _settings(settings: Mapping[str, Any], account: Account) -> dict[str, Any]:
     same = ("sampling_rate", "steps", "noise_multiplier", "sensitivity", "nominal_sensitivity", "noise_std")
     rows = [
         {**{name: getattr(sgd, name) for name in same}, "noise_bits": sgd.bits, "dataset": entry.part.name,
+         "parts": len(getattr(sgd, "strategy", (1.0,))),
          "records": str(entry.part)}
         for entry in account.paid for sgd in dict.fromkeys([*entry.of(NoisySgd), *_tried(entry)])
     ]  # fmt: skip
@@ -108,7 +109,8 @@ def _settings(settings: Mapping[str, Any], account: Account) -> dict[str, Any]:
         return {}
     row = min(rows, key=lambda row: sum(settings.get(name) != value for name, value in row.items()))
     batch, groups = settings.get("expected_batch"), settings.get("groups")
-    records = round(batch / row["sampling_rate"]) if isinstance(batch, (int, float)) else None
+    parts = row.pop("parts")  # of which a step samples one
+    records = round(parts * batch / row["sampling_rate"]) if isinstance(batch, (int, float)) else None
     return {**row, "public_records": records, "divisor": batch if groups is None else groups}
 
 

@@ -191,7 +191,11 @@ def _of_training(body: Mapping[str, Any]) -> Iterator[str]:
     said, who = body["settings"], _people(body)
     part = "" if said.get("density") in (None, 1.0) else f", of whose weights {percent(said['density'])} are live,"
     network = f"A network ({said['model']}){part}" if said.get("model") else f"A network{part}"
-    took = f"all {who}" if said.get("sampling_rate") == 1 else f"a random part of the {who}"
+    took = (
+        f"all {who}"
+        if said.get("sampling_rate") == 1 and "banded-sgd" not in _mechanisms(body)
+        else f"a random part of the {who}"
+    )
     each = "each group of them" if said.get("groups") is not None else "each of them"
     yield (
         f"{network} was trained on the records {said['records'] or said['dataset']} in {said['steps']:,} steps. Each step"
@@ -271,7 +275,13 @@ def _mechanism(body: Mapping[str, Any]) -> Iterator[Field]:
     if said.get("sampling_rate") is None:
         return
     one = "record" if body["certified"]["unit"] == RECORD else "person"
-    if said["sampling_rate"] == 1:
+    if "banded-sgd" in _mechanisms(body):
+        turns = (
+            "By a hash of its own each record is in one part. Parts take turns; in a step of its part it enters by a"
+        )
+        turns += " coin. Noise is correlated over as many steps as there are parts."
+        yield Field("sampling", f"cyclic Poisson, rate {said['sampling_rate']:.6g}", turns)
+    elif said["sampling_rate"] == 1:
         everybody = "Nothing is gained by sampling: every step sees everybody."
         yield Field("sampling", f"none: all {one}s, each step", everybody)
     elif body["certified"]["sampling"] == "allocation":

@@ -168,6 +168,8 @@ class TrainingConfig:
             person's records it is their mean.
         participations: number of steps that a record takes part in, which are drawn beforehand: of all, the sampling rate;
             None for Poisson sampling.
+        strategy: of banded noise (``randomness.banded_noise``), whose ``noise_std`` and ``sampling_rate`` these then are;
+            empty for noise that is independent over steps.
     """
 
     filter: Filter
@@ -186,6 +188,7 @@ class TrainingConfig:
     microbatch: int | None = None
     class_weight: tuple[float, ...] | None = None
     participations: int | None = None
+    strategy: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not hasattr(self.filter, "certified_bound"):

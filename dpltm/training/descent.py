@@ -22,6 +22,7 @@ from dpltm.filters import Filter, follows
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks.masks import Mask
 from dpltm.privacy.mechanisms import Adjacency
+from dpltm.randomness.banded_noise import BandedNoise
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
 from dpltm.randomness.noise import RandomSource
@@ -106,6 +107,11 @@ class NoisyGradients:
         self._flat = torch.zeros(sum(value.numel() for value in self.parameters), dtype=like.dtype, device=like.device)
         parts = self._flat.split([value.numel() for value in self.parameters])
         self._parts = [part.view_as(value) for part, value in zip(parts, self.parameters, strict=True)]
+        self._part_of: np.ndarray | None = None
+        self.banded: BandedNoise | None = None
+        if config.strategy and self._first:
+            self._part_of = records.parts(len(config.strategy))
+            self.banded = BandedNoise(config.strategy, like.new_zeros(self.gradients.live, dtype=torch.float64))
         self._sums = SampleSums(self.gradients, records, config, like.device, ranks)
         if example is not None:
             self._sums.rehearse(*example)
@@ -152,7 +158,8 @@ class NoisyGradients:
         """Draw who is in a step, of all there are: by coins, or as it was drawn for all steps before the first."""
         config = self.config
         if config.participations is None:
-            return poisson_sample(self._sampling, records, config.sampling_rate)
+            index = poisson_sample(self._sampling, records, config.sampling_rate)
+            return index if self._part_of is None else index[self._part_of[index] == self.step % len(config.strategy)]
         if self.allocation is None:
             raise InputError("training: nobody said what an allocation is drawn from")
         self._allocated = self._allocated or allocate(self.allocation, records, config.steps, config.participations)
@@ -167,7 +174,10 @@ class NoisyGradients:
         counting = follows(self.filter)
         if self._first:
             grown = 1.0 if counting is None else counting.clip_norm / self.config.unit
-            mean = noisy_mean(total, self.noise_std * grown, self.config.divisor, self._noise)
+            query = total if self.banded is None else self.banded.query(total, self.step)
+            mean = noisy_mean(query, self.noise_std * grown, self.config.divisor, self._noise)
+            if self.banded is not None:
+                self.banded.keep(mean.double() * self.config.divisor, total, self.step)
             self.canaries.observe(mean, self.config.divisor, self.noise_std)
             mean = mean.to(self._flat.dtype)
         else:

@@ -84,8 +84,8 @@ def check_head(options: TrainOptions) -> None:
             raise InputError(
                 f"`{name}`: has no use with `head` least-squares, which has nothing to tune; leave it out"
             )
-    if options.noise == "nominal":
-        raise InputError("`noise`: nominal is the tanh paper's; with `head` least-squares take secure or fast")
+    if options.noise == "nominal" or options.noise.startswith("banded"):
+        raise InputError(f"`noise`: {options.noise} is not for `head` least-squares; take secure or fast")
 
 
 def settled(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> TrainOptions:

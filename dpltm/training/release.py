@@ -56,9 +56,9 @@ from dpltm.training.start import StartingPoint, weights_id
 MEAN_ROWS = 1000
 """Records at a time when their mean is taken."""
 
-CENTRE, SECOND, AUDIT = "centre", "second_moments", "audit/"
-"""Tensors of a checkpoint: the mean that features are centred at, and the second moments that steps divide by; those of
-canaries begin with the last."""
+CENTRE, SECOND, BANDED, AUDIT = "centre", "second_moments", "banded_noise", "audit/"
+"""Tensors of a checkpoint: the mean that features are centred at, the second moments that steps divide by, and the noise of
+the last steps; those of canaries begin with the last."""
 
 
 @dataclass(frozen=True)
@@ -420,6 +420,8 @@ class Drawn:
             tensors[CENTRE] = centre.numpy()
         if self.second is not None:
             tensors[SECOND] = self.second.numpy()
+        if descent.gradients.banded is not None:
+            tensors[BANDED] = descent.gradients.banded.noise.cpu().numpy()
         tensors |= {AUDIT + name: value for name, value in descent.gradients.canaries.state().items()}
         return Checkpoint(f"step {descent.step} of {training.mechanism.steps}", state, tensors)
 
@@ -427,11 +429,14 @@ class Drawn:
         """Go to where a checkpoint was taken."""
         with reading():
             audit = {name: value for name, value in held.tensors.items() if name.startswith(AUDIT)}
-            tensors = {name: value for name, value in held.tensors.items() if name not in (CENTRE, SECOND, *audit)}
+            others = (CENTRE, SECOND, BANDED, *audit)
+            tensors = {name: value for name, value in held.tensors.items() if name not in others}
             step = int(held.state["step"])
             if not 0 <= step <= self.training.mechanism.steps:
                 raise ValueError(step)
             self.descent.resume(step, {name: torch.from_numpy(value) for name, value in tensors.items()})
+            if self.descent.gradients.banded is not None:
+                self.descent.gradients.banded.resume(torch.from_numpy(np.array(held.tensors[BANDED])))
             canaries = {name.removeprefix(AUDIT): value for name, value in audit.items()}
             self.descent.gradients.canaries.resume(canaries)
             self.metrics, self.seconds = [dict(line) for line in held.state["metrics"]], float(held.state["seconds"])

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 
-from dpltm.errors import ArtifactError, BudgetError, InputError
+from dpltm.errors import ArtifactError, BudgetError, InputError, did_you_mean
 from dpltm.features.inputs import Services
 from dpltm.features.normalisation import SENSITIVITY
 from dpltm.features.setup import as_declared, check_kind, check_quantities, declarations
@@ -45,6 +45,7 @@ from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import (
     Adjacency,
     AllocatedSgd,
+    BandedSgd,
     GaussianRelease,
     Guarantee,
     NoisySgd,
@@ -55,6 +56,7 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.release import pay
 from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
 from dpltm.pruning.unstructured import columns_read
+from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
 from dpltm.records import Augmentation, Dataset, at_unit, copies_of, held_out_users
 from dpltm.records.notes import (
@@ -174,20 +176,10 @@ def settle(
     options = with_defaults(options, start, dataset)
     dataset = protected_units(dataset, options)
     start = _without_held_out(start, dataset)
-    rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
-    adjacency, live = cast(Adjacency, options.adjacency), start.mask.live
-    claim = nominal_sensitivity(filter, live, adjacency, options.noise == "nominal", options.microbatch)
-    participations = participations_of(options.sampling)
-    mechanism = (NoisySgd if participations is None else partial(AllocatedSgd, participations=participations))(
-        rate,
-        steps,
-        1.0,
-        sensitivity(filter, live, adjacency, options.microbatch),
-        claim,
-        "" if claim is None else nominal_source(filter, options.microbatch),
-        adjacency=adjacency,
-        bits="fast" if options.noise == "fast" else "secure",
-    )
+    sampled = rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
+    live = start.mask.live
+    mechanism = _noisy_steps(options, dataset, filter, live, sampled)
+    rate, strategy = mechanism.sampling_rate, getattr(mechanism, "strategy", ())
     _check_augmented(options, start, dataset)
     asked = ("optimizer", "physical_batch", "compile", "precision", "schedule", "average", "kernels", "microbatch")
     lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
@@ -200,9 +192,10 @@ def settle(
         scored=options.eval_private is not None and options.metric == "balanced-accuracy",
     )
     given = {name: getattr(options, name) for name in asked}
-    given |= {"class_weight": weights, "participations": participations}
+    given |= {"class_weight": weights, "participations": participations_of(options.sampling), "strategy": strategy}
     config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **given)
     notes = [
+        *_banded_notes(options, mechanism),
         *public_input_notes(dataset),
         *shares_notes(options.class_shares),
         *unit_notes(dataset),
@@ -238,6 +231,89 @@ def settle(
         ledger=ledger,
         services=services,
     )
+
+
+def _noisy_steps(
+    options: TrainOptions, dataset: Dataset, filter: Filter, live: int, sampled: tuple[float, int, float]
+) -> NoisySgd:
+    """Return the noisy steps of a training, for whose noise multiplier 1 stands; ``sampled`` as of ``sampling_of``."""
+    (rate, steps, batch), adjacency = sampled, cast(Adjacency, options.adjacency)
+    claim = nominal_sensitivity(filter, live, adjacency, options.noise == "nominal", options.microbatch)
+    participations = participations_of(options.sampling)
+    plain = (NoisySgd if participations is None else partial(AllocatedSgd, participations=participations))(
+        rate,
+        steps,
+        1.0,
+        sensitivity(filter, live, adjacency, options.microbatch),
+        claim,
+        "" if claim is None else nominal_source(filter, options.microbatch),
+        adjacency=adjacency,
+        bits="fast" if options.noise == "fast" else "secure",
+    )
+    return _banded(options, dataset, plain, batch) if options.noise.startswith(BANDED) else plain
+
+
+BANDED = "banded"
+"""Noise that is correlated over steps; a number of bands may follow behind a colon."""
+
+
+def _banded(options: TrainOptions, dataset: Dataset, plain: NoisySgd, batch: float) -> BandedSgd:
+    """Return a training with the noise of ``plain`` correlated over as many steps as are asked for, or as are best.
+
+    Raises:
+        InputError: more bands than steps, or than the records make samples; a unit with several records.
+    """
+    if dataset.of_persons:
+        raise InputError(
+            f"`noise`: {BANDED} cuts single records into parts; with a person as the unit take secure or fast"
+        )
+    most = min(plain.steps, math.floor(dataset.records / batch * (1 + 1e-12)), banded_noise.MOST)
+    bands = _bands_asked(options)
+    if (bands or 2) > most:
+        raise InputError(
+            f"`noise`: {bands or 2} bands, and {most} is the most where {plain.steps} steps take {batch:g} records each"
+            f" from one of as many parts of {dataset.records}; ask for fewer, or a smaller `batch_size`, or `noise` secure"
+        )
+    tried = [bands] if bands else [2**power for power in range(1, most.bit_length())]
+    found = [_with_bands(plain, each) for each in tried]
+    return found[0] if len(found) == 1 else min(found, key=lambda one: _squared_error(options, one))
+
+
+def _bands_asked(options: TrainOptions) -> int | None:
+    """Return the number behind the colon; None without one, for the best."""
+    _, colon, text = options.noise.partition(":")
+    if not colon:
+        return None
+    if not (text.isascii() and text.isdecimal() and int(text) >= 2):
+        raise InputError(f"`noise`: {options.noise} has no whole number of bands from 2, such as {BANDED}:8")
+    return int(text)
+
+
+def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
+    strategy = banded_noise.optimal_strategy(bands, plain.steps)
+    norm, claim = banded_noise.norm(strategy), plain.nominal_sensitivity
+    return BandedSgd(
+        min(plain.sampling_rate * bands, 1.0), plain.steps, 1.0, plain.sensitivity * norm,
+        None if claim is None else claim * norm, plain.claimed_by, strategy, bits=plain.bits,
+    )  # fmt: skip
+
+
+def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
+    """Return the expected squared error of sums of gradients, at the whole budget, by which bands are compared."""
+    noise = calibrate_noise(options.epsilon or 0.0, options.delta, mechanism, (), options.accountant).noise_multiplier
+    return noise**2 * banded_noise.squared_error(getattr(mechanism, "strategy", (1.0,)), mechanism.steps)
+
+
+def _banded_notes(options: TrainOptions, mechanism: NoisySgd) -> list[str]:
+    if not isinstance(mechanism, BandedSgd):
+        return []
+    bands = len(mechanism.strategy)
+    said = f"`noise` {BANDED}: correlated over {bands} steps, of which a record may enter one"
+    if options.epsilon is None or options.budget_stop:
+        return [said]
+    plain = NoisySgd(mechanism.sampling_rate / bands, mechanism.steps, 1.0)
+    share = math.sqrt(_squared_error(options, mechanism) / _squared_error(options, plain))
+    return [f"{said}; that of a sum of gradients is {share:.2f} times that of independent noise at this epsilon"]
 
 
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
@@ -325,9 +401,13 @@ def _step_size(options: TrainOptions, start: StartingPoint, dataset: Dataset, co
     if options.lr is not None or not one_layer or config.optimizer not in ("sgd", "momentum"):
         return None
     bound, root = config.filter.certified_bound(start.mask.live), math.sqrt(config.steps)
+    summed = root
     if not 0 < bound < math.inf:
         return None
-    spread = max(config.noise_std, config.sampling_rate * root * bound / 2) * root / config.unit
+    if config.strategy:
+        bound, root = bound * banded_noise.norm(config.strategy), math.sqrt(config.steps / len(config.strategy))
+        summed = math.sqrt(banded_noise.noise_of_sums(config.strategy, config.steps)[-1])
+    spread = max(config.noise_std, config.sampling_rate * root * bound / 2) * summed / config.unit
     farther = 1 / (1 - DECAY) if config.optimizer == "momentum" else 1.0
     if config.schedule != "constant":
         farther /= 2  # the mean of either schedule that falls to zero
@@ -341,6 +421,7 @@ def check_options(options: TrainOptions) -> Filter:
     """Return the gradient filter; refuse options out of range, that contradict each other, or that lack their other half."""
     check_choices(options)
     head.check_head(options)
+    _check_noise(options)
     filter = make_filter(options.filter, **changed(PARAMETERS, options))
     if options.noise == "nominal" and options.microbatch is None:  # of groups, every filter has the papers' claim
         check_claims(filter, options.filter)
@@ -383,6 +464,25 @@ def _check_sampling(options: TrainOptions) -> None:
         raise InputError(
             f"`batch_size`, `steps`: with `sampling` {options.sampling} one gives the other; leave one out"
         )
+
+
+def _check_noise(options: TrainOptions) -> None:
+    """Raise InputError for noise that there is not, or options that do not go with it."""
+    kind, known = options.noise.partition(":")[0], ("secure", "fast", "nominal", BANDED)
+    if kind not in known or (kind != options.noise and kind != BANDED):
+        raise InputError(f"`noise`: {options.noise!r} is not one of {', '.join(known)}{did_you_mean(kind, known)}")
+    if kind != BANDED:
+        return
+    if options.adjacency != "add-remove":
+        raise InputError(
+            f"`adjacency`: a replaced record may be in another part of {BANDED} `noise`, where nothing is proven but for"
+            " add-remove; take that, or `noise` secure"
+        )
+    for name in ("audit", "microbatch", "clip_quantile", "sampling"):
+        if getattr(options, name) not in (None, 0, "poisson"):
+            raise InputError(f"`{name}`: does not go with `noise` {BANDED}; leave one of them out")
+    if _bands_asked(options) is None and (options.epsilon is None or options.budget_stop):
+        raise InputError(f"`noise`: {BANDED} needs a budget to choose its bands by; name them, such as {BANDED}:8")
 
 
 def _check_budget(options: TrainOptions) -> None:
@@ -562,6 +662,8 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
         before = replace(before, others=(*made.mechanisms, *counts))
         mechanism = _with_noise(head.for_steps(options, made), settled.mechanism, before, settled.services)
     check_canaries(options.audit, settled.config.filter, start.mask.live, mechanism.noise_multiplier)
+    if isinstance(mechanism, BandedSgd):
+        banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, start.mask.live)
     notes = list(settled.notes)
     if mechanism.steps < settled.mechanism.steps:
         notes.append(
@@ -654,6 +756,7 @@ def facts_of(training: Training) -> dict[str, Any]:
         "lr": config.lr,
         "schedule": config.schedule,
         "average": config.average,
+        **({"bands": len(config.strategy)} if config.strategy else {}),
         "centre": None if made.mean is None else {"noise_multiplier": made.mean.noise_multiplier},
         "augment": training.options.augment,
         "features": None if dataset.feature_map is None else dataset.feature_map.text,

@@ -28,6 +28,7 @@ from dpltm.privacy.entry import (
 )
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
+    BandedSgd,
     DiscreteGaussianRelease,
     GaussianRelease,
     Guarantee,
@@ -219,6 +220,7 @@ def test_values_made_of_values_carry_the_lineages_of_all():
 
 SGD = NoisySgd(0.01, 100, 1.1, nominal_sensitivity=0.5)
 EVERY = (
+    BandedSgd(0.5, 10, 1.5, 1.3, None, "", (1.0, 0.5)),
     SGD,
     AllocatedSgd(0.25, 8, 1.1, participations=2),
     Selection(0.5, math.inf, "permute-and-flip"),

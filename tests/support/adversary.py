@@ -33,6 +33,7 @@ from dpltm.privacy.accountants import Resolution
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
+    BandedSgd,
     GaussianRelease,
     Guarantee,
     Mechanism,
@@ -447,6 +448,7 @@ def _check_samples(recorder: Recorder, payers: list[Charge | None], found: Findi
     paid = iter(payers)
     waiting: list[Sample] = []
     allocated = defaultdict[Charge, list[Sample]](list)
+    steps = Counter[Charge]()
     for entry in recorder.log:
         if isinstance(entry, Sample):
             waiting.append(entry)
@@ -457,7 +459,9 @@ def _check_samples(recorder: Recorder, payers: list[Charge | None], found: Findi
                     allocated[event] += waiting
                     waiting.clear()
                 for sample in waiting:
-                    _check_coins(sample, _descent(event).sampling_rate, _microbatch(event) is not None, found)
+                    turn = sample.hashes % _bands(event) == steps[event] % _bands(event)
+                    _check_coins(sample, _descent(event).sampling_rate, _microbatch(event) is not None, turn, found)
+                    steps[event] += 1
                 waiting.clear()
     if waiting and all(event is not None for event in payers):
         found.add("replay", f"{len(waiting)} samples met no noise")
@@ -483,20 +487,25 @@ def _check_allocation(samples: list[Sample], stated: AllocatedSgd, found: Findin
             found.add("coins", f"step {step} took records {used}, and the words say {inside}")
 
 
+def _bands(charge: Charge) -> int:
+    """Number of parts, of which each step samples one."""
+    return len(charge.mechanism.strategy) if charge.is_of(BandedSgd) else 1
+
+
 def _microbatch(charge: Charge) -> int | None:
     """Records of a group, about, as the entry says it; None where each is filtered by itself."""
     told = re.search(r" of groups of about (\d+) records", charge.entry.words)
     return None if told is None else int(told[1])
 
 
-def _check_coins(sample: Sample, rate: float, grouped: bool, found: Findings) -> None:
+def _check_coins(sample: Sample, rate: float, grouped: bool, turn: np.ndarray, found: Findings) -> None:
+    """Compare who was taken with the coins of those whose ``turn`` it is, ``(n,)`` bool."""
     used = np.concatenate(sample.used) if sample.used else np.zeros(0, dtype=int)
-    everyone = np.arange(len(sample.ids))
     asked = [4 * len(sample.ids), 4 * len(used)] if grouped else [4 * len(sample.ids)]
     if rate < 1 and (sample.asked != asked or sample.coins is None):
         found.add("coins", f"{sample.asked} bytes were asked for, and there are {len(sample.ids)} records")
         return
-    inside = everyone if sample.coins is None else np.flatnonzero(sample.coins < int(rate * COIN))
+    inside = np.flatnonzero(turn if sample.coins is None else turn & (sample.coins < int(rate * COIN)))
     if sorted(used.tolist()) != inside.tolist():
         found.add("coins", f"records {used.tolist()} were taken, and the coins say {inside.tolist()}")
 
@@ -520,7 +529,7 @@ def _check_gaussian(release: Release, event: Charge, found: Findings) -> None:
     if abs(share - 1) > 1e-3:
         found.add("divisor", f"{release.mechanism}: divided by {1 / share:.4g} times the public number")
     times /= share
-    expected = release.size * (stated.sampling_rate if isinstance(stated, NoisySgd) else 1.0)
+    expected = release.size * (stated.sampling_rate if isinstance(stated, NoisySgd) else 1.0) / _bands(event)
     microbatch = _microbatch(event)
     expected = expected if microbatch is None else math.ceil(expected / microbatch)
     if not math.isclose(release.facts["divisor"], expected, rel_tol=1e-12):
@@ -636,6 +645,7 @@ def _compare(first: Run, other: Run, payers: list[Charge | None], found: Finding
         if isinstance(entry, Release)
     ]
     parts: dict[int, float] = {}
+    blocks: dict[Charge, tuple[int, float]] = {}
     for left, right, event, sample in zip(one.releases, two.releases, payers, samples, strict=True):
         if event is None or left.query.shape != right.query.shape:
             if event is not None:
@@ -643,6 +653,16 @@ def _compare(first: Run, other: Run, payers: list[Charge | None], found: Finding
             continue
         found.compared += 1
         share = _share(left, right, event, sample, first.recorder.place, found)
+        if event.is_of(BandedSgd) and sample is not None:  # what a participation does to the steps after it, in one
+            since, before = (
+                (0, 0.0) if _inside(sample, first.recorder.place) else blocks.get(event, (_bands(event), 0.0))
+            )
+            share = math.hypot(share, before if since < _bands(event) else 0.0)
+            blocks[event] = since + 1, share
+            if since >= _bands(event) and share > ROUNDING:
+                found.add(
+                    "sensitivity", f"a sum moved by {share:.3g} of the sensitivity long after the record was in a step"
+                )
         if left.mechanism in ("response", "bits", "codebook"):
             share = parts[left.group] = parts.get(left.group, 0.0) + share
         elif left.mechanism == "gaussian":  # parts of one query: squares add up
@@ -668,7 +688,7 @@ def _share(left: Release, right: Release, event: Charge, sample: Sample | None, 
             if not np.array_equal(left.std, right.std):
                 found.add("output", "the clip norm of a step depends on the records")
         share = float(np.linalg.norm(change)) / bound
-        if sample is not None and not _inside(sample, place) and share > ROUNDING:
+        if sample is not None and not event.is_of(BandedSgd) and not _inside(sample, place) and share > ROUNDING:
             found.add("sensitivity", f"a sum moved by {share:.3g} of the sensitivity at a step without the record")
         return share
     if event.is_of(GaussianRelease):

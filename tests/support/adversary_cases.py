@@ -244,6 +244,19 @@ def train_cases() -> Iterator[Case]:
     yield Case("train dpsr-cg", ((*TRAIN, "--noise-multiplier", "0.01", "--filter", "dpsr-cg"),))
     for more in (("--noise", "nominal"), ("--physical-batch", "2"), ("--batch-size", "24")):
         yield Case(f"train --microbatch {' '.join(more)}", ((*TRAIN, *SMALL, *NOISE, "--microbatch", "3", *more),))
+    for bands, more in (("2", NOISE), ("3", (*NOISE, "--optimizer", "momentum", "--eval-private", "2"))):
+        command = (
+            *TRAIN,
+            "--steps",
+            "11",
+            *SMALL,
+            "--noise",
+            f"banded:{bands}",
+            *more,
+        )  # of three, all of a part are in
+        yield Case(f"train --noise banded:{bands}", (command,), odd=(LOUD, TWIN, FLAT))
+    command = (*TRAIN, *SMALL, *budget, "--noise", "banded", "--batch-size", "4", "--average", "ema")
+    yield Case("train --noise banded", (command,))
     people = ("train", "--dense", *PERSONS, "--per-unit", "3", "--model", "mlp:4", *SMALL, *NOISE, "--microbatch", "2")
     people = (*people, "--steps", "4", "--batch-size", "4", "--json", "--out", "r")
     yield Case("train --microbatch --unit-column", (people,), "people", unit="who", odd=(LOUD, FLAT, TWIN))

@@ -27,7 +27,7 @@ from dpltm.privacy import selection
 from dpltm.privacy.entry import UNKNOWN_RECORDS, Entry
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.randomness import second_moments
+from dpltm.randomness import banded_noise, second_moments
 from dpltm.randomness.noise import FastSource
 from dpltm.records import batches, units
 from dpltm.records.units import ABSENT
@@ -256,6 +256,16 @@ def _fewer_steps(original: Any, descent: Any, progress: Any, *between: Any) -> N
     original(descent, lambda done: progress(done) or done == last, *between)
 
 
+def _in_every_part(original: Any, gradients: Any) -> Any:
+    gradients._part_of[:4] = gradients.step % 2
+    return original(gradients)
+
+
+def _more_bands(entry: Entry) -> Entry:
+    (made,) = entry.mechanisms
+    return replace(entry, mechanisms=(replace(made, strategy=(*made.strategy, 0.0, 0.0)),))  # type: ignore[call-arg]
+
+
 def _random_seed(original: Any, *arguments: Any) -> Any:
     torch.rand(1)
     return original(*arguments)
@@ -272,6 +282,7 @@ CENTRED = Case("centre", ((*cases.TRAIN, "--features", "unit", "--centre", "0.2"
 MADE_UP = next(case for case in cases.ticket_cases() if case.name == "generate dp-synthetic")
 MESSAGES = next(case for case in cases.latent_cases() if case.name == "latent encode rappor 4")
 COUNTED_PERSONS = next(case for case in cases.train_cases() if case.name == "train --stop-at people add-remove")
+BANDED = next(case for case in cases.train_cases() if case.name == "train --noise banded:2")
 OF_PERSONS = next(case for case in cases.train_cases() if case.name == "train --unit-column people 6 add-remove")
 SQUARES = next(case for case in cases.train_cases() if case.name == "train --head least-squares with second moments")
 SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune")
@@ -422,6 +433,20 @@ BUGS = (
     ),
     Bug("all records on the same coins", "reuse", _other(Channel, "send", _shared_coins), MESSAGES),
     Bug("entry that is not on disk when it is used", "late", _never_written, SHARED),
+    Bug("one noise draw used twice in banded noise", "reuse", _one_draw_twice, BANDED),
+    Bug("a record in two parts", "coins", _other(training.NoisyGradients, "_draw", _in_every_part), BANDED),
+    Bug("fewer participations in the entry than there are", "coins", _entries(_more_bands), BANDED),
+    Bug(
+        "parts by position", "coins", _other(batches.Records, "parts", lambda _, of, n: np.arange(len(of)) % n), BANDED
+    ),
+    Bug(
+        "banded noise that is not taken off",
+        "sensitivity",
+        _other(
+            banded_noise.BandedNoise, "query", lambda original, of, total, step: 2 * original(of, total, step) - total
+        ),
+        BANDED,
+    ),
     Bug(
         "group of records counted as one",
         "sensitivity",

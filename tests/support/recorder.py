@@ -99,6 +99,7 @@ class Sample:
         used: places of the records that went through the network.
         words: of 64 bits that each record was given at once, ``(n,)``: an allocation; and
         allocated: who is in the step by it.
+        hashes: of the records at hand, ``(n,)``, from their values alone as docs/data.md has it, where they are no features.
     """
 
     ids: np.ndarray
@@ -107,6 +108,7 @@ class Sample:
     allocated: np.ndarray | None = None
     asked: list[int] = field(default_factory=list)
     used: list[np.ndarray] = field(default_factory=list)
+    hashes: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=int))
 
 
 @dataclass
@@ -189,6 +191,7 @@ class Recorder:
         self._frames: list[_Frame] = []
         self._trained: list[tuple[np.ndarray, np.ndarray]] = []
         self._ids: dict[int, np.ndarray] = {}
+        self._hashes: dict[int, np.ndarray] = {}
         self._counted, self._groups, self._turns = 0, 0, Counter[str]()
         self._plan: Any = None
         self._undo: list[tuple[Any, str, Any]] = []
@@ -415,9 +418,12 @@ class Recorder:
             if records.persons is not None:
                 x, y = _side_by_side(x, records.persons), _side_by_side(y, records.persons)
             self._ids[id(gradients)] = self._align(x, y)
+            bodies = [row.astype("<f4").tobytes() for row in x]
+            words = [int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), "little") for body in bodies]
+            self._hashes[id(gradients)] = np.array(words, dtype=np.uint64) % 10**9
 
         def stepped(original: Any, gradients: NoisyGradients) -> None:
-            sample = Sample(self._ids[id(gradients)])
+            sample = Sample(self._ids[id(gradients)], hashes=self._hashes[id(gradients)])
             self.log.append(sample)
             with self._frame("sampling", sample):
                 original(gradients)

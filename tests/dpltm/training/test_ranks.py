@@ -25,6 +25,7 @@ CASES = (
     ("mlp:20", "tanh", {"microbatch": 3, "physical_batch": 30}),
     ("mlp:12", "clip", {"dropout": 0.5, "physical_batch": 30}),
     ("mlp:12", "tanh", {"dropout": 0.5, "microbatch": 3}),
+    ("mlp:12", "clip", {"strategy": (1.0, 0.6, 0.4)}),
 )
 
 
