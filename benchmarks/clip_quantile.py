@@ -27,7 +27,7 @@ from dpltm.filters import make_filter
 from dpltm.records.catalogue import data_home
 
 NORMS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-QUANTILE = 0.3
+QUANTILE = 0.5
 
 CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
     "isolet": ("isolet", 10**6, "mlp", {"features": "unit"}),
@@ -70,12 +70,14 @@ def step() -> None:
             model, nn.CrossEntropyLoss(reduction="none"), x, y, batch_size=400, steps=1000, delta=1e-5,
             noise_multiplier=1.0, filter=filter, ledger=dpltm.Ledger(),
         )  # fmt: skip
-        loops.append(iter(loop))
+        loops.append((iter(loop), torch.optim.SGD(model.parameters(), lr=0.1)))
     times: list[list[float]] = [[], []]
     for turn in range(300):
         for place in (0, 1) if turn % 2 else (1, 0):
+            steps, optimizer = loops[place]
             began = time.perf_counter()
-            next(loops[place]).backward()
+            next(steps).backward()
+            optimizer.step()
             times[place].append(time.perf_counter() - began)
     without, with_count = (statistics.median(each[20:]) for each in times)
     print(f"{1e3 * without:.2f} ms without, {with_count / without:.3f} times that with the count")

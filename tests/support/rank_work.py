@@ -102,6 +102,7 @@ def trained(
     sources = {"sampling": FastSource(1 + own), "noise": FastSource(2 + own)}
     records = Records(x, y, read=Hashed(np.arange(len(x)) // 2))
     gradients = NoisyGradients(model, mask, cross_entropy, records, config, ranks=ranks, **sources)
+    gradients.allocation = FastSource(3 + own)
     Descent(gradients).run()
     return model
 
