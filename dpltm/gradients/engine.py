@@ -311,7 +311,9 @@ class RecordGradients:
             factors = filter.factor(norms)
         else:
             factors = filter.factor(norms.square().sum(0).sqrt()).expand(len(norms), -1)
-        scale = 1.0 if chunks is None else scale_of(filter.certified_bound(self._count))
+        bound = filter.certified_bound(self._count)
+        # float32 is short of room for other bounds alone; without a scale sums are written where they are wanted
+        scale = 1.0 if chunks is None or 2.0**-10 <= bound <= 2.0**10 else scale_of(bound)
         factors = factors * (self._rounding * (1.0 if chunks is None else ROUNDING) / scale)
         factors = factors if weight is None else factors * weight
         at_once = scale == 1.0 and self._order is None
