@@ -591,6 +591,11 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
 }  # fmt: skip
 """What is made of each bug, by name: the attack in words, and itself."""
 
+_REPLAYED = (
+    "{}; replaying the command on neighbours sees it (tests/adversary), and trainings by the thousand with one record in or"
+    " out would"
+)
+
 UNSEEN = {
     "half the steps on record": "an understatement by a third is too small for one training; repeat it some thousands of"
     " times with one canary in or out, and compare pairs",
@@ -602,6 +607,18 @@ UNSEEN = {
     "fewer steps than are charged": "more is charged than is released, so the claim holds; no attack can refute it",
     "a draw from the process's own generator": "no record decides what is drawn, so nothing leaks",
     "search on the private records": "records are read, and nothing of them comes out: a monitor of files sees it",
+    "a count that has no share in the noise": "half a per cent of the sensitivity: too little for any number of runs here",
+    "noise for half the clip norm": _REPLAYED.format("audits refuse a clip norm that moves"),
+    "a record in one step more than drawn": _REPLAYED.format(
+        "canaries go by the same draw, and one step of many shows little"
+    ),
+    "an allocation drawn anew each step": _REPLAYED.format("a step by itself has the same law"),
+    "an allocation entered as one of more steps": _REPLAYED.format("the figure is low by too little for one training"),
+    "one noise draw used twice in banded noise": _REPLAYED.format("audits refuse banded noise"),
+    "a record in two parts": _REPLAYED.format("audits refuse banded noise"),
+    "fewer participations in the entry than there are": _REPLAYED.format("audits refuse banded noise"),
+    "parts by position": _REPLAYED.format("audits refuse banded noise"),
+    "banded noise that is not taken off": _REPLAYED.format("audits refuse banded noise"),
     "tries that depend on the records": "one try more or less is not released; compare the winners of thousands of searches"
     " on neighbours",
 }
