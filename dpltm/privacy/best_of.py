@@ -49,11 +49,15 @@ def _notes(account: Account, group: list[Entry], delta: float, accountant: str, 
 
 
 def _price(account: Account, group: list[Entry], every: float, delta: float, accountant: str) -> float | None:
-    """Epsilon of a search; None where no search is made (replace-one), or where pricing takes long."""
+    """Epsilon of a search; None where none is made (replace-one, other sampling or noise), or where pricing takes long."""
     trainings = {
         replace(sgd, nominal_sensitivity=None, claimed_by="") for entry in group for sgd in entry.of(NoisySgd)
     }
-    if account.adjacency != "add-remove" or len(trainings) > MAX_PRICED:
+    if (
+        account.adjacency != "add-remove"
+        or len(trainings) > MAX_PRICED
+        or {type(each) for each in trainings} != {NoisySgd}
+    ):
         return None
     costliest = max(trainings, key=lambda mechanism: epsilon((mechanism,), delta, "rdp"))  # quick: it only ranks them
     price = every

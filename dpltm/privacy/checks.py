@@ -39,6 +39,9 @@ def check_count(name: str, value: int | None) -> None:
 MAX_PARTICIPATIONS = 1000
 """Of a record in a random allocation: more take long to draw, and much memory."""
 
+MAX_ALLOCATED = 10**8
+"""Of all records together: they are drawn at once, behind what pays for them, at some 24 bytes each."""
+
 
 def participations_of(sampling: str | None) -> int | None:
     """Return K of ``allocation:K``; None for ``poisson`` and nothing. InputError for anything else."""

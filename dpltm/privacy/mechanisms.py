@@ -26,8 +26,9 @@ from dpltm.errors import InputError
 Adjacency = Literal["add-remove", "replace-one"]
 """Relation between neighbours: one has a record (or user) more, or one is replaced by another."""
 
-Sampling = Literal["poisson", "allocation", "none"]
-"""Ways in which records enter steps: each by a coin a step, in so many steps that were drawn before, or in every step."""
+Sampling = Literal["poisson", "cyclic-poisson", "allocation", "none"]
+"""Ways in which records enter steps: each by a coin a step, or a step of its part; in so many steps that were drawn before;
+or in every one."""
 
 Bits = Literal["secure", "fast"]
 """Bits that noise is made of: of a cryptographic generator, or of one that is statistically sound only."""
@@ -339,7 +340,8 @@ def sampling_of(mechanisms: Iterable[Mechanism]) -> Sampling:
 def _sampling(mechanism: Mechanism) -> Sampling:
     match mechanism:
         case NoisySgd(sampling_rate=rate) if rate < 1:
-            return "allocation" if isinstance(mechanism, AllocatedSgd) else "poisson"
+            kind: dict[type[Mechanism], Sampling] = {AllocatedSgd: "allocation", BandedSgd: "cyclic-poisson"}
+            return kind.get(type(mechanism), "poisson")
         case PrivateSearch():
             return sampling_of(mechanism.trainings)
     return "none"

@@ -101,6 +101,13 @@ def _mechanisms(body: Mapping[str, Any]) -> set[str]:
     return {mechanism["mechanism"] for entry in body["entries"] for mechanism in entry["mechanisms"]}
 
 
+def _own_steps(body: Mapping[str, Any]) -> set[str]:
+    """Names of the mechanisms that the steps of its training are: those of others, such as in front of it, may differ."""
+    said, same = body["settings"], ("sampling_rate", "steps", "noise_multiplier")
+    steps = (one for entry in body["entries"] for one in entry["mechanisms"] if one["mechanism"] in TRAININGS)
+    return {one["mechanism"] for one in steps if all(one[name] == said.get(name) for name in same)}
+
+
 def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -193,7 +200,7 @@ def _of_training(body: Mapping[str, Any]) -> Iterator[str]:
     network = f"A network ({said['model']}){part}" if said.get("model") else f"A network{part}"
     took = (
         f"all {who}"
-        if said.get("sampling_rate") == 1 and "banded-sgd" not in _mechanisms(body)
+        if said.get("sampling_rate") == 1 and "banded-sgd" not in _own_steps(body)
         else f"a random part of the {who}"
     )
     each = "each group of them" if said.get("groups") is not None else "each of them"
@@ -275,7 +282,7 @@ def _mechanism(body: Mapping[str, Any]) -> Iterator[Field]:
     if said.get("sampling_rate") is None:
         return
     one = "record" if body["certified"]["unit"] == RECORD else "person"
-    if "banded-sgd" in _mechanisms(body):
+    if "banded-sgd" in _own_steps(body):
         turns = (
             "By a hash of its own each record is in one part. Parts take turns; in a step of its part it enters by a"
         )
@@ -284,7 +291,7 @@ def _mechanism(body: Mapping[str, Any]) -> Iterator[Field]:
     elif said["sampling_rate"] == 1:
         everybody = "Nothing is gained by sampling: every step sees everybody."
         yield Field("sampling", f"none: all {one}s, each step", everybody)
-    elif body["certified"]["sampling"] == "allocation":
+    elif "allocated-sgd" in _own_steps(body):
         times = round(said["sampling_rate"] * said["steps"])
         before = f"In which steps a {one} takes part was drawn before the first, and is secret: {times:,} in all."
         yield Field("sampling", f"random allocation, {times:,} of {said['steps']:,} steps", before)

@@ -32,6 +32,7 @@ from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.calibration import POINTS, calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, Kept
 from dpltm.privacy.checks import (
+    MAX_ALLOCATED,
     MAX_STEPS,
     check_allocation,
     check_epsilon,
@@ -362,6 +363,11 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
     """Return sampling rate, steps and expected batch size, from public inputs only."""
     check_delta(options.delta, dataset)
     participations = participations_of(options.sampling)
+    if participations is not None and participations * dataset.records > MAX_ALLOCATED:
+        raise InputError(
+            f"`sampling`: {options.sampling} of {dataset.records:,} records is more than the {MAX_ALLOCATED:,} places in"
+            " steps that memory is taken for; take fewer, or poisson"
+        )
     if participations is not None and options.steps is not None:
         return participations / options.steps, options.steps, dataset.records * participations / options.steps
     batch = options.batch_size if options.batch_size is not None else default_batch(dataset.records)

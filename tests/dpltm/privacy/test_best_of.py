@@ -11,7 +11,7 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.best_of import MAX_PRICED, best_of_notes
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.entry import HASHES, TICKETS, Entry, Part
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
+from dpltm.privacy.mechanisms import AllocatedSgd, BandedSgd, GaussianRelease, NoisySgd
 
 PEOPLE = Part("people", "ab" * 32)
 HALF = Part("people", "ab" * 32, cut="record", start=0, stop=HASHES // 2)
@@ -100,8 +100,10 @@ def test_nothing_is_said_where_there_is_nothing_to_choose_or_no_figure(entries):
     [
         trainings(2.0, 2.0, adjacency="replace-one"),
         trainings(*[2 + each / 10 for each in range(MAX_PRICED + 1)]),
+        [*trainings(2.0), Entry("release", PEOPLE, (AllocatedSgd(0.1, 20, 2.0, participations=2),), "training")],
+        [*trainings(2.0), Entry("release", PEOPLE, (BandedSgd(0.4, 20, 2.0, strategy=(1.0, 0.5)),), "training")],
     ],
-    ids=["replace-one", "many"],
+    ids=["replace-one", "many", "allocation", "banded"],
 )
 def test_a_search_that_nobody_can_ask_for_is_not_priced(entries):
     (naive,) = notes_of(entries, "rdp")

@@ -15,6 +15,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
+    BandedSgd,
     GaussianRelease,
     Mechanism,
     NoisySgd,
@@ -326,7 +327,8 @@ def test_the_sampling_of_a_card_is_compared() -> None:
     found = differences(changed(body, "certified", "sampling", to="none"))
     assert found == ["certified.sampling: none, but its entries give poisson"]
     with pytest.raises(
-        ArtifactError, match=r"^certified.sampling: 'shuffled' is not one of poisson, allocation, none$"
+        ArtifactError,
+        match=r"^certified.sampling: 'shuffled' is not one of poisson, cyclic-poisson, allocation, none$",
     ):
         check_shape(changed(body, "certified", "sampling", to="shuffled"))
 
@@ -339,6 +341,19 @@ def test_an_allocation_is_told_as_one() -> None:
     assert shown(body)["sampling"].value == "random allocation, 2 of 20 steps"
     assert shown(body)["what may be released"].value == "all noisy steps"
     assert "intermediate" in words(body)
+
+
+def test_banded_noise_is_told_of_the_training_that_has_it_and_of_no_other() -> None:
+    """One may stand in front of the other: its features, or its tickets."""
+    banded = BandedSgd(0.4, 20, 2.0, SGD.sensitivity, strategy=(1.0, 0.5))
+    body = made(entered(2, banded, words="a training"), subject=RUN)
+    assert body["certified"]["sampling"] == "cyclic-poisson"
+    assert shown(body)["sampling"].value == "cyclic Poisson, rate 0.4"
+    both = made(entered(2, banded, words="features"), TRAINING, subject=RUN)
+    assert shown(both)["sampling"].value == "Poisson, rate 0.1"
+    allocated = entered(3, AllocatedSgd(**vars(SGD), participations=2), words="a training")
+    behind = made(entered(2, replace(SGD, noise_multiplier=3.0)), allocated, subject=RUN)
+    assert shown(behind)["sampling"].value == "random allocation, 2 of 20 steps"
 
 
 def test_only_the_best_try_of_a_search_may_be_released() -> None:

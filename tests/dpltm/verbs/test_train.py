@@ -151,6 +151,17 @@ def test_options(options, message, ledger):
     assert ledger.entries == ()
 
 
+def test_an_allocation_that_memory_has_no_room_for(ledger):
+    """It is drawn behind what pays for it."""
+    many = records(0, records=1_000_000)
+    message = refusal(dataset=many, ledger=ledger, epsilon=1.0, delta=1e-7, sampling="allocation:200", steps=400)
+    assert message == (
+        "`sampling`: allocation:200 of 1,000,000 records is more than the 100,000,000 places in steps that memory is taken"
+        " for; take fewer, or poisson"
+    )
+    assert ledger.entries == ()
+
+
 # --- what is refused of tickets and records ---
 
 
