@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dpltm.errors import InputError
 from dpltm.filters.automatic import AUTO, NORMALIZE, Automatic
-from dpltm.filters.clip import CLIP, Clip, RadiallyBounded
+from dpltm.filters.clip import CLIP, Clip
 from dpltm.filters.descriptor import (
     CLIP_NORM,
     CLIP_QUANTILE,
@@ -78,9 +78,9 @@ def check_claims(filter: Filter, name: str = "") -> None:
         )
 
 
-def follows(filter: Filter) -> RadiallyBounded | None:
+def follows(filter: Filter) -> Clip | None:
     """Return a filter whose clip norm follows a quantile; None for all others."""
-    return filter if isinstance(filter, RadiallyBounded) and filter.clip_quantile else None
+    return filter if isinstance(filter, Clip) and filter.clip_quantile else None
 
 
 __all__ = [
@@ -95,7 +95,6 @@ __all__ = [
     "PerLayerClip",
     "RadialFilter",
     "RadialTanh",
-    "RadiallyBounded",
     "Sigmoid",
     "Tanh",
     "check_claims",

@@ -7,10 +7,10 @@ that small gradients stay small.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpltm.filters.clip import RadiallyBounded
-from dpltm.filters.descriptor import CLIP_NORM, CLIP_QUANTILE, FilterDescriptor
+from dpltm.filters.clip import NormBounded
+from dpltm.filters.descriptor import CLIP_NORM, FilterDescriptor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,10 +23,11 @@ GAMMA = 0.01
 
 
 @dataclass(frozen=True)
-class Automatic(RadiallyBounded):
+class Automatic(NormBounded):
     """Radial filter g -> C g / (norm(g) + gamma), C > 0; gamma 0 normalises, but norms below 1e-30 count as zero."""
 
     gamma: float = GAMMA
+    kind: ClassVar[Literal["radial"]] = "radial"
 
     def factor(self, norm: Tensor) -> Tensor:
         divisor = norm + self.gamma
@@ -34,25 +35,22 @@ class Automatic(RadiallyBounded):
         return factor.masked_fill(divisor < NO_DIRECTION, 0.0)
 
     def __str__(self) -> str:
-        name, gamma = ("auto", f", gamma={self.gamma:g}") if self.gamma else ("normalize", "")
-        return f"{name}(C={self.clip_norm:g}{gamma}{self.following})"
+        return (
+            f"auto(C={self.clip_norm:g}, gamma={self.gamma:g})" if self.gamma else f"normalize(C={self.clip_norm:g})"
+        )
 
 
-def _normalize(clip_norm: float, clip_quantile: float) -> Automatic:
-    return Automatic(clip_norm, gamma=0.0, clip_quantile=clip_quantile)
+def _normalize(clip_norm: float) -> Automatic:
+    return Automatic(clip_norm, gamma=0.0)
 
 
 AUTO = FilterDescriptor(
     "auto",
     "Every gradient divided by its norm and a little more, so that small ones stay small: AUTO-S.",
     "Bu, Wang, Zha, Karypis 2023",
-    (CLIP_NORM, CLIP_QUANTILE),
+    (CLIP_NORM,),
     Automatic,
 )
 NORMALIZE = FilterDescriptor(
-    "normalize",
-    "Every gradient scaled to norm C: AUTO-V.",
-    "Bu, Wang, Zha, Karypis 2023",
-    (CLIP_NORM, CLIP_QUANTILE),
-    _normalize,
+    "normalize", "Every gradient scaled to norm C: AUTO-V.", "Bu, Wang, Zha, Karypis 2023", (CLIP_NORM,), _normalize
 )

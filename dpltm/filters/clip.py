@@ -14,12 +14,14 @@ or not there adds 0 to both. Doubled for replace-one, and for groups of records,
 b falls along a line from C / ``RAMP`` below C to as much above. The paper's b jumps, and would let rounding decide: float32
 norms of records move in their last bits with the number of rows beside them, and a jump could turn each of these into 1. The
 line turns 2^-23 of a norm into 2^-23 ``RAMP`` / 2 of a count: of the order of what the engine's rounding leaves over.
+
+What leaves is divided by C, as is its noise. Filters whose C is but a factor (``radial-tanh``, ``auto``, ``normalize``)
+would give the same answers at any C, for 1 % more noise: so their C stays.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -58,9 +60,14 @@ class NormBounded:
         return self.clip_norm
 
 
+def clip_factor(bound: float, norm: Tensor) -> Tensor:
+    """min(1, ``bound`` / norm), of any shape; 1 at norm 0."""
+    return (bound / norm.clamp_min(TINY)).clamp(max=1.0)
+
+
 @dataclass(frozen=True)
-class RadiallyBounded(NormBounded, ABC):
-    """Base of radial filters that are ``clip_norm`` times a function of norms, whose C may follow a quantile.
+class Clip(NormBounded):
+    """Radial filter g -> g min(1, C / norm(g)), whose C may follow a quantile.
 
     Attributes:
         clip_quantile: share of the records whose norm is to be below C, from 0.05 to 0.95; 0 where C stays.
@@ -78,9 +85,8 @@ class RadiallyBounded(NormBounded, ABC):
         """C, or (1) of this module, with the count."""
         return super().certified_bound(live) * (math.sqrt(1 + SHARE) if self.clip_quantile else 1.0)
 
-    @abstractmethod
     def factor(self, norm: Tensor) -> Tensor:
-        """Factor of a gradient of each norm, ``(batch,)`` to ``(batch,)``."""
+        return clip_factor(self.clip_norm, norm)
 
     def counted(self, norm: Tensor) -> Tensor:
         """kappa b of each norm, ``(batch,)``: from -r C to r C."""
@@ -99,26 +105,9 @@ class RadiallyBounded(NormBounded, ABC):
         moved = self.clip_norm * odds**PULL
         return replace(self, clip_norm=min(max(moved, CLIP_NORM.low), CLIP_NORM.high))
 
-    @property
-    def following(self) -> str:
-        """Suffix of its text."""
-        return f", quantile={self.clip_quantile:g}" if self.clip_quantile else ""
-
-
-def clip_factor(bound: float, norm: Tensor) -> Tensor:
-    """min(1, ``bound`` / norm), of any shape; 1 at norm 0."""
-    return (bound / norm.clamp_min(TINY)).clamp(max=1.0)
-
-
-@dataclass(frozen=True)
-class Clip(RadiallyBounded):
-    """Radial filter g -> g min(1, C / norm(g))."""
-
-    def factor(self, norm: Tensor) -> Tensor:
-        return clip_factor(self.clip_norm, norm)
-
     def __str__(self) -> str:
-        return f"clip(C={self.clip_norm:g}{self.following})"
+        following = f", quantile={self.clip_quantile:g}" if self.clip_quantile else ""
+        return f"clip(C={self.clip_norm:g}{following})"
 
 
 CLIP = FilterDescriptor(

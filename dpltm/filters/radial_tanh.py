@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpltm.filters.clip import RadiallyBounded
-from dpltm.filters.descriptor import CLIP_NORM, CLIP_QUANTILE, TANH_RANGE, FilterDescriptor
+from dpltm.filters.clip import NormBounded
+from dpltm.filters.descriptor import CLIP_NORM, TANH_RANGE, FilterDescriptor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class RadialTanh(RadiallyBounded):
+class RadialTanh(NormBounded):
     """Radial filter g -> C tanh(norm(g) / k) g / norm(g), C and k > 0; small gradients are multiplied by C / k."""
 
     range: float
+    kind: ClassVar[Literal["radial"]] = "radial"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -29,17 +30,17 @@ class RadialTanh(RadiallyBounded):
         return self.clip_norm / self.range * near.where(x < 1e-3, x.tanh() / x.clamp_min(1e-3))
 
     def __str__(self) -> str:
-        return f"radial-tanh(C={self.clip_norm:g}, k={self.range:g}{self.following})"
+        return f"radial-tanh(C={self.clip_norm:g}, k={self.range:g})"
 
 
-def _make(clip_norm: float, tanh_range: float, clip_quantile: float) -> RadialTanh:
-    return RadialTanh(clip_norm, tanh_range, clip_quantile=clip_quantile)
+def _make(clip_norm: float, tanh_range: float) -> RadialTanh:
+    return RadialTanh(clip_norm, tanh_range)
 
 
 RADIAL_TANH = FilterDescriptor(
     "radial-tanh",
     "The norm through C tanh(norm / k), the direction kept.",
     "this project, after Amian",
-    (CLIP_NORM, TANH_RANGE, CLIP_QUANTILE),
+    (CLIP_NORM, TANH_RANGE),
     _make,
 )

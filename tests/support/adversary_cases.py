@@ -230,8 +230,8 @@ def train_cases() -> Iterator[Case]:
     for name, start, more in (
         ("clip", "0.02", ()),
         ("clip", "20", ("--adjacency", "replace-one")),
-        ("auto", "0.1", ("--physical-batch", "3")),
-        ("normalize", "5", ("--microbatch", "3")),
+        ("clip", "0.1", ("--physical-batch", "3")),
+        ("clip", "5", ("--microbatch", "3")),
     ):
         moving = ("--noise-multiplier", "1", "--filter", name, "--clip-norm", start, "--clip-quantile", "0.5", *more)
         relation = "replace-one" if "replace-one" in more else "add-remove"
