@@ -36,8 +36,8 @@ def _read(event: dp.DpEvent, count: int) -> Iterator[Mechanism]:
             return
         case dp.NonPrivateDpEvent():
             yield Unprotected()
-        case dp.SelfComposedDpEvent():
-            yield from _read(event.event, count * event.count)
+        case dp.SelfComposedDpEvent(count=int(times)) if times > 0:  # or a release would cost nothing
+            yield from _read(event.event, count * times)
         case dp.ComposedDpEvent():
             for each in event.events:
                 yield from _read(each, count)

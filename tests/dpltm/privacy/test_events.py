@@ -62,6 +62,8 @@ def test_what_they_have_no_event_for_is_refused(mechanism):
         dp.SampledWithoutReplacementDpEvent(100, 10, dp.GaussianDpEvent(1.0)),
         dp.PoissonSampledDpEvent(0.1, dp.LaplaceDpEvent(1.0)),
         dp.SelfComposedDpEvent(dp.LaplaceDpEvent(1.0), 10**9),
+        dp.SelfComposedDpEvent(dp.LaplaceDpEvent(1.0), -3),
+        dp.SelfComposedDpEvent(dp.LaplaceDpEvent(1.0), 2.5),
     ],
 )
 def test_events_without_a_mechanism_are_refused(event):
