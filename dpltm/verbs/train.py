@@ -723,6 +723,10 @@ def stated(training: Training, account: Account, taken: int, *, diverged: bool =
         notes.append(
             f"{options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some to accuracy"
         )
+    if isinstance(mechanism, AllocatedSgd) and (method := certified_by(options.accountant)) != "pld":
+        notes.append(
+            f"`accountant` {method} counts an allocation as if everybody knew who is in which step; pld does not"
+        )
     if options.clip_quantile:
         notes.append(
             f"`clip_quantile`: the clip norm begins at {training.config.unit:g} and follows noisy counts, which share the"

@@ -162,6 +162,13 @@ def test_an_allocation_that_memory_has_no_room_for(ledger):
     assert ledger.entries == ()
 
 
+def test_an_accountant_that_knows_of_no_amplification_by_allocation_says_so(ledger):
+    said = "`accountant` {} counts an allocation as if everybody knew who is in which step; pld does not"
+    for accountant in ("pld", "rdp", "ma"):
+        plan = planned(ledger=ledger, epsilon=1.0, sampling="allocation:2", steps=8, accountant=accountant)
+        assert (said.format(accountant) in planned_statement(plan).notes) == (accountant != "pld")
+
+
 # --- what is refused of tickets and records ---
 
 
