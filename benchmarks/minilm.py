@@ -40,10 +40,10 @@ DELTA, EPSILON, STEPS, WARM_UP, BATCH = 1e-5, 1.0, 20, 6, 1000
 LENGTH, WIDTH, LOWER, REACH, RANK, TESTS = 64, 384, 4, 6.0, 8, 5000
 RATES = {
     "head": (0.03, 0.1),
-    "biases": (3e-3, 1e-2),
-    "LoRA": (1e-3, 3e-3),
-    "whole": (2e-4, 6e-4),
-    "ticket": (5e-4, 1.5e-3),
+    "biases": (1e-2, 3e-2),
+    "LoRA": (1e-2, 3e-2),
+    "whole": (5e-4, 1.5e-3),
+    "ticket": (5e-3, 1.5e-2),
 }
 
 
