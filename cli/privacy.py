@@ -286,7 +286,11 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
 
 def _check_training(options: ReleaseOptions) -> None:
     """Raise InputError for options of other releases beside those of a training."""
-    for name, usual, whose in (("categories", 2, PLAIN[3:4]), ("rho", None, PLAIN[4:]), ("group", 1, PLAIN)):
+    for name, usual, whose in (
+        ("categories", 2, ("randomized-response",)),
+        ("rho", None, ("zcdp",)),
+        ("group", 1, PLAIN),
+    ):
         if getattr(options, name) != usual:
             raise InputError(f"`{name}`: goes with `mechanism` {', '.join(whose)}; leave it out")
 

@@ -299,18 +299,16 @@ class RecordGradients:
         total: Tensor,
     ) -> None:
         norms = _norms(layers, wide, each=filter.kind == "layer-wise")
+        norm = norms.square().sum(0).sqrt()
         if (counting := follows(filter)) is not None:
-            counts = counting.counted(norms.square().sum(0).sqrt()) * self._rounding
+            counts = counting.counted(norm) * self._rounding
             total[-1] += (counts if weight is None else counts * (weight > 0)).sum()
             total = total[:-1]
         if filter.kind == "element-wise":
-            values = self._element_wise_sum(layers, norms.square().sum(0).sqrt(), filter, weight)
+            values = self._element_wise_sum(layers, norm, filter, weight)
             total += values if self._order is None else values[self._order]
             return
-        if filter.kind == "layer-wise":
-            factors = filter.factor(norms)
-        else:
-            factors = filter.factor(norms.square().sum(0).sqrt()).expand(len(norms), -1)
+        factors = filter.factor(norms) if filter.kind == "layer-wise" else filter.factor(norm).expand(len(norms), -1)
         bound = filter.certified_bound(self._count)
         # float32 is short of room for other bounds alone; without a scale sums are written where they are wanted
         scale = 1.0 if chunks is None or 2.0**-10 <= bound <= 2.0**10 else scale_of(bound)

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from dpltm.options import option
 from dpltm.privacy.accountants import ACCOUNTANTS
 
-DRAWS, PLAIN = (
-    ("exponential", "permute-and-flip"),
-    ("gaussian", "discrete-gaussian", "laplace", "randomized-response", "zcdp"),
-)
+DRAWS = ("exponential", "permute-and-flip")
+PLAIN = ("gaussian", "discrete-gaussian", "laplace", "randomized-response", "zcdp")
 
 
 @dataclass(frozen=True, kw_only=True)
