@@ -87,7 +87,9 @@ class RecordGradients:
         self._model, self._loss, self._kernels, self._grouped = model, loss, kernels, grouped
         self._compile = compile and compiler_at_hand()
         self._live_mask = {
-            name: (mask[name] if value.requires_grad else torch.zeros_like(mask[name])).to(value.device)
+            name: mask[name].to(value.device)
+            if value.requires_grad
+            else torch.zeros((), dtype=torch.bool, device=value.device).expand(value.shape)
             for name, value in model.named_parameters()
         }
         self._count = sum(int(live.sum()) for live in self._live_mask.values())

@@ -24,6 +24,7 @@ from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, undisturbed
 from dpltm.networks.norms import check_batch_norm
+from dpltm.networks.shards import check_whole_or_frozen
 from dpltm.randomness.sampling import LIMIT
 
 AGREE, FLOOR = 1e-3, 1e-5
@@ -120,6 +121,7 @@ def check_model(model: nn.Module) -> None:
             )
     if len({value.dtype for value in model.parameters()}) > 1:
         raise InputError("model: parameters of several dtypes; use one, float32 or float64")
+    check_whole_or_frozen(model)
     if not any(value.requires_grad for value in model.parameters()):
         raise InputError("model: every parameter is frozen (requires_grad=False), so there is nothing to train")
 

@@ -31,6 +31,7 @@ from torch.utils._pytree import tree_flatten
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder
+from dpltm.networks.shards import local, sharded
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.batches import TRIES
 from dpltm.records.made_up import constant, padded
@@ -43,7 +44,8 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they
     were. Meanwhile parameters are moved a little, and far into range: weights of zero or of 1e30 would hide a
     mistake."""
-    parameters = [value.detach().clone() for value in model.parameters()]
+    # shards last: ranks draw as many numbers for all that is whole, and move it alike
+    parameters = [(part, part.clone()) for part in map(local, sorted(model.parameters(), key=sharded))]
     modules = modules_of(model, loss)
     buffers = [(module, dict(module._buffers)) for module in modules]
     attributes = [(module, _attributes(module)) for module in modules]
@@ -51,8 +53,8 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     tensors = [(value, value.detach().clone()) for value in held if isinstance(value, Tensor)]
     arrays = [(value, value.copy()) for value in held if isinstance(value, np.ndarray)]
     lists = [(value, list(value)) for value in held if isinstance(value, list)]
-    with torch.random.fork_rng([value.device.index for value in parameters[:1] if value.is_cuda]):
-        for value in parameters[
+    with torch.random.fork_rng([value.device.index for value, _ in parameters[:1] if value.is_cuda]):
+        for value, _ in parameters[
             :1
         ]:  # by each generator: torch.manual_seed takes milliseconds, and seeds other devices
             torch.default_generator.manual_seed(0)
@@ -60,14 +62,14 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
                 torch.cuda.default_generators[value.device.index].manual_seed(0)
         try:
             with torch.no_grad():
-                for value in model.parameters():
+                for value, _ in parameters:
                     near = value.nan_to_num().clamp_(-1, 1)
                     moved = near * (0.9 + 0.2 * torch.rand_like(near))
                     value.copy_(torch.where(near == 0, 0.1 * torch.randn_like(near), moved))
             yield
         finally:
             with torch.no_grad():
-                for parameter, old in zip(model.parameters(), parameters, strict=True):
+                for parameter, old in parameters:
                     parameter.copy_(old)
                 for tensor, old in tensors:
                     tensor.copy_(old)

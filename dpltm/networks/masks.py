@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
+from dpltm.networks.shards import local, sharded
 
 
 class Mask(Mapping[str, Tensor]):
@@ -76,6 +77,11 @@ class Mask(Mapping[str, Tensor]):
             raise InputError(
                 f"mask {wrong}: shape {mine.get(wrong)} in the mask, {shapes.get(wrong)} in the network; they must match"
             )
+        for name, value in model.named_parameters():
+            if sharded(value) and not bool(local(self._tensors[name]).all()):
+                raise InputError(
+                    f"mask {name}: prunes a parameter that is sharded; prune it before, and mask none of it"
+                )
 
     def check_alive(self, where: str = "mask") -> None:
         """Raise InputError if a layer has no live weight at all: nothing would come through it."""
@@ -90,4 +96,5 @@ class Mask(Mapping[str, Tensor]):
         self.check_fits(model)
         with torch.no_grad():
             for name, value in model.named_parameters():
-                value.masked_fill_(~self._tensors[name].to(value.device), 0.0)
+                if not sharded(value):  # where there is nothing to prune
+                    value.masked_fill_(~self._tensors[name].to(value.device), 0.0)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
+from dpltm.networks.shards import local
+
 
 def persistent_buffers(model: nn.Module) -> dict[str, Tensor]:
     """Buffers that belong to the state of a network, in the order of its modules."""
@@ -22,7 +24,7 @@ def persistent_buffers(model: nn.Module) -> dict[str, Tensor]:
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """A copy of every parameter and persistent buffer."""
     held = dict(model.named_parameters()) | persistent_buffers(model)
-    return {name: value.detach().clone() for name, value in held.items()}
+    return {name: local(value).clone() for name, value in held.items()}
 
 
 @torch.no_grad()

@@ -34,6 +34,7 @@ from dpltm.training.config import TrainingConfig
 from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer, WeightAverage
 from dpltm.training.ranks import Ranks
 from dpltm.training.sample_sums import Sample, SampleSums
+from dpltm.training.shards import Shards
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -86,8 +87,10 @@ class NoisyGradients:
             loss = RecordGradients(model, mask, loss, config.compile, config.kernels, grouped=grouped)
         self.gradients = loss
         self._example = example = _first(records) if len(records) else None
-        if example is not None:
-            self.gradients.check(*example)
+        self._shards = Shards(ranks, model)
+        with self._shards.turns():
+            if example is not None:
+                self.gradients.check(*example)
         element_wise = config.filter.kind == "element-wise"  # whose sums are in float64 anyway
         self._chunks = config.groups or (None if element_wise else math.ceil(config.expected_batch / USUAL))
         self.noise_std = config.noise_std
@@ -112,13 +115,17 @@ class NoisyGradients:
         if config.strategy and self._first:
             self._part_of = records.parts(len(config.strategy))
             self.banded = BandedNoise(config.strategy, like.new_zeros(self.gradients.live, dtype=torch.float64))
-        self._sums = SampleSums(self.gradients, records, config, like.device, ranks)
-        if example is not None:
-            self._sums.rehearse(*example)
+        self._sums = SampleSums(self.gradients, records, config, like.device, ranks, self._shards)
+        with self._shards.turns():
+            if example is not None:
+                self._sums.rehearse(*example)
 
     def backward(self) -> None:
         """Draw a sample and put (filtered sum + noise) / divisor into every ``grad``; zero where pruned."""
         self.apply_mask()
+        with contextlib.suppress(InputError), self._shards.turns():  # the sum refuses it, on all ranks
+            if self._example is not None:
+                self.gradients.check(*self._example)  # whether it draws may have changed since the last step
         total = self._sums.take(self._draw() if self._first else None)
         if self._first:
             self.canaries.add_to(total)
@@ -148,9 +155,6 @@ class NoisyGradients:
             index, sizes = np.concatenate([index[:0], *theirs]), [len(each) for each in theirs]
         elif self._chunks is not None:
             index, sizes = in_chunks(self._sampling, index, self._chunks)
-        if self._example is not None:
-            with contextlib.suppress(InputError):  # the sum refuses it, on all ranks
-                self.gradients.check(*self._example)  # whether it draws may have changed since the last step
         keys = record_keys(self._sampling, self._records.rows)[index] if self.gradients.draws else None
         return index, sizes, keys
 

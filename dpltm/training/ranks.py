@@ -111,13 +111,16 @@ class Ranks:
         said = torch.frombuffer(data, dtype=torch.uint8) if self.first else torch.empty(size, dtype=torch.uint8)
         return json.loads(self.broadcast(said.to(self._words)).cpu().numpy().tobytes())
 
+    def numbers(self, own: int) -> list[int]:
+        """Return the whole numbers of all ranks, in order of rank."""
+        said = torch.zeros(self.size, dtype=torch.int64, device=self._words)
+        said[self.rank] = own
+        return [int(number) for number in self._carry(said, group.all_reduce).tolist()]
+
     def hear(self, body: Any) -> list[Any]:
         """Return the JSON values of all ranks, in order of rank."""
         data = json.dumps(body).encode()
-        sizes = torch.zeros(self.size, dtype=torch.int64, device=self._words)
-        sizes[self.rank] = len(data)
-        self._carry(sizes, group.all_reduce)
-        lengths = sizes.tolist()
+        lengths = self.numbers(len(data))
         said = torch.zeros(sum(lengths), dtype=torch.uint8, device=self._words)
         start = sum(lengths[: self.rank])
         said[start : start + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)

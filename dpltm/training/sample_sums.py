@@ -49,6 +49,7 @@ from dpltm.randomness.sampling import LIMIT, USUAL, scale_of
 from dpltm.records.batches import Batch, Records
 from dpltm.records.units import ABSENT
 from dpltm.training.ranks import Ranks
+from dpltm.training.shards import Shards
 
 if TYPE_CHECKING:
     from dpltm.training.config import TrainingConfig
@@ -109,8 +110,10 @@ class SampleSums:
         config: TrainingConfig,
         device: torch.device,
         ranks: Ranks | None = None,
+        shards: Shards | None = None,
     ) -> None:
         self._gradients, self._records, self._config, self._ranks = gradients, records, config, ranks
+        self._shards = Shards(ranks) if shards is None else shards
         self._compiled = config.compile and compiler_at_hand()
         most = config.physical_batch or gradients.comfortable_batch
         # four standard deviations: nearly every sample fits, and one that does not takes another batch
@@ -163,7 +166,10 @@ class SampleSums:
             mine = self._fails(self._batches(*sample))
             failed, full = bool(mine), mine == MEMORY
         else:
-            mine = self._share_fails(self._ranks, self._exact, *_heard(self._ranks, sample))
+            heard = _heard(self._ranks, sample)
+            with self._shards.turns():
+                mine = self._share_fails(self._ranks, self._exact, *heard)
+                self._shards.failed = bool(mine)
             failed, full = self._ranks.any(bool(mine)), self._ranks.any(mine == MEMORY)
             if not failed:
                 self._ranks.reduce(self._exact.parts)

@@ -21,6 +21,7 @@ from dpltm.filters import Clip, Filter, follows
 from dpltm.gradients import Loss
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
+from dpltm.networks.shards import reshard, sharded
 from dpltm.networks.state import weights_of
 from dpltm.options import arguments, check_required
 from dpltm.options.data import PER_UNIT
@@ -180,12 +181,15 @@ def agree(
 ) -> None:
     """Raise InputError on all ranks unless they have the same model, mask, settings and records."""
     options = {f"`{item.name}`": repr(getattr(given, item.name)) for item in fields(LoopOptions)}
-    weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
+    named = dict(model.named_parameters())
+    shards: dict[str, Any] = {name: value for name, value in named.items() if sharded(value)}
+    whole = {name: value for name, value in named.items() if name not in shards}
     private = {
         "`x`, `y`": rows_digest(x, y),
         "`units`": str(None if given.units is None else given.units.tolist()),
-        "model": content_id(weights),
-        "`mask`": content_id({name: value.cpu().numpy() for name, value in mask.items()}),
+        "shards of the model": str([(name, *value.shape, value.placements) for name, value in shards.items()]),
+        "model": content_id({name: value.detach().cpu().numpy() for name, value in whole.items()}),
+        "`mask`": content_id({name: mask[name].cpu().numpy() for name in whole if name in mask}),
     }
     facts = {"`filter`": str(given.filter), "`noise`": type(given.noise).__name__}
     ranks.agree(options | facts | environment(), private)
@@ -424,13 +428,10 @@ class PrivateLoop:
         at_hand = len(x) if persons is None else len(persons)
         count = at_hand if given.records is None else given.records
         given.check(count, at_hand)
+        reshard(model)
         like = next(model.parameters(), None)
         if like is None:
             raise InputError("model: has no parameters")
-        if isinstance(model, nn.parallel.DistributedDataParallel) or type(like).__name__ == "DTensor":
-            raise InputError(
-                "model: it is wrapped or cut up by torch.distributed; give the whole model, and the loop shares its work"
-            )
         source = Records(x, y, dtype=like.dtype, device=like.device, prepare=given.prepare, persons=persons)
         rate = given.batch_size / count
         config = given.config(rate)
@@ -737,6 +738,10 @@ class PrivateLoop:
         """
         from dpltm.verbs.loop_run import Ended, run_of
 
+        if any(map(sharded, self._watched[0].parameters())):
+            raise InputError(
+                "`finish`: the model is sharded, so no rank has it as a whole; keep the weights that were trained instead"
+            )
         if not self._first:
             raise InputError("`finish`: rank 0 has the entry of this loop; finish it there")
         if not self._ended:
