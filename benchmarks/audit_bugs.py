@@ -1,4 +1,4 @@
-"""Which bugs does an audit catch? Those of tests/support/planted.py and three of the accounting are planted and attacked.
+"""Which bugs does an audit catch? Those of tests/support/planted.py and five more are planted and attacked.
 
 A bug is caught where the lower bound exceeds the certified epsilon, or where ``dpltm audit`` refuses the run. Each attack
 runs without the bug as well (``correct``), and must stay below. ``survivors`` are correct trainings with every filter, and
@@ -48,6 +48,7 @@ from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import evaluation
 from dpltm.networks.masks import Mask
+from dpltm.privacy import accountant
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
@@ -88,7 +89,21 @@ MUTANTS = tuple(
 )
 """What mutants of the accounting come to (benchmarks/mutants.py): a training is entered as less than it was."""
 
-BUGS = (*planted.BUGS, *MUTANTS)
+CUT = (
+    planted.Bug(
+        "nothing added to delta for truncation",
+        "count",
+        lambda: mock.patch.object(accountant, "truncation_chance", return_value=0.0),
+    ),
+    planted.Bug(
+        "the first kept where a step is cut",
+        "coins",
+        lambda: mock.patch.object(training, "truncate", lambda _, index, most: index[:most]),
+    ),
+)
+"""Of truncated sampling: rarer than any command on neighbours gets to."""
+
+BUGS = (*planted.BUGS, *MUTANTS, *CUT)
 
 CANARIES = 10_000
 """Of a network of 10,050 weights."""
@@ -614,6 +629,11 @@ UNSEEN = {
     ),
     "an allocation drawn anew each step": _REPLAYED.format("a step by itself has the same law"),
     "an allocation entered as one of more steps": _REPLAYED.format("the figure is low by too little for one training"),
+    "a step cut to fewer than are priced": _REPLAYED.format("a step that is cut is no plainer than another"),
+    "nothing added to delta for truncation": "a tenth of delta at most: too little for any number of runs here; every"
+    " outcome of small cases refutes it (tests/dpltm/privacy/test_truncated_sampling.py)",
+    "the first kept where a step is cut": "the price assumes nothing of such a step, so the claim holds; it is not what is"
+    " promised of the records, and the same file tries all that can be drawn",
     "one noise draw used twice in banded noise": _REPLAYED.format("audits refuse banded noise"),
     "a record in two parts": _REPLAYED.format("audits refuse banded noise"),
     "fewer participations in the entry than there are": _REPLAYED.format("audits refuse banded noise"),

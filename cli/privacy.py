@@ -27,6 +27,7 @@ from dpltm.privacy.checks import (
     check_epsilon,
     participations_of,
     steps_of,
+    truncated_batch_of,
 )
 from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.mechanisms import (
@@ -38,10 +39,12 @@ from dpltm.privacy.mechanisms import (
     NoisySgd,
     RandomizedResponse,
     Selection,
+    TruncatedSgd,
     Zcdp,
 )
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
 from dpltm.privacy.trade_off import Curves, curves, curves_of_account, sentence
+from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
 from dpltm.progress import Progress
 from dpltm.tickets.charts import deltas, new_picture, trade_off, write_charts, write_csv
 from dpltm.tickets.files import check_free, check_writable
@@ -57,14 +60,17 @@ def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
         return _of_releases(options)
     _check_training(options)
     training, draw = _mechanisms(options, find=None)
-    mechanisms = (*draw, training)
+    mechanisms, steps = (*draw, training), training
+    if isinstance(training, TruncatedSgd):  # whose truncation the central limit theorem does not know
+        rate, noise = training.sampling_rate, training.noise_multiplier
+        steps = NoisySgd(rate, training.steps, noise, adjacency=training.adjacency)
     figures = {name: epsilon(mechanisms, options.delta, name) for name in CERTIFIED}
     figures |= {name: approximate(mechanisms, options.delta, name) for name in ACCOUNTANTS if name not in CERTIFIED}
     notes = [compare_central_limit(figures["clt"], figures[DEFAULT]), *_relation_notes(training), SEARCH_NOTE]
     return {
         **_setting(training, options),
         **{name: json_figure(value) for name, value in figures.items()},
-        "mu": "inf" if (mu := central_limit_mu([training])) is None else json_figure(mu),
+        "mu": "inf" if (mu := central_limit_mu([steps])) is None else json_figure(mu),
         "nominal": None
         if isinstance(training, AllocatedSgd)
         else {
@@ -109,7 +115,7 @@ def _releases(options: ReleaseOptions) -> list[Mechanism]:
     name, count, group = options.mechanism, options.steps or 1, options.group
     says = _SAYS.get(name, "noise_multiplier")
     others = {"noise_multiplier", "eps1", "rho"} - {says} | ({"categories"} if says != "eps1" else set())
-    for other in ("sampling_rate", "sampling", "epochs", *sorted(others, reverse=True)):
+    for other in ("sampling_rate", "sampling", "records", "epochs", *sorted(others, reverse=True)):
         if getattr(options, other) != (2 if other == "categories" else None):
             raise InputError(f"`{other}`: does not go with `mechanism` {name}; leave it out")
     for what, many in (("steps", options.steps), ("group", group)):
@@ -246,6 +252,7 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
         "noise_multiplier",
         "sampling_rate",
         "sampling",
+        "records",
         "steps",
         "epochs",
         "eps1",
@@ -277,6 +284,14 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
     if participations is not None:
         check_allocation(participations, steps, adjacency)
         training = AllocatedSgd(participations / steps, steps, noise, participations=participations)
+    batch, records = truncated_batch_of(options.sampling), options.records
+    if (batch is None) != (records is None) or (records is not None and records < 1):
+        raise InputError("`records`: the public number of records, from 1, goes with `sampling` truncated; give both")
+    if batch is not None and records is not None:
+        if find not in (None, "noise_multiplier"):
+            raise InputError(f"`{find}`: with `sampling` truncated it decides what delta is left; give it")
+        training = TruncatedSgd(**vars(training), truncated_batch_size=batch, most_records=most_records(records))
+        check_truncation(training, options.delta)
     if options.eps1 is None:
         return training, ()
     eps1, how = options.eps1, options.mechanism
@@ -357,10 +372,16 @@ def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
         "sampling_rate": training.sampling_rate,
         "steps": training.steps,
         **({"participations": training.participations} if isinstance(training, AllocatedSgd) else {}),
+        **(_truncation(training) if isinstance(training, TruncatedSgd) else {}),
         "delta": options.delta,
         "adjacency": training.adjacency,
         "eps1": options.eps1,
     }
+
+
+def _truncation(training: TruncatedSgd) -> dict[str, Any]:
+    names = ("truncated_batch_size", "most_records")
+    return {name: getattr(training, name) for name in names} | {"truncation": truncation_chance(training)}
 
 
 SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
@@ -416,6 +437,8 @@ def _title(body: dict[str, Any]) -> str:
     sampled = f"sampling rate {body['sampling_rate']:.4g}, {body['steps']:,} steps"
     if "participations" in body:
         sampled = f"every record in {body['participations']:,} of {body['steps']:,} steps"
+    if "truncation" in body:
+        sampled += f", {body['truncated_batch_size']:,} records at most ({body['truncation']:.2g} off delta)"
     return f"noise multiplier {body['noise_multiplier']:.4g}, {sampled}, delta {body['delta']:g}, {body['adjacency']}{draw}"
 
 

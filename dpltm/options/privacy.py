@@ -21,10 +21,12 @@ class SettingOptions:
     sampling_rate: str | None = option(None, "Chance of each record to enter a step, as 0.01 or 256/60000.", "Q")
     sampling: str | None = option(
         None,
-        "How records enter steps: by a coin each; or each in just K of the `steps`, without `sampling_rate`.",
-        "poisson|allocation:K",
+        "How records enter steps: by a coin each; of those at most B; or each in just K of the `steps`, without"
+        " `sampling_rate`.",
+        "poisson|truncated:B|allocation:K",
         shown="poisson",
     )
+    records: int | None = option(None, "Public number of records, of `sampling` truncated.", "N")
     steps: int | None = option(None, "Number of noisy steps.", "T")
     epochs: float | None = option(None, "Expected passes over the records, instead of `steps`.", "N")
     delta: float = option(1e-5, "Delta of the guarantee.", "D")

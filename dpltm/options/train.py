@@ -73,8 +73,9 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
     )
     sampling: str | None = option(
         None,
-        "How records enter steps: by a coin each; or each in just K steps, drawn before the first (add-remove).",
-        "poisson|allocation:K",
+        "How records enter steps: by a coin each; of those at most B; or each in just K steps, drawn before the first"
+        " (add-remove).",
+        "poisson|truncated:B|allocation:K",
         shown="poisson",
     )
     lr: float | None = option(

@@ -28,6 +28,7 @@ from dpltm.privacy.mechanisms import (
     PrivateSearch,
     RandomizedResponse,
     Selection,
+    TruncatedSgd,
     Unprotected,
     Zcdp,
 )
@@ -46,6 +47,7 @@ from dpltm.privacy.privacy_loss import (
 )
 from dpltm.privacy.private_search import SearchLoss
 from dpltm.privacy.random_allocation import LEAST_NOISE, AllocationLoss
+from dpltm.privacy.truncated_sampling import truncation_chance
 
 MIN_NOISE = 1e-3
 """Below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite."""
@@ -99,6 +101,9 @@ def compose(mechanisms: Iterable[Mechanism]) -> Composition:
     for mechanism in mechanisms:
         if is_unprotected(mechanism):
             return NOT_PRIVATE
+        if isinstance(mechanism, TruncatedSgd) and (chance := truncation_chance(mechanism)):
+            failing += chance  # beside its steps, which are priced as those of Poisson sampling
+            losses[GuaranteeLoss(MIN_PURE, chance)] += 1
         match mechanism:
             case AllocatedSgd(participations=times):
                 noise = min(mechanism.noise_multiplier, MAX_NOISE)
@@ -161,6 +166,8 @@ def is_unprotected(mechanism: Mechanism) -> bool:
             return True
         case Selection():
             return math.isinf(mechanism.certified_epsilon)
+        case TruncatedSgd() if truncation_chance(mechanism) == 1:
+            return True
         case NoisySgd() | GaussianRelease():
             return mechanism.noise_multiplier < MIN_NOISE
         case PrivateSearch():

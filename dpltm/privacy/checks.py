@@ -43,16 +43,30 @@ MAX_ALLOCATED = 10**8
 """Of all records together: they are drawn at once, behind what pays for them, at some 24 bytes each."""
 
 
+_WAYS = {"allocation": MAX_PARTICIPATIONS, "truncated": 10**9 - 1}
+
+
 def participations_of(sampling: str | None) -> int | None:
-    """Return K of ``allocation:K``; None for ``poisson`` and nothing. InputError for anything else."""
+    """Return K of ``allocation:K``; None for other sampling, and nothing. InputError for what is none."""
+    return _number_of("allocation", sampling)
+
+
+def truncated_batch_of(sampling: str | None) -> int | None:
+    """Return B of ``truncated:B``, as :func:`participations_of`."""
+    return _number_of("truncated", sampling)
+
+
+def _number_of(way: str, sampling: str | None) -> int | None:
     if sampling in (None, "poisson"):
         return None
     name, _, digits = sampling.partition(":")
     count = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
-    if name != "allocation" or not 1 <= count <= MAX_PARTICIPATIONS:
-        most = f"with K from 1 to {MAX_PARTICIPATIONS:,}, such as allocation:15"
+    if not 1 <= count <= _WAYS.get(name, 0):
+        most = (
+            f"with K from 1 to {MAX_PARTICIPATIONS:,}, such as allocation:15, nor truncated:B, such as truncated:400"
+        )
         raise InputError(f"`sampling`: {sampling!r:.40} is neither poisson nor allocation:K, {most}")
-    return count
+    return count if name == way else None
 
 
 def check_allocation(participations: int, steps: int | None, adjacency: str) -> None:

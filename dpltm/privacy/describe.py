@@ -17,6 +17,7 @@ from dpltm.privacy.mechanisms import (
     PrivateSearch,
     RandomizedResponse,
     Selection,
+    TruncatedSgd,
     Unprotected,
     Zcdp,
     mean_tries,
@@ -67,6 +68,8 @@ def describe_mechanism(mechanism: Mechanism, unit: str = "record") -> str:
             drawn = f"each on {whom} drawn with chance {mechanism.sampling_rate:.4g}"
             if isinstance(mechanism, AllocatedSgd):
                 drawn = f"every {unit} in {mechanism.participations:,} of them, drawn beforehand"
+            if isinstance(mechanism, TruncatedSgd):
+                drawn += f", {mechanism.truncated_batch_size:,} at most"
             over = f", correlated over {bands} steps" if bands else ""
             return (
                 f"{mechanism.steps:,} steps, {drawn}, Gaussian noise"

@@ -33,6 +33,7 @@ from dpltm.privacy.mechanisms import (
     PrivateSearch,
     RandomizedResponse,
     Selection,
+    TruncatedSgd,
     Unprotected,
     Zcdp,
 )
@@ -320,6 +321,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "sgd": NoisySgd,
     "allocated-sgd": AllocatedSgd,
     "banded-sgd": BandedSgd,
+    "truncated-sgd": TruncatedSgd,
     "selection": Selection,
     "search": PrivateSearch,
     "gaussian": GaussianRelease,

@@ -17,6 +17,7 @@ from dpltm.privacy.mechanisms import (
     LaplaceRelease,
     Mechanism,
     NoisySgd,
+    TruncatedSgd,
     Unprotected,
     Zcdp,
 )
@@ -45,6 +46,9 @@ def _read(event: dp.DpEvent, count: int) -> Iterator[Mechanism]:
             yield NoisySgd(1.0, count, event.noise_multiplier)
         case dp.PoissonSampledDpEvent(event=dp.GaussianDpEvent(noise_multiplier=noise)):
             yield NoisySgd(event.sampling_probability, count, noise)
+        case dp.TruncatedSubsampledGaussianDpEvent(dataset_size=records, truncated_batch_size=batch):
+            rate, noise = event.sampling_probability, event.noise_multiplier
+            yield TruncatedSgd(rate, count, noise, truncated_batch_size=batch, most_records=records)
         case dp.LaplaceDpEvent() if count <= MOST:
             yield from (LaplaceRelease(event.noise_multiplier) for _ in range(count))
         case dp.ZCDpEvent(xi=0):
@@ -65,6 +69,9 @@ def _event(mechanism: Mechanism) -> dp.DpEvent:
         match mechanism:
             case AllocatedSgd():
                 pass
+            case TruncatedSgd(sampling_rate=rate, most_records=records, truncated_batch_size=batch):
+                step = dp.TruncatedSubsampledGaussianDpEvent(records, rate, batch, mechanism.noise_multiplier)
+                return dp.SelfComposedDpEvent(step, mechanism.steps)
             case NoisySgd(sampling_rate=rate, compositions=steps, noise_multiplier=noise):
                 step = dp.GaussianDpEvent(noise)
                 return dp.SelfComposedDpEvent(step if rate == 1 else dp.PoissonSampledDpEvent(rate, step), steps)

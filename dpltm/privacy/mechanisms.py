@@ -26,15 +26,18 @@ from dpltm.errors import InputError
 Adjacency = Literal["add-remove", "replace-one"]
 """Relation between neighbours: one has a record (or user) more, or one is replaced by another."""
 
-Sampling = Literal["poisson", "cyclic-poisson", "allocation", "none"]
-"""Ways in which records enter steps: each by a coin a step, or a step of its part; in so many steps that were drawn before;
-or in every one."""
+Sampling = Literal["poisson", "truncated-poisson", "cyclic-poisson", "allocation", "none"]
+"""Ways in which records enter steps: each by a coin a step, of which so many are taken at most, or a step of its part; in so
+many steps that were drawn before; or in every one."""
 
 Bits = Literal["secure", "fast"]
 """Bits that noise is made of: of a cryptographic generator, or of one that is statistically sound only."""
 
 MAX_STEPS, MAX_CATEGORIES, MAX_SETTINGS = 10**9, 10**9, 10**4
 """Beyond these a number is an accident, and more than accountants compose."""
+
+MAX_RECORDS = 10**12
+"""Bound on the number of records, that a truncation is priced by."""
 
 MAX_DEVIATION = 1e5
 """Of discrete noise, whose values are summed one by one."""
@@ -174,6 +177,25 @@ class AllocatedSgd(NoisySgd):
             raise InputError(f"Expected sampling_rate={self.sampling_rate} to be participations over steps")
         if self.adjacency != "add-remove":
             raise InputError("random allocation is proven for add-remove alone: Expected adjacency add-remove")
+
+
+@dataclass(frozen=True)
+class TruncatedSgd(NoisySgd):
+    """A training whose steps take ``truncated_batch_size`` records at most of those whose coins fell, drawn at random.
+
+    Attributes:
+        most_records: public bound on the number of records that there are, the added one included; it decides the price.
+    """
+
+    truncated_batch_size: int = field(kw_only=True)
+    most_records: int = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("truncated_batch_size", "most_records"):
+            value = getattr(self, name)
+            if not (type(value) is int and 1 <= value <= MAX_RECORDS):
+                raise InputError(f"Expected {name}={value!r:.40} to be a whole number from 1 to {MAX_RECORDS:,}")
 
 
 @dataclass(frozen=True)
@@ -324,6 +346,8 @@ class PrivateSearch(Mechanism):
                 raise InputError("trainings: a search and its tries are stated for one relation")
             if training.nominal_sensitivity is not None:
                 raise InputError("trainings: those of a search have no claim beside the certified bound")
+            if isinstance(training, TruncatedSgd):
+                raise InputError("trainings: what truncation adds to delta is not priced in a search")
 
 
 @dataclass(frozen=True)
@@ -340,7 +364,11 @@ def sampling_of(mechanisms: Iterable[Mechanism]) -> Sampling:
 def _sampling(mechanism: Mechanism) -> Sampling:
     match mechanism:
         case NoisySgd(sampling_rate=rate) if rate < 1:
-            kind: dict[type[Mechanism], Sampling] = {AllocatedSgd: "allocation", BandedSgd: "cyclic-poisson"}
+            kind: dict[type[Mechanism], Sampling] = {
+                AllocatedSgd: "allocation",
+                BandedSgd: "cyclic-poisson",
+                TruncatedSgd: "truncated-poisson",
+            }
             return kind.get(type(mechanism), "poisson")
         case PrivateSearch():
             return sampling_of(mechanism.trainings)

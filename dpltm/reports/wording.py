@@ -101,11 +101,11 @@ def _mechanisms(body: Mapping[str, Any]) -> set[str]:
     return {mechanism["mechanism"] for entry in body["entries"] for mechanism in entry["mechanisms"]}
 
 
-def _own_steps(body: Mapping[str, Any]) -> set[str]:
-    """Names of the mechanisms that the steps of its training are: those of others, such as in front of it, may differ."""
+def _own_steps(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The mechanisms, by name, that the steps of its training are: those of others, such as in front of it, may differ."""
     said, same = body["settings"], ("sampling_rate", "steps", "noise_multiplier")
     steps = (one for entry in body["entries"] for one in entry["mechanisms"] if one["mechanism"] in TRAININGS)
-    return {one["mechanism"] for one in steps if all(one[name] == said.get(name) for name in same)}
+    return {one["mechanism"]: one for one in steps if all(one[name] == said.get(name) for name in same)}
 
 
 def _plain(value: Any) -> str:
@@ -295,6 +295,10 @@ def _mechanism(body: Mapping[str, Any]) -> Iterator[Field]:
         times = round(said["sampling_rate"] * said["steps"])
         before = f"In which steps a {one} takes part was drawn before the first, and is secret: {times:,} in all."
         yield Field("sampling", f"random allocation, {times:,} of {said['steps']:,} steps", before)
+    elif (cut := _own_steps(body).get("truncated-sgd")) is not None:
+        coin = f"Each {one} enters each step by a coin of its own. Where too many do, some are left out at random;"
+        limit = f"rate {said['sampling_rate']:.6g}, {cut['truncated_batch_size']:,} {one}s at most"
+        yield Field("sampling", f"truncated Poisson, {limit}", f"{coin} what that costs is part of delta.")
     else:
         coin = f"Each {one} enters each step by a coin of its own. The size of a batch is private."
         yield Field("sampling", f"Poisson, rate {said['sampling_rate']:.6g}", coin)

@@ -168,6 +168,7 @@ class TrainingConfig:
             person's records it is their mean.
         participations: number of steps that a record takes part in, which are drawn beforehand: of all, the sampling rate;
             None for Poisson sampling.
+        truncated_batch_size: most records, or persons, of a step; None for as many as their coins say.
         strategy: of banded noise (``randomness.banded_noise``), whose ``noise_std`` and ``sampling_rate`` these then are;
             empty for noise that is independent over steps.
     """
@@ -188,6 +189,7 @@ class TrainingConfig:
     microbatch: int | None = None
     class_weight: tuple[float, ...] | None = None
     participations: int | None = None
+    truncated_batch_size: int | None = None
     strategy: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:

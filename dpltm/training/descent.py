@@ -26,7 +26,7 @@ from dpltm.randomness.banded_noise import BandedNoise
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
 from dpltm.randomness.noise import RandomSource
-from dpltm.randomness.sampling import USUAL, allocate, in_chunks, poisson_sample, record_keys
+from dpltm.randomness.sampling import USUAL, allocate, in_chunks, poisson_sample, record_keys, truncate
 from dpltm.records.batches import Records
 from dpltm.records.units import ABSENT
 from dpltm.training.canaries import NO_CANARIES, Canaries, NoCanaries
@@ -163,6 +163,8 @@ class NoisyGradients:
         config = self.config
         if config.participations is None:
             index = poisson_sample(self._sampling, records, config.sampling_rate)
+            if config.truncated_batch_size is not None:
+                index = truncate(self._sampling, index, config.truncated_batch_size)
             return index if self._part_of is None else index[self._part_of[index] == self.step % len(config.strategy)]
         if self.allocation is None:
             raise InputError("training: nobody said what an allocation is drawn from")

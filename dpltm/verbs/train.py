@@ -7,7 +7,7 @@ A training is settled (``settle``), gets its noise from what the ledger leaves (
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, cast
@@ -40,6 +40,7 @@ from dpltm.privacy.checks import (
     default_batch,
     participations_of,
     steps_of,
+    truncated_batch_of,
 )
 from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of, to_json
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
@@ -52,10 +53,12 @@ from dpltm.privacy.mechanisms import (
     NoisySgd,
     PrivateSearch,
     Selection,
+    TruncatedSgd,
     Unprotected,
 )
 from dpltm.privacy.release import pay
 from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
+from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
@@ -194,9 +197,11 @@ def settle(
     )
     given = {name: getattr(options, name) for name in asked}
     given |= {"class_weight": weights, "participations": participations_of(options.sampling), "strategy": strategy}
+    given |= {"truncated_batch_size": truncated_batch_of(options.sampling)}
     config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **given)
     notes = [
         *_banded_notes(options, mechanism),
+        *_truncation_notes(mechanism, dataset.unit),
         *public_input_notes(dataset),
         *shares_notes(options.class_shares),
         *unit_notes(dataset),
@@ -240,8 +245,14 @@ def _noisy_steps(
     """Return the noisy steps of a training, for whose noise multiplier 1 stands; ``sampled`` as of ``sampling_of``."""
     (rate, steps, batch), adjacency = sampled, cast(Adjacency, options.adjacency)
     claim = nominal_sensitivity(filter, live, adjacency, options.noise == "nominal", options.microbatch)
-    participations = participations_of(options.sampling)
-    plain = (NoisySgd if participations is None else partial(AllocatedSgd, participations=participations))(
+    kind: Callable[..., NoisySgd] = NoisySgd
+    if (participations := participations_of(options.sampling)) is not None:
+        kind = partial(AllocatedSgd, participations=participations)
+    made_up = options.audit or 0  # which are sampled as records are
+    if (batch_size := truncated_batch_of(options.sampling)) is not None:
+        most = most_records(dataset.records) + made_up
+        kind = partial(TruncatedSgd, truncated_batch_size=batch_size, most_records=most)
+    plain = kind(
         rate,
         steps,
         1.0,
@@ -251,6 +262,8 @@ def _noisy_steps(
         adjacency=adjacency,
         bits="fast" if options.noise == "fast" else "secure",
     )
+    if isinstance(plain, TruncatedSgd):
+        check_truncation(plain, options.delta, len(dataset.train) + made_up)
     return _banded(options, dataset, plain, batch) if options.noise.startswith(BANDED) else plain
 
 
@@ -315,6 +328,15 @@ def _banded_notes(options: TrainOptions, mechanism: NoisySgd) -> list[str]:
     plain = NoisySgd(mechanism.sampling_rate / bands, mechanism.steps, 1.0)
     share = math.sqrt(_squared_error(options, mechanism) / _squared_error(options, plain))
     return [f"{said}; that of a sum of gradients is {share:.2f} times that of independent noise at this epsilon"]
+
+
+def _truncation_notes(mechanism: NoisySgd, unit: str) -> list[str]:
+    if not isinstance(mechanism, TruncatedSgd):
+        return []
+    return [
+        f"`sampling` truncated takes {truncation_chance(mechanism):.2g} off delta, which is priced for up to"
+        f" {mechanism.most_records:,} {unit}s; more are refused"
+    ]
 
 
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:

@@ -38,6 +38,7 @@ from dpltm.privacy.mechanisms import (
     PrivateSearch,
     RandomizedResponse,
     Selection,
+    TruncatedSgd,
     Unprotected,
     Zcdp,
 )
@@ -223,6 +224,7 @@ EVERY = (
     BandedSgd(0.5, 10, 1.5, 1.3, None, "", (1.0, 0.5)),
     SGD,
     AllocatedSgd(0.25, 8, 1.1, participations=2),
+    TruncatedSgd(0.25, 8, 1.1, truncated_batch_size=40, most_records=100),
     Selection(0.5, math.inf, "permute-and-flip"),
     PrivateSearch((replace(SGD, nominal_sensitivity=None),), 20.0, 0.1),
     NOISE,

@@ -13,6 +13,7 @@ from commands import LEDGER, PRIVATE, certified
 from dpltm.cli.console import Console
 from dpltm.errors import BudgetError
 from dpltm.options.train import TrainRequest
+from dpltm.privacy import gdp
 from dpltm.privacy.accountants import ACCOUNTANTS, Accountant
 from dpltm.privacy.describe import figure
 from dpltm.tickets.workbench.train import train
@@ -109,6 +110,23 @@ def test_releases_of_a_group(cli):
         (
             "--noise-multiplier 1 --sampling allocation:3 --steps 2",
             "--sampling: allocation:3 is more than the 2 --steps; take as many at most",
+        ),
+        (
+            "--noise-multiplier 1 --sampling truncated:40 --sampling-rate 0.01 --steps 9",
+            "--records: the public number of records, from 1, goes with --sampling truncated; give both",
+        ),
+        (
+            "--noise-multiplier 1 --sampling-rate 0.01 --steps 9 --records 500",
+            "--records: the public number of records",
+        ),
+        (
+            "--noise-multiplier 1 --sampling truncated:40 --sampling-rate 0.01 --steps 9 --records -5",
+            "--records: the public number of records, from 1",
+        ),
+        ("--mechanism laplace --noise-multiplier 1 --records 5", "--records: does not go with --mechanism laplace"),
+        (
+            "--noise-multiplier 1 --sampling truncated:300 --sampling-rate 256/60000 --steps 3515 --records 60000",
+            "costs more than a tenth of --delta 1e-05 over 3,515 steps; take at least truncated:353",
         ),
         ("--mechanism laplace --noise-multiplier 0", "--noise-multiplier: 0 is not a positive number"),
         ("--mechanism laplace --noise-multiplier 1 --group 0", "--group: 0 is not a whole number from 1"),
@@ -263,6 +281,23 @@ def test_an_allocation_is_priced_calibrated_and_drawn(cli, refused):
     assert "every record in 15 of 555 steps" in cli(f"privacy noise --epsilon 2 {said}").out
     out = refused("privacy noise --epsilon 2 --sampling allocation:15 --noise-multiplier 1")
     assert out.startswith("--steps: with --sampling allocation they decide the rate")
+
+
+def test_truncated_sampling_is_priced_calibrated_and_drawn(cli, refused):
+    said = "--sampling truncated:353 --records 60000 --sampling-rate 256/60000 --steps 3515"
+    noise = cli(f"privacy noise --epsilon 1 {said} --json").json
+    assert (noise["truncated_batch_size"], noise["most_records"]) == (353, 61470)
+    assert 5e-7 < noise["truncation"] <= 1e-6
+    plain = cli(f"privacy noise --epsilon 1 {said.split('60000 ', 1)[1]} --json").json
+    assert 1 < noise["noise_multiplier"] / plain["noise_multiplier"] < 1.01
+    again = cli(f"privacy epsilon --noise-multiplier {noise['noise_multiplier']} {said} --json").json
+    assert again["pld"] == noise["epsilon"] == pytest.approx(1.0, rel=1e-3)
+    assert again["mu"] == pytest.approx(gdp.clt_mu(noise["noise_multiplier"], 256 / 60000, 3515))
+    curve = cli(f"privacy curve --noise-multiplier {noise['noise_multiplier']} {said} --json").json
+    assert curve["epsilon_at_delta"] == noise["epsilon"]
+    assert "353 records at most (8.1e-07 off delta)" in cli(f"privacy noise --epsilon 1 {said}").out
+    out = refused(f"privacy noise --epsilon 1 {said.replace('--steps 3515', '--noise-multiplier 1')}")
+    assert out.startswith("--steps: with --sampling truncated it decides what delta is left; give it")
 
 
 @pytest.mark.parametrize(

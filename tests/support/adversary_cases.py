@@ -206,6 +206,10 @@ def train_cases() -> Iterator[Case]:
     drawn = ("train", "--dense", *TABLE, "--model", "mlp:4", "--steps", "5", "--sampling", "allocation:2", *SMALL)
     for more in (budget, (*NOISE, "--microbatch", "3"), (*NOISE, "--clip-quantile", "0.5")):
         yield Case(f"train --sampling allocation {more[-2]}", ((*drawn, *more, "--json", "--out", "r"),))
+    cut = (*TRAIN, *SMALL, "--sampling", "truncated:36")
+    for more in (budget, (*NOISE, "--microbatch", "3"), (*NOISE, "--adjacency", "replace-one")):
+        adjacency = "replace-one" if "replace-one" in more else "add-remove"
+        yield Case(f"train --sampling truncated {more[-2]}", ((*cut, *more),), adjacency=adjacency)
     people = (
         "train",
         "--dense",

@@ -289,6 +289,7 @@ SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune")
 PAID_SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune --private")
 MOVING = next(case for case in cases.train_cases() if case.name == "train --clip-quantile clip 0.02 ")
 ALLOCATED = next(case for case in cases.train_cases() if case.name == "train --sampling allocation --epsilon")
+TRUNCATED = next(case for case in cases.train_cases() if case.name == "train --sampling truncated --epsilon")
 SHARED = Case("train --ledger", ((*TRAINING.commands[0], "--ledger", "all.jsonl"),), odd=(LOUD,))
 PRINTED = Case(
     "tanh", ((*cases.TRAIN, *cases.NOISE, "--filter", "tanh", *cases.FILTERS["tanh as printed"]),), odd=(LOUD,)
@@ -452,6 +453,12 @@ BUGS = (
         "sensitivity",
         lambda: mock.patch.object(config, "FACTOR", 1.0),
         Case("microbatch", ((*LONGER, *cases.SMALL, *cases.NOISE, "--microbatch", "4", "--lr", "3"),), odd=LABELLED),
+    ),
+    Bug(
+        "a step cut to fewer than are priced",
+        "coins",
+        _other(training, "truncate", lambda original, source, index, most: original(source, index, most // 12)),
+        TRUNCATED,
     ),
     Bug("a record in one step more than drawn", "coins", _other(training, "allocate", _one_step_more), ALLOCATED),
     Bug(

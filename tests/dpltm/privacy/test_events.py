@@ -17,6 +17,7 @@ from dpltm.privacy.mechanisms import (
     LaplaceRelease,
     NoisySgd,
     Selection,
+    TruncatedSgd,
     Unprotected,
     Zcdp,
 )
@@ -34,7 +35,8 @@ def test_their_accountants_ask_as_much():
 
 
 def test_there_and_back():
-    kept = (NoisySgd(0.01, 200, 1.0), NoisySgd(1.0, 3, 5.0), LaplaceRelease(20.0), Zcdp(0.1), Unprotected())
+    cut = TruncatedSgd(0.01, 200, 1.0, truncated_batch_size=40, most_records=1000)
+    kept = (NoisySgd(0.01, 200, 1.0), NoisySgd(1.0, 3, 5.0), cut, LaplaceRelease(20.0), Zcdp(0.1), Unprotected())
     assert from_event(to_event(kept)) == kept
     nested = dp.SelfComposedDpEvent(dp.ComposedDpEvent([dp.GaussianDpEvent(2.0), dp.ZCDpEvent(0.25)]), 4)
     assert from_event(dp.ComposedDpEvent([dp.NoOpDpEvent(), nested])) == (NoisySgd(1.0, 4, 2.0), Zcdp(1.0))

@@ -21,6 +21,7 @@ from dpltm.privacy.mechanisms import (
     NoisySgd,
     PrivateSearch,
     Selection,
+    TruncatedSgd,
     Unprotected,
 )
 from dpltm.privacy.statement import SEARCH_NOTE
@@ -328,7 +329,7 @@ def test_the_sampling_of_a_card_is_compared() -> None:
     assert found == ["certified.sampling: none, but its entries give poisson"]
     with pytest.raises(
         ArtifactError,
-        match=r"^certified.sampling: 'shuffled' is not one of poisson, cyclic-poisson, allocation, none$",
+        match=r"^certified.sampling: 'shuffled' is not one of poisson, truncated-poisson, cyclic-poisson, allocation, none$",
     ):
         check_shape(changed(body, "certified", "sampling", to="shuffled"))
 
@@ -341,6 +342,16 @@ def test_an_allocation_is_told_as_one() -> None:
     assert shown(body)["sampling"].value == "random allocation, 2 of 20 steps"
     assert shown(body)["what may be released"].value == "all noisy steps"
     assert "intermediate" in words(body)
+
+
+def test_truncation_is_told_of_the_training_that_has_it() -> None:
+    cut = TruncatedSgd(**vars(SGD), truncated_batch_size=40, most_records=240)
+    body = made(entered(2, cut, words="a training"), subject=RUN)
+    assert differences(body) == []
+    assert body["certified"]["sampling"] == "truncated-poisson"
+    assert shown(body)["sampling"].value == "truncated Poisson, rate 0.1, 40 records at most"
+    behind = made(entered(2, replace(cut, noise_multiplier=3.0), words="features"), TRAINING, subject=RUN)
+    assert shown(behind)["sampling"].value == "Poisson, rate 0.1"
 
 
 def test_banded_noise_is_told_of_the_training_that_has_it_and_of_no_other() -> None:

@@ -1,0 +1,320 @@
+"""Truncated Poisson sampling: every outcome of small cases against what is claimed of them, and dp-accounting's event."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from scipy.special import ndtr
+
+from dpltm.errors import ArtifactError
+from dpltm.privacy import accountant
+from dpltm.privacy.account import as_replace_one
+from dpltm.privacy.accountant import epsilon, filter_epsilon, profile
+from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_steps
+from dpltm.privacy.describe import describe
+from dpltm.privacy.entry import Entry, entry_from_json, to_json
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd, PrivateSearch, TruncatedSgd, sampling_of
+from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
+from dpltm.randomness.sampling import truncate
+from refusals import refused
+
+DELTA = 1e-5
+EPSILONS = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 6.0, 9.0, 12.0])
+
+
+def truncated(
+    rate: float, steps: int, noise: float, batch: int, records: int, adjacency: str = "add-remove"
+) -> TruncatedSgd:
+    return TruncatedSgd(rate, steps, noise, adjacency=adjacency, truncated_batch_size=batch, most_records=records)  # type: ignore[arg-type]
+
+
+# --- every outcome of small cases ---
+
+
+def cut_sets(members: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
+    """What ``truncate`` leaves of some, for each way that its whole numbers can come out, all equally likely."""
+    for words in itertools.product(*(range(left) for left in range(len(members), most, -1))):
+        served = iter(words)
+
+        def word(count: int, served: Iterator[int] = served) -> bytes:
+            assert count == 8, "one word at a time"
+            return np.array([2 * next(served)], np.uint64).tobytes()
+
+        source = SimpleNamespace(random_bytes=word)
+        yield tuple(truncate(source, np.array(members, dtype=np.int64), most).tolist())
+        assert next(served, None) is None
+
+
+LOUD = 1000
+"""Of a step that is cut where nothing is assumed of it: it tells whose value was there."""
+
+
+def sums(values: tuple[int, ...], rate: Fraction, most: int, telling: int | None = None) -> dict[int, float]:
+    """The law of the sum of what a step takes of records of these values, by all coins and all cuts; the last record
+    tells of itself by so much where it is in a step with as many others as fit."""
+    found: Counter[int] = Counter()
+    for coins in itertools.product((0, 1), repeat=len(values)):
+        chance = math.prod(rate if coin else 1 - rate for coin in coins)
+        left = list(cut_sets(tuple(np.flatnonzero(coins).tolist()), most))
+        for taken in left:
+            told = telling if telling is not None and coins[-1] and sum(coins) > most else None
+            found[sum(values[each] for each in taken) if told is None else told] += chance / len(left)  # type: ignore[assignment]
+    return {value: float(chance) for value, chance in found.items()}
+
+
+def deltas(one: dict[int, float], other: dict[int, float], noise: float, steps: int) -> np.ndarray:
+    """delta of the first against the second at EPSILONS, of so many independent steps that are seen in cells of an eighth of
+    the noise: no more than the truth, and hardly less."""
+    cells = np.arange(-4 - 6 * noise, 4 + 6 * noise, noise / 8)
+    cells = np.array([-np.inf, *cells, 1.5 * LOUD, 2.5 * LOUD, np.inf])
+    first, second = (
+        sum(chance * np.diff(ndtr((cells - value) / noise)) for value, chance in law.items()) for law in (one, other)
+    )
+    if steps == 2:
+        first, second = np.outer(first, first), np.outer(second, second)
+    return np.array([np.maximum(first - math.exp(x) * second, 0).sum() for x in EPSILONS])
+
+
+def neighbours(mechanism: TruncatedSgd, tells: bool) -> Iterator[tuple[dict[int, float], dict[int, float]]]:
+    """The laws of a step of all neighbours whose records have values -1, 0 and 1, which reach the bound."""
+    rate, most, values = Fraction(mechanism.sampling_rate), mechanism.truncated_batch_size, (-1, 0, 1)
+    for size in range(mechanism.most_records):
+        for others in itertools.combinations_with_replacement(values, size):
+            laws = [sums((*others, one), rate, most, LOUD * (one + 2) if tells else None) for one in values]
+            if mechanism.adjacency == "replace-one":
+                yield from itertools.permutations(laws, 2)
+            else:
+                alone = sums(others, rate, most)
+                yield from itertools.chain.from_iterable(((law, alone), (alone, law)) for law in laws)
+
+
+def excess(mechanism: TruncatedSgd, noise: float, tells: bool = False) -> float:
+    """How far the true delta of any neighbours exceeds what is claimed."""
+    claimed = profile([mechanism]).delta(EPSILONS)
+    return max(float((deltas(*pair, noise, mechanism.steps) - claimed).max()) for pair in neighbours(mechanism, tells))
+
+
+RELATIONS = {"add-remove": 1.0, "replace-one": 0.5}
+
+
+@pytest.mark.parametrize("adjacency", RELATIONS)
+@pytest.mark.parametrize(
+    ("rate", "steps", "noise", "batch", "records"),
+    [(0.25, 1, 0.5, 1, 3), (0.5, 1, 0.5, 2, 4), (0.125, 2, 0.75, 1, 3), (0.125, 2, 0.5, 2, 3)],
+)
+def test_the_claim_holds_for_all_neighbours(rate, steps, noise, batch, records, adjacency):
+    """One that is replaced within a full batch moves the sum by twice the bound."""
+    mechanism = truncated(rate, steps, noise * RELATIONS[adjacency], batch, records, adjacency)
+    assert 0 < truncation_chance(mechanism) < 1
+    assert excess(mechanism, noise) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "noise", "batch", "records", "adjacency"),
+    [(0.25, 1, 0.5, 1, 3, "replace-one"), (0.125, 2, 0.75, 1, 3, "add-remove")],
+)
+def test_a_bug_that_adds_nothing_to_delta_is_refuted(rate, steps, noise, batch, records, adjacency, monkeypatch):
+    monkeypatch.setattr(accountant, "truncation_chance", lambda _: 0.0)
+    assert excess(truncated(rate, steps, noise * RELATIONS[adjacency], batch, records, adjacency), noise) > 1e-4
+
+
+@pytest.mark.parametrize("adjacency", RELATIONS)
+@pytest.mark.parametrize(
+    ("rate", "steps", "batch", "records"), [(0.25, 1, 1, 3), (0.5, 1, 2, 4), (0.125, 2, 2, 4), (0.125, 2, 3, 4)]
+)
+def test_nothing_is_assumed_of_a_step_that_is_cut_and_no_less_would_do(
+    rate, steps, batch, records, adjacency, monkeypatch
+):
+    """The noise hides a record of any other step, so that what is added to delta is all that there is."""
+    mechanism, noise = truncated(rate, steps, 4.0 * RELATIONS[adjacency], batch, records, adjacency), 4.0
+    chance = truncation_chance(mechanism)
+    assert excess(mechanism, noise, tells=True) <= 1e-12
+    monkeypatch.setattr(accountant, "truncation_chance", lambda _: 0.9 * chance)
+    assert excess(mechanism, noise, tells=True) > 0.01 * chance
+
+
+@pytest.mark.parametrize(
+    ("members", "most"), [((3, 5, 8, 9), 2), ((0, 1, 2, 3, 4), 3), ((2, 7), 1), ((1, 4), 2), ((), 1)]
+)
+def test_all_that_may_be_left_are_equally_likely(members, most):
+    left = Counter(cut_sets(members, most))
+    assert set(left) == set(itertools.combinations(members, min(most, len(members))))
+    assert len(set(left.values())) == 1
+
+
+# --- the chance, and the price ---
+
+
+@pytest.mark.parametrize(
+    ("records", "rate", "batch"),
+    [(61470, 256 / 60000, 353), (101, 0.3, 55), (101, 0.02, 1), (3, 0.5, 2), (20001, 0.1, 2400), (13, 0.75, 12)],
+)
+def test_the_chance_is_the_binomial_tail_of_the_others(records, rate, batch):
+    others, q = records - 1, Fraction(rate)
+    term = math.comb(others, batch) * q**batch * (1 - q) ** (others - batch) if others < 2000 else None
+    if term is None:  # whole numbers of a hundred thousand digits: by logarithms
+        ratio, k = 1.0, batch
+        total = 1.0
+        while ratio > 1e-20:
+            ratio *= (others - k) / (k + 1) * rate / (1 - rate)
+            total, k = total + ratio, k + 1
+        log = math.lgamma(others + 1) - math.lgamma(batch + 1) - math.lgamma(others - batch + 1)
+        exact = rate * total * math.exp(log + batch * math.log(rate) + (others - batch) * math.log1p(-rate))
+        assert truncation_chance(truncated(rate, 1, 1.0, batch, records)) == pytest.approx(exact, rel=1e-6)
+        return
+    exact, k = Fraction(0), batch
+    while k <= others:
+        exact += term
+        term, k = term * (others - k) * q / ((k + 1) * (1 - q)), k + 1
+    found = truncation_chance(truncated(rate, 1, 1.0, batch, records))
+    assert exact * q <= Fraction(found) <= exact * q * (1 + Fraction(1, 10**8))
+    assert truncation_chance(truncated(rate, 7, 1.0, batch, records)) == pytest.approx(min(7 * found, 1))
+
+
+def test_what_is_never_cut_costs_nothing_more():
+    plain = NoisySgd(0.25, 8, 1.0)
+    assert epsilon([truncated(0.25, 8, 1.0, 12, 12)], DELTA) == epsilon([plain], DELTA)
+    assert truncation_chance(truncated(0.25, 8, 1.0, 11, 12)) == pytest.approx(8 * 0.25**12)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("method", ["pld", "rdp", "ma"])
+def test_it_is_taken_off_delta(method, adjacency):
+    rate, steps, noise = 0.01, 200, 2.0
+    mechanism = truncated(rate, steps, noise, 28, 1000, adjacency)
+    plain, chance = NoisySgd(rate, steps, noise, adjacency=adjacency), truncation_chance(mechanism)
+    assert 1e-6 < chance < 5e-5
+    delta = 1e-4
+    found = epsilon([mechanism], delta, method)
+    assert epsilon([plain], delta, method) < found
+    assert found == pytest.approx(epsilon([plain], delta - chance, method), rel=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "noise", "batch", "records"),
+    [(256 / 60000, 3515, 1.1, 353, 61470), (256 / 60000, 3515, 1.1, 400, 61470), (0.01, 200, 2.0, 40, 1000)],
+)
+def test_dp_accounting_asks_no_more(rate, steps, noise, batch, records):
+    """It prices a cut step as a replaced record, and here nothing is assumed of one: at a tenth of delta by 1 % at most."""
+    event = dp.TruncatedSubsampledGaussianDpEvent(records, rate, batch, noise)
+    theirs = PLDAccountant(value_discretization_interval=3e-4).compose(event, steps).get_epsilon(DELTA)
+    mechanism = truncated(rate, steps, noise, batch, records)
+    ours, share = epsilon([mechanism], DELTA), truncation_chance(mechanism) / DELTA
+    assert theirs * (1 - 2e-3) <= ours <= theirs * (1.002 + 0.1 * share)
+
+
+def test_dp_accounting_prices_replaced_records_alike():
+    accountant_of_theirs = PLDAccountant(dp.NeighboringRelation.REPLACE_ONE, value_discretization_interval=3e-4)
+    event = dp.TruncatedSubsampledGaussianDpEvent(1000, 0.01, 45, 4.0)
+    theirs = accountant_of_theirs.compose(event, 200).get_epsilon(DELTA)
+    assert epsilon([truncated(0.01, 200, 2.0, 45, 1000, "replace-one")], DELTA) == pytest.approx(theirs, rel=2e-3)
+
+
+# --- refusals, and whoever else prices it ---
+
+
+def test_a_batch_that_costs_more_than_a_tenth_of_delta_is_refused_with_the_least_that_does_not():
+    mechanism = truncated(256 / 60000, 3515, 1.1, 300, most_records(60000))
+    assert refused(check_truncation, mechanism, DELTA) == (
+        "`sampling`: truncated:300 costs more than a tenth of `delta` 1e-05 over 3,515 steps; take at least truncated:353"
+    )
+    check_truncation(replace(mechanism, truncated_batch_size=353), DELTA)
+    assert truncation_chance(replace(mechanism, truncated_batch_size=352)) > DELTA / 10
+    assert truncation_chance(replace(mechanism, truncated_batch_size=353)) <= DELTA / 10
+
+
+def test_of_few_records_all_must_fit():
+    mechanism = truncated(0.9, 10**6, 1.0, 3, 5)
+    assert refused(check_truncation, mechanism, 1e-12).endswith("take at least truncated:5")
+    check_truncation(replace(mechanism, truncated_batch_size=5), 1e-12)
+
+
+def test_more_records_than_are_priced_are_refused_and_their_number_is_not_said():
+    assert most_records(10_000) == 10_600
+    mechanism = truncated(0.01, 100, 1.0, 400, most_records(10_000))
+    check_truncation(mechanism, DELTA, 10_600)
+    assert refused(check_truncation, mechanism, DELTA, 10_601) == (
+        "`records`: there are more than the 10,600 that `sampling` truncated is priced for; state as many as there may be,"
+        " or take poisson"
+    )
+
+
+def test_steps_that_are_surely_cut_certify_nothing():
+    mechanism = truncated(0.5, 100, 1.0, 10, 1000)
+    assert truncation_chance(mechanism) == 1
+    assert math.isinf(epsilon([mechanism], DELTA))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("truncated_batch_size", 0), ("truncated_batch_size", 2.0), ("most_records", True), ("most_records", 10**12 + 1)],
+)
+def test_bad_numbers(field, value):
+    with_it = {"truncated_batch_size": 5, "most_records": 9, field: value}
+    said = f"Expected {field}={value!r} to be a whole number from 1 to 1,000,000,000,000"
+    assert refused(TruncatedSgd, 0.1, 5, 1.0, **with_it) == said
+
+
+def test_two_steps_of_add_remove_are_one_replaced_record():
+    mechanism = truncated(0.01, 200, 2.0, 45, 1000)
+    twice = as_replace_one(mechanism)
+    assert twice == replace(mechanism, noise_multiplier=1.0, sensitivity=2.0, adjacency="replace-one")
+    assert truncation_chance(twice) == truncation_chance(mechanism)
+
+
+def test_calibration_and_odometer():
+    plan = truncated(0.01, 200, 1.0, 27, 1000)
+    made = calibrate_noise(1.0, 1e-4, plan)
+    assert isinstance(made, TruncatedSgd)
+    assert 0.999 <= epsilon([made], 1e-4) <= 1.0
+    assert made.noise_multiplier > calibrate_noise(1.0, 1e-4, NoisySgd(0.01, 200, 1.0)).noise_multiplier
+    fewer = calibrate_steps(0.5, 1e-4, made, most=200)
+    assert 1 <= fewer.steps < 200
+    assert epsilon([fewer], 1e-4) <= 0.5
+    odometer = Odometer((), made, 1e-4)
+    assert odometer.after(20) < odometer.after(200) == epsilon([made], 1e-4)
+
+
+def test_a_filter_counts_it_and_a_search_refuses_it():
+    mechanism = truncated(0.01, 200, 2.0, 28, 1000)
+    chance = truncation_chance(mechanism)
+    assert filter_epsilon([mechanism], 2.01 * chance) == filter_epsilon([NoisySgd(0.01, 200, 2.0)], 2.01 * chance), (
+        "half of delta is for what may fail"
+    )
+    assert math.isinf(filter_epsilon([mechanism], 1.99 * chance))
+    assert refused(PrivateSearch, (mechanism,), 5.0, 0.1) == (
+        "trainings: what truncation adds to delta is not priced in a search"
+    )
+
+
+def test_beside_other_releases_both_chances_count():
+    mechanism, other = truncated(0.01, 200, 2.0, 28, 1000), Guarantee(1e-9, 2e-5)
+    plain = NoisySgd(0.01, 200, 2.0)
+    chance = truncation_chance(mechanism)
+    both = epsilon([mechanism, other], 1e-4)
+    assert both == pytest.approx(epsilon([plain], 1e-4 - 2e-5 - chance), rel=1e-3)
+
+
+def test_in_words_and_in_json():
+    mechanism = truncated(0.01, 200, 2.0, 1030, 100_000)
+    entry = Entry("release", mechanisms=(mechanism,), words="training")
+    assert describe(entry).startswith(
+        "training: 200 steps, each on records drawn with chance 0.01, 1,030 at most, Gaussian"
+    )
+    assert sampling_of([mechanism]) == "truncated-poisson"
+    body = to_json(entry)
+    assert entry_from_json(body) == entry
+    assert body["mechanisms"][0]["mechanism"] == "truncated-sgd"
+    del body["mechanisms"][0]["most_records"]
+    with pytest.raises(ArtifactError, match="missing field 'most_records'"):
+        entry_from_json(body)
