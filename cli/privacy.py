@@ -31,6 +31,8 @@ from dpltm.privacy.checks import (
 )
 from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.mechanisms import (
+    MAX_CATEGORIES,
+    MAX_DEVIATION,
     Adjacency,
     AllocatedSgd,
     DiscreteGaussianRelease,
@@ -127,6 +129,13 @@ def _releases(options: ReleaseOptions) -> list[Mechanism]:
         raise InputError(f"{missing}, such as 1.1")
     if not 0 < value <= MAX_NOISE:
         raise InputError(f"`{says}`: {value:g} is not a positive number up to {MAX_NOISE:g}")
+    if name == "discrete-gaussian" and value > MAX_DEVIATION:
+        raise InputError(
+            f"`noise_multiplier`: {value:g} is above {MAX_DEVIATION:g}, the most of `mechanism` discrete-gaussian; state it"
+            f" as zcdp, with `rho` {figure(0.5 / value**2)}"
+        )
+    if not 2 <= options.categories <= MAX_CATEGORIES:
+        raise InputError(f"`categories`: {options.categories} is not a whole number from 2 to {MAX_CATEGORIES:,}")
     adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
     match name:
         case "randomized-response":
@@ -177,7 +186,7 @@ def noise_of(options: NoiseRequest, progress: Progress) -> dict[str, Any]:
         notes.append("not all of the budget is used: the search ends at a limit of its range, or steps are whole")
     left = options.epsilon - (options.eps1 or 0.0)
     nominal = None
-    if missing[0] == "noise_multiplier" and left > 0:
+    if missing[0] == "noise_multiplier" and left > 0 and not isinstance(training, AllocatedSgd):
         mu = gdp.mu(left, options.delta)
         nominal = {
             "noise_multiplier": gdp.clt_noise(
@@ -244,7 +253,10 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
             priced, title = tuple(_releases(options)), _of_group(vars(options) | {"steps": options.steps or 1})
         else:
             sgd, draw = _mechanisms(options, find=None)
-            title = f"noise multiplier {sgd.noise_multiplier:g}, rate {sgd.sampling_rate:.4g}, {sgd.steps:,} steps"
+            sampled = f"rate {sgd.sampling_rate:.4g}, {sgd.steps:,} steps"
+            if isinstance(sgd, AllocatedSgd):
+                sampled = f"every record in {sgd.participations:,} of {sgd.steps:,} steps"
+            title = f"noise multiplier {sgd.noise_multiplier:g}, {sampled}"
             title += f", after a draw at {options.eps1:g}" if draw else ""
             priced = (*draw, sgd)
         return title, priced[-1].adjacency, "record", curves(priced), epsilon(priced, options.delta)

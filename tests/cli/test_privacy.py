@@ -97,7 +97,15 @@ def test_releases_of_a_group(cli):
         ("--mechanism laplace --noise-multiplier 1 --sampling allocation:2", "--sampling: does not go with"),
         ("--mechanism zcdp --noise-multiplier 1", "--noise-multiplier: does not go with --mechanism zcdp"),
         ("--mechanism zcdp", "--rho is missing, such as 1.1"),
-        ("--mechanism discrete-gaussian --noise-multiplier 1e6", "Expected deviation=1000000.0 to be at most 100000"),
+        (
+            "--mechanism discrete-gaussian --noise-multiplier 1e6",
+            "--noise-multiplier: 1e+06 is above 100000, the most of --mechanism discrete-gaussian; state it as zcdp, with"
+            " --rho 0.0000000000005",
+        ),
+        (
+            "--mechanism randomized-response --eps1 1 --categories 1",
+            "--categories: 1 is not a whole number from 2 to 1,000,000,000",
+        ),
         (
             "--noise-multiplier 1 --sampling-rate 0.1 --steps 1 --rho 2",
             "--rho: goes with --mechanism zcdp; leave it out",
@@ -272,12 +280,13 @@ def test_an_allocation_is_priced_calibrated_and_drawn(cli, refused):
     """In the noise that 2.0 takes, and in words."""
     said = "--sampling allocation:15 --steps 555"
     noise = cli(f"privacy noise --epsilon 2 {said} --json").json
-    assert (noise["participations"], noise["sampling_rate"]) == (15, 15 / 555)
+    assert (noise["participations"], noise["sampling_rate"], noise["nominal"]) == (15, 15 / 555, None)
     again = cli(f"privacy epsilon --noise-multiplier {noise['noise_multiplier']} {said} --json").json
     assert again["pld"] == noise["epsilon"] == pytest.approx(2.0, rel=1e-3)
     assert again["nominal"] is None
     curve = cli(f"privacy curve --noise-multiplier {noise['noise_multiplier']} {said} --json").json
     assert curve["epsilon_at_delta"] == noise["epsilon"]
+    assert curve["of"].endswith(", every record in 15 of 555 steps")
     assert "every record in 15 of 555 steps" in cli(f"privacy noise --epsilon 2 {said}").out
     out = refused("privacy noise --epsilon 2 --sampling allocation:15 --noise-multiplier 1")
     assert out.startswith("--steps: with --sampling allocation they decide the rate")
