@@ -301,6 +301,25 @@ def noise_ratio(config: TrainingConfig, mechanism: NoisySgd, live: int, nominal:
     return (config.noise_std / config.divisor) / (multiplier * alone / config.expected_batch)
 
 
+def step_notes(
+    config: TrainingConfig, mechanism: NoisySgd, live: int, audit: int | None, *, nominal: bool = False, unit: str
+) -> list[str]:
+    """Return what is to be said of the steps of a training, a sentence each."""
+    notes = []
+    if audit is not None:
+        notes.append(
+            f"{audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some to accuracy"
+        )
+    if follows(config.filter) is not None:
+        notes.append(
+            f"`clip_quantile`: the clip norm begins at {config.unit:g} and follows noisy counts, which share the noise of"
+            " the sums; sensitivity and noise are those of the first step, and change with it"
+        )
+    if config.microbatch is not None:
+        notes.append(microbatch_note(config, mechanism, live, nominal, unit))
+    return notes
+
+
 def microbatch_note(
     config: TrainingConfig, mechanism: NoisySgd, live: int, nominal: bool, unit: str = "record"
 ) -> str:

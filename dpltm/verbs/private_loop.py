@@ -44,7 +44,14 @@ from dpltm.records.notes import persons_note, shares_notes
 from dpltm.records.split import LabelForm
 from dpltm.records.units import MAX_SLOTS, check_per_unit, checked_units, places_of_persons
 from dpltm.training.canaries import check_canaries
-from dpltm.training.config import TrainingConfig, class_weights, nominal_sensitivity, nominal_source, sensitivity
+from dpltm.training.config import (
+    TrainingConfig,
+    class_weights,
+    nominal_sensitivity,
+    nominal_source,
+    sensitivity,
+    step_notes,
+)
 from dpltm.training.descent import CLIP_NORM, NoisyGradients, plant
 from dpltm.training.ranks import Ranks, environment, rows_digest, together
 
@@ -778,7 +785,10 @@ class PrivateLoop:
 
         On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
         """
-        notes, (epsilon, ends) = list(self._notes), (self.ex_post, len(self._given.ends) + 1)
+        given, live = self._given, self._gradients.gradients.live
+        config = replace(self._gradients.config, noise_std=self.mechanism.noise_std)
+        notes = [*self._notes, *step_notes(config, self.mechanism, live, given.audit, unit=given.protected)]
+        epsilon, ends = self.ex_post, len(given.ends) + 1
         if epsilon is not None:
             notes.append(
                 f"left after {self._left} of {len(self)} steps, at one of {ends} declared ends: ex post, epsilon"

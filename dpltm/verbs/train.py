@@ -82,11 +82,11 @@ from dpltm.training.canaries import check_canaries
 from dpltm.training.config import (
     TrainingConfig,
     class_weights,
-    microbatch_note,
     nominal_sensitivity,
     nominal_source,
     private_score,
     sensitivity,
+    step_notes,
 )
 from dpltm.training.optimizers import DECAY
 from dpltm.training.ranks import Ranks
@@ -741,26 +741,13 @@ def stated(training: Training, account: Account, taken: int, *, diverged: bool =
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
         )
-    if options.audit is not None:
-        notes.append(
-            f"{options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some to accuracy"
-        )
+    live, nominal, unit = training.start.mask.live, options.noise == "nominal", training.dataset.unit
+    notes += step_notes(training.config, mechanism, live, options.audit, nominal=nominal, unit=unit)
     if isinstance(mechanism, AllocatedSgd) and (method := certified_by(options.accountant)) != "pld":
         notes.append(
             f"`accountant` {method} counts an allocation as if everybody knew who is in which step; pld does not"
         )
-    if options.clip_quantile:
-        notes.append(
-            f"`clip_quantile`: the clip norm begins at {training.config.unit:g} and follows noisy counts, which share the"
-            " noise of the sums; sensitivity and noise are those of the first step, and change with it"
-        )
-    if options.microbatch is not None:
-        notes.append(
-            microbatch_note(
-                training.config, mechanism, training.start.mask.live, options.noise == "nominal", training.dataset.unit
-            )
-        )
-    if options.noise == "nominal":
+    if nominal:
         notes.append(
             "`noise` nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
         )

@@ -156,6 +156,22 @@ def test_a_loop_follows_the_quantile_and_its_state_says_where_it_is():
     assert second._gradients.filter == Clip(norm, clip_quantile=0.3)
 
 
+def test_a_loop_says_of_its_steps_what_a_training_says():
+    (note,) = (note for note in loop().report().notes if "clip_quantile" in note)
+    assert note == (
+        "`clip_quantile`: the clip norm begins at 9 and follows noisy counts, which share the noise of the sums;"
+        " sensitivity and noise are those of the first step, and change with it"
+    )
+    notes = loop(filter=Clip(9.0), microbatch=5, noise_multiplier=2.0).report().notes
+    assert [note for note in notes if note.startswith("`microbatch`")] == [
+        "`microbatch`: a step filters the mean gradients of 4 groups, and one record moves one of them by twice the bound at"
+        " most: the noise on their mean is 10 times that of single records"
+    ]
+    assert any(
+        note.startswith("9 made-up records attacked") for note in loop(filter=Clip(9.0), audit=9).report().notes
+    )
+
+
 def test_a_loop_costs_what_one_with_a_norm_that_stays_costs():
     figures = []
     for filter in (Clip(9.0), Clip(9.0, clip_quantile=0.3)):
