@@ -28,7 +28,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
 from dpltm.privacy.mechanisms import Unprotected
-from dpltm.privacy.statement import statement
+from dpltm.privacy.statement import of_run, statement
 from dpltm.reports.subjects import number, section, terms_of_run
 from dpltm.tickets.charts import read_metrics
 from dpltm.tickets.checkpoint_files import progress_of
@@ -286,7 +286,8 @@ class FoundRun:
             return None
         terms = terms_of_run(self.config)
         with contextlib.suppress(DpltmError):
-            return statement(self.account, terms.delta, terms.accountant, terms.adjacency).to_json()
+            said = statement(self.account, terms.delta, terms.accountant, terms.adjacency)
+            return of_run(said, self.account).to_json()
         return None
 
     @property

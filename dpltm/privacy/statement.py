@@ -115,6 +115,14 @@ def statement(
     return PrivacyReport(certified, nominal, tuple(dict.fromkeys(sentences)), apart)
 
 
+def of_run(report: PrivacyReport, account: Account) -> PrivacyReport:
+    """Return what is stated of a run: no source claims anything of one whose training is not among its entries."""
+    known = any(
+        not isinstance(mechanism, (Unprotected, Selection)) for entry in account.paid for mechanism in entry.mechanisms
+    )
+    return report if known or not account.paid else replace(report, nominal=None)
+
+
 def compare_central_limit(approximate: float, certified: float) -> str:
     """Return how far the central limit figure is from the certified one, and on which side."""
     if not (math.isfinite(approximate) and math.isfinite(certified) and certified > 0):

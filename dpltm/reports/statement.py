@@ -78,6 +78,7 @@ def statement(subject: Subject, account: Account, terms: Terms) -> dict[str, Any
     outcome = {name: one for name, one in subject.outcome.items() if name not in ("low", "high")}
     outcome |= interval(outcome.get("accuracy"), outcome.get("test_records"))
     said = privacy.statement(account, terms.delta, terms.accountant, terms.adjacency, subject.notes)
+    said = privacy.of_run(said, account) if subject.kind == "run" else said
     return {
         "format": FORMAT,
         "schema": SCHEMA,

@@ -338,6 +338,7 @@ def test_a_damaged_run_shows_what_there_is(trained: Any, name: str) -> None:
     assert body["state"] == "damaged"
     unknown = name in ("config.json", "lineage.json", "model.safetensors")
     assert (body["privacy"]["certified"]["epsilon"] == "inf") == unknown  # never as if nothing had been spent
+    assert (body["privacy"]["nominal"] is None) == unknown  # nobody claims anything of a training that is not known
     assert any(problem.startswith(said) for problem in body["problems"]), body["problems"]
     assert "Not complete" in page_of("x.html").text
     done = trained("compare", "d", "r", "--json")
