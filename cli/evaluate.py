@@ -21,8 +21,10 @@ from dpltm.privacy.describe import figure
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records import load_records
-from dpltm.records.files import TABLES, kind_of
-from dpltm.records.tables import column_texts
+from dpltm.records.files import TABLES, kind_of, reading
+from dpltm.records.input_parts import shown
+from dpltm.records.schema import Schema
+from dpltm.records.tables import column_names, column_texts
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.handover import exported
 from dpltm.tickets.ledger_file import ledger_of
@@ -97,6 +99,11 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     features = set(run.columns or ()) if schema is None else {each.name for each in schema.columns if each.features}
     spare = [said["unit_column"], said["label"] if request.label is None else None, request.id]
     spared = [name for name in spare if name and name not in features]
+    beside = _beside(Path(source), features, schema, {*spared, request.label})
+    spared += beside
+    passed = (
+        [f"{source} has columns that the run does not take; they are passed over: {shown(beside)}"] if beside else []
+    )
     ids = None if request.id is None else (request.id, column_texts(Path(source), request.id, schema))
     x = load_records(source, request.label, stage.text_layout(run), spared, schema, run.columns)
     predictions = stage.predict(run, x, source=source, progress=progress)
@@ -107,8 +114,18 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
         "records": len(x),
         "output": str(out),
         "saturated": predictions.saturated,
-        "notes": list(predictions.notes),
+        "notes": [*passed, *predictions.notes],
     }
+
+
+def _beside(source: Path, features: set[str], schema: Schema | None, known: set[str | None]) -> list[str]:
+    """Return the columns of a table that has all features of a run, but for these, what is ``known``, and its schema's."""
+    if not features or source.suffix.lower() not in TABLES:
+        return []
+    with reading(source, "`input`"):
+        names = column_names(source, schema)
+    known = known | features | {column.name for column in (() if schema is None else schema.columns)}
+    return [name for name in names if name not in known] if features <= set(names) else []
 
 
 def _write(

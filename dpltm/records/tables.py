@@ -488,6 +488,12 @@ def _check_header(source: Path | Frame, schema: Schema, header: list[str], units
         raise DataError(f'`unit_column` {units}: is a feature by the schema; give that column kind "ignored"')
 
 
+def column_names(path: Path, schema: Schema | None = None) -> list[str]:
+    """Return the names of the columns of a table."""
+    with comma_separated(path, schema or _PLAIN):
+        return next(table_rows(path, schema or _PLAIN))[1]
+
+
 def column_texts(path: Path, name: str, schema: Schema | None = None) -> list[str]:
     """Return the cells of a column, as texts; DataError where a file has no such column, or has no columns."""
     if path.suffix.lower() not in (".csv", ".parquet", ".arrow"):

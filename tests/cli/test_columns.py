@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,31 @@ def test_predictions_for_a_table_in_another_order(cli: Any, run: str) -> None:
     assert Path("same.out.csv").read_text() == Path("swapped.out.csv").read_text()
 
 
+def test_predictions_pass_over_further_columns(cli: Any, refused: Any, run: str) -> None:
+    """As ``predict.py`` of an export does; whatever they hold, and with a note."""
+    x, y = made(1, 100)
+    table(
+        "wordy.csv",
+        "b,note,a,y,",
+        [[*row, place] for place, row in enumerate(zip(x[:, 1], ["word"] * 100, x[:, 0], y, strict=True))],
+    )
+    cli(f"predict {run} --input same.csv -o same.out.csv")
+    notes = cli(f"predict {run} --input wordy.csv -o wordy.out.csv --json").json["notes"]
+    assert Path("same.out.csv").read_text() == Path("wordy.out.csv").read_text()
+    assert notes[0] == "wordy.csv has columns that the run does not take; they are passed over: 'note', ''"
+    assert cli(f"export {run} --to plain --out e").code == 0
+    done = subprocess.run([sys.executable, "e/predict.py", "wordy.csv", "e.csv"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    labels = [
+        [line.split(",")[0] for line in Path(name).read_text().splitlines()] for name in ("wordy.out.csv", "e.csv")
+    ]
+    assert labels[0] == labels[1]
+    assert refused(f"predict {run} --input renamed.csv -o out.csv") == (
+        "renamed.csv: its columns are not those of the run: it lacks 'a', 'b'; it has, beside those, 'height', 'weight';"
+        " give it the same columns"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
@@ -71,9 +98,6 @@ def test_predictions_for_a_table_in_another_order(cli: Any, run: str) -> None:
     ],
 )
 def test_columns_that_are_not_those_of_the_run(refused: Any, run: str, name: str, fault: str) -> None:
-    assert refused(f"predict {run} --input {name}.csv -o out.csv") == (
-        f"{name}.csv: its columns are not those of the run: {fault}; give it the same columns"
-    )
     assert refused(f"evaluate {run} --dataset {name}.csv --test 0.5 --ledger other.jsonl") == (
         f"{name}: its columns are not those of {run}: {fault}; give it the same columns"
     )

@@ -66,9 +66,9 @@ def test_predictions_with_an_id(cli: Any, run: str, refused: Any) -> None:
     assert [row[0] for row in told] == [row[-1] for row in rows]
     with Path("more.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows([[*row, f"v{place}" if place else "visit"] for place, row in enumerate(rows)])
-    assert refused(f"predict {run} --input more.csv -o m.csv").startswith(
-        "more.csv: has, beside its schema, the columns"
-    )
+    notes = cli(f"predict {run} --input more.csv -o beside.csv --json").json["notes"]
+    assert notes[0] == "more.csv has columns that the run does not take; they are passed over: 'visit'"
+    assert Path("beside.csv").read_text() == Path("plain.csv").read_text()
     cli(f"predict {run} --input more.csv --id visit -o more.out.csv")
     assert Path("more.out.csv").read_text().splitlines()[1].startswith("v1,")
     said = "--id nobody: new.csv has no such column; it has 'returned', 'note'"
