@@ -20,7 +20,7 @@ from dpltm.records import Description, Rows, catalogue, data_home, load
 from dpltm.records.files import TABLES, reading
 from dpltm.records.input_parts import shown
 from dpltm.records.load import download
-from dpltm.records.notes import bounds_notes
+from dpltm.records.notes import bounds_notes, left_out_note
 from dpltm.records.ratings import at_hand
 from dpltm.records.schema import Schema, read_schema, schema_text
 from dpltm.records.tables import DRAFTED, READ_OFF, draft, faults_of, public_records, read_off
@@ -98,7 +98,7 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
         "bounds": None if dataset.tables else list(dataset.bounds),
         "bounds_origin": None if dataset.tables else dataset.bounds_origin,
         "tables": list(dataset.tables) or None,
-        "notes": bounds_notes(dataset),
+        "notes": [*bounds_notes(dataset), *([left_out_note(dataset.left_out)] if dataset.left_out else [])],
     }
 
 
@@ -115,8 +115,14 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
         unknown = request.private is not None or request.from_public or out is not None
         drafted = draft(path, known, request.label, not request.no_header, request.unit_column)
+        said = () if known is None else known.columns
+        numbers = {column.name for column in drafted.columns if column.kind == "ignored"} - {request.unit_column}
+        left_out = sorted(
+            numbers - {column.name for column in said}
+        )  # what nobody called so is a row number by its name
+        notes = [left_out_note(left_out)] if left_out else []
         if known is not None and not unknown:
-            return _compared(path, drafted, request)
+            return _compared(path, drafted, request, notes)
     labelled = any(column.kind == "label" for column in drafted.columns)
     if not labelled and (request.private is not None or request.from_public):
         raise InputError(
@@ -132,7 +138,8 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         drafted, words = read_off(path, drafted), READ_OFF.format(name=path.name)
     text = schema_text(drafted, drafted.columns, lineage, words)
     _write(out, text)
-    return {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out)}
+    told = {"notes": notes} if notes else {}
+    return {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out), **told}
 
 
 def _check_asked(request: SchemaRequest) -> None:
@@ -152,12 +159,12 @@ def _write(out: Path | None, text: str) -> None:
             staging.write_text(text, encoding="utf-8")
 
 
-def _compared(path: Path, drafted: Schema, request: SchemaRequest) -> dict[str, Any]:
+def _compared(path: Path, drafted: Schema, request: SchemaRequest, notes: list[str]) -> dict[str, Any]:
     """Return what of a table does not fit its schema, by column."""
     rows = faults_of(path, drafted, request.unit_column)
     faults = [{"column": column, "fault": fault, "fix": fix} for column, fault, fix in rows]
     wanted = [column.name for column in drafted.wanted]
-    notes = [f"still to be found: {shown(wanted)}; write them, or add `private` 0.2"] if wanted else []
+    notes += [f"still to be found: {shown(wanted)}; write them, or add `private` 0.2"] if wanted else []
     notes += [OWN_EYES] if faults else []
     return {"file": str(path), "schema": request.schema, "faults": faults, "notes": notes}
 
@@ -279,6 +286,8 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
         show_notes(rich, body)
     else:
         rich.print(written or body["schema"], soft_wrap=True, markup=False)
+        if written:
+            show_notes(rich, body)
 
 
 def show_overlap(rich: RichConsole, body: dict[str, Any]) -> None:

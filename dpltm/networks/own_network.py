@@ -397,7 +397,7 @@ def network_notes(network: Network) -> tuple[str, ...]:
             f"the starting weights of {network.text} were declared {network.start_provenance}; that was not checked"
         )
     if network.score is not None:
-        notes.append("accuracy is the mean of what the `score` of the network says of a record, from 0 to 1")
+        notes.append("accuracy is the mean of what the score of the network says of a record, from 0 to 1")
     if network.edited:
         notes.append(
             f"the file of {network.own.text} is not the one that the network was made with, though it computes the same for"

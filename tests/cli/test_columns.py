@@ -149,6 +149,15 @@ def test_row_numbers_are_left_out(cli: Any, kind: str) -> None:
     assert said in done.json["privacy"]["notes"]
     assert done.json["live"] == 4 * 1 + 4 + 2 * 4 + 2  # one feature
     assert cli(f"predict r --input {file} -o out.csv").code == 0
+    assert said in cli(f"datasets info {file} {FACTS} --json").json["notes"]
+    assert cli(f"datasets schema {file} --label y --out draft.toml --json").json["notes"] == [said]
+    Path("known.toml").write_text(
+        '[column.a]\nkind = "number"\nbounds = [0, 1]\n[column.y]\nkind = "label"\nclasses = ["0", "1"]\n'
+    )
+    assert cli(f"datasets schema {file} --schema known.toml --json").json["notes"] == [said]
+    assert cli(f"datasets schema {file} --schema draft.toml --json").json["notes"] == [
+        "still to be found: 'a', 'y'; write them, or add --private 0.2"
+    ], "which says itself that it is ignored"
 
 
 def test_a_table_of_row_numbers_alone(refused: Any) -> None:
