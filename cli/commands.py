@@ -172,11 +172,19 @@ def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
     return _keyword(item.name, Annotated[annotation, info])
 
 
+_A_PATH = re.compile(r"(?:^|\|)(?:FILE|RUN|SET|DIR)")
+_WORDS = re.compile(r"(?:^|\|)([a-z][a-z-]*(?::(?=[A-Z]))?)(?=\[|\||$|(?<=:))")
+"""In a metavar: ``poisson`` and ``allocation:`` of ``poisson|allocation:K``."""
+
+
 def _endings_of(item: Field[Any]) -> Callable[[str], list[str]]:
     """Return the possible values for a shell to complete to; where there are none, it takes files."""
 
     def endings(incomplete: str) -> list[str]:
-        known = _DATASETS() if str(item.metadata["metavar"]).startswith("NAME|") else item.metadata["choices"]
+        metavar = str(item.metadata["metavar"])
+        known = _DATASETS() if metavar.startswith("NAME|") else item.metadata["choices"]
+        if not known and "|" in metavar and not _A_PATH.search(metavar):
+            known = _WORDS.findall(metavar)
         return [name for name in known if name.startswith(incomplete)]
 
     return endings

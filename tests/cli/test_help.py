@@ -174,6 +174,10 @@ def test_colours_where_they_are_wanted(more: dict[str, str], coloured: bool) -> 
         ("dpltm tickets ex", ["export"]),
         ("dpltm train --ep", ["--epsilon", "--epochs"]),
         ("dpltm train --filter tanh", ["tanh", "tanh-clip"]),
+        ("dpltm train --noise ", ["secure", "fast", "nominal", "banded"]),
+        ("dpltm train --sampling a", ["allocation:"]),
+        ("dpltm train --features n", ["none", "network:"]),
+        ("dpltm audit d", []),
         ("dpltm train --out so", []),
     ],
 )
