@@ -306,7 +306,7 @@ Room = Callable[[Tensor, int, int], Tensor]
 where they are wanted. To be yielded before more is asked for."""
 Rule = Callable[[Call, int, Room], Gradients]
 
-PATCHES = 2**19
+PATCHES = 2**21
 """Most numbers in patches, or inputs, and gradients of images that are taken at once: more would leave the cache before
 use."""
 
