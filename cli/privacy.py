@@ -22,7 +22,6 @@ from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate
 from dpltm.privacy.checks import (
     MAX_NOISE,
     MAX_STEPS,
-    check_allocation,
     check_delta_alone,
     check_epsilon,
     participations_of,
@@ -280,9 +279,12 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
 def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tuple[Selection, ...]]:
     """Return the training that the options describe, and the draw before it; what is to be found is filled with 1."""
     check_delta_alone(options.delta)
-    participations = _participations(options, find)
+    participations = participations_of(options.sampling)
+    for name in ("sampling_rate", "epochs"):
+        if participations is not None and getattr(options, name) is not None:
+            raise InputError(f"`{name}`: follows from `sampling` allocation and `steps`; leave it out")
     rate = 1.0 if find == "sampling_rate" or participations is not None else _rate(options.sampling_rate)
-    steps = 1 if find == "steps" else _steps(options, rate)
+    steps = 1 if find == "steps" and participations is None else _steps(options, rate)
     noise = 1.0
     if find != "noise_multiplier":
         if options.noise_multiplier is None:
@@ -294,8 +296,8 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
     adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
     training = NoisySgd(rate, steps, noise, adjacency=adjacency)
     if participations is not None:
-        check_allocation(participations, steps, adjacency)
-        training = AllocatedSgd(participations / steps, steps, noise, participations=participations)
+        rate = participations / steps
+        training = AllocatedSgd(rate, steps, noise, participations=participations, adjacency=adjacency)
     batch, records = truncated_batch_of(options.sampling), options.records
     if (batch is None) != (records is None) or (records is not None and records < 1):
         raise InputError("`records`: the public number of records, from 1, goes with `sampling` truncated; give both")
@@ -320,19 +322,6 @@ def _check_training(options: ReleaseOptions) -> None:
     ):
         if getattr(options, name) != usual:
             raise InputError(f"`{name}`: goes with `mechanism` {', '.join(whose)}; leave it out")
-
-
-def _participations(options: SettingOptions, find: str | None) -> int | None:
-    """Return the steps that a record takes part in, of a random allocation; None of Poisson sampling."""
-    participations = participations_of(options.sampling)
-    if participations is not None and find == "steps":
-        raise InputError(
-            "`steps`: with `sampling` allocation they decide the rate, and are not searched for; give them"
-        )
-    for name in ("sampling_rate", "epochs"):
-        if participations is not None and getattr(options, name) is not None:
-            raise InputError(f"`{name}`: follows from `sampling` allocation and `steps`; leave it out")
-    return participations
 
 
 def _rate(text: str | None) -> float:

@@ -36,16 +36,6 @@ def check_count(name: str, value: int | None) -> None:
         raise InputError(f"`{name}`: {value:,} is more than {MAX_STEPS:,}; ask for fewer")
 
 
-MAX_PARTICIPATIONS = 1000
-"""Of a record in a random allocation: more take long to draw, and much memory."""
-
-MAX_ALLOCATED = 10**8
-"""Of all records together: they are drawn at once, behind what pays for them, at some 24 bytes each."""
-
-
-_WAYS = {"allocation": MAX_PARTICIPATIONS, "truncated": 10**9 - 1}
-
-
 def participations_of(sampling: str | None) -> int | None:
     """Return K of ``allocation:K``; None for other sampling, and nothing. InputError for what is none."""
     return _number_of("allocation", sampling)
@@ -61,22 +51,12 @@ def _number_of(way: str, sampling: str | None) -> int | None:
         return None
     name, _, digits = sampling.partition(":")
     count = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
-    if not 1 <= count <= _WAYS.get(name, 0):
-        most = (
-            f"with K from 1 to {MAX_PARTICIPATIONS:,}, such as allocation:15, nor truncated:B, such as truncated:400"
-        )
-        raise InputError(f"`sampling`: {sampling!r:.40} is neither poisson nor allocation:K, {most}")
-    return count if name == way else None
-
-
-def check_allocation(participations: int, steps: int | None, adjacency: str) -> None:
-    """Raise InputError for a random allocation to fewer steps, or under replace-one."""
-    if adjacency != "add-remove":
-        raise InputError("`sampling`: allocation is proven for `adjacency` add-remove alone; take that, or poisson")
-    if steps is not None and steps < participations:
+    if name not in ("allocation", "truncated") or not count:
         raise InputError(
-            f"`sampling`: allocation:{participations} is more than the {steps} `steps`; take as many at most"
+            f"`sampling`: {sampling!r:.40} is neither poisson nor allocation:K, such as allocation:15, nor truncated:B, such as"
+            " truncated:400"
         )
+    return count if name == way else None
 
 
 def steps_of(epochs: float, sampling_rate: float) -> int:

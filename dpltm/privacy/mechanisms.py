@@ -170,13 +170,17 @@ class AllocatedSgd(NoisySgd):
     participations: int = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        if self.adjacency != "add-remove":
+            raise InputError(
+                "`sampling`: allocation is proven for `adjacency` add-remove alone; take that, or poisson"
+            )
         if not (type(self.participations) is int and 1 <= self.participations <= self.steps):
-            raise InputError(f"Expected participations={self.participations!r:.40} from 1 to steps={self.steps}")
+            raise InputError(
+                f"`sampling`: allocation:{self.participations!r:.40} is not from 1 to the {self.steps:,} `steps`"
+            )
+        super().__post_init__()
         if self.sampling_rate != self.participations / self.steps:
             raise InputError(f"Expected sampling_rate={self.sampling_rate} to be participations over steps")
-        if self.adjacency != "add-remove":
-            raise InputError("random allocation is proven for add-remove alone: Expected adjacency add-remove")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ to both, in the parts that keep its mean, and tails go to 0 and to infinity. Wha
 once, and rounds to second order: in log, a grid of width h adds at most h^2/4 to the variance. (Feldman and Shenfeld 2026
 round to first order, each direction by itself.)
 
-Grids are geometric: e^(h i) + e^(h j) is e^(h i) times what depends on j - i alone. The law of 2^k terms comes from that of
-2^(k-1), on grids that become finer as the mean narrows.
+Grids are geometric: e^(h i) + e^(h j) is e^(h i) times what depends on i - j alone. A sum is one of two halves, and the
+grid becomes finer as its relative deviation shrinks.
 """
 
 from __future__ import annotations
@@ -21,46 +21,42 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
-from scipy.special import ndtr
 
 from dpltm.privacy.privacy_loss import GaussianLoss, LossDistribution, Pair
 
 LEAST_NOISE = 0.2
 """With less noise e^l leaves what is computed with, and a record in one step is priced as one whose step is known."""
 
-PARTS, COARSEST, MOST = 50, 0.02, 1e4
+PARTS, COARSEST, MOST = 100, 0.02, 1e4
 """Points of a grid to one deviation of the log of what is on it, about; its largest width; and the most points, about."""
 
-_FAR = 10.0
-"""Deviations within which W is on the grid."""
-
 _TAIL = 1e-22
-"""Most of the mean, and of the chances, that one end of a sum loses to 0 and infinity. What 2^k terms lose is at most twice
-what 2^(k-1) lose, and this: of m, some 2 m times it."""
+"""Most of the mean, and of the chances, that one end of a sum loses to 0 and infinity. Of m terms, each without 1.6e-23 of
+both from the start, there are m - 1 sums: all of them lose less than ten m times it."""
 
 ROUNDING = 2e-14
-"""Chance of an infinite loss beside those, for the rounding of places: 2^-52 over h of a mass goes to the wrong one of two
+"""Chance of an infinite loss beside that, for the rounding of places: 2^-52 over h of a mass goes to the wrong one of two
 neighbours, and moves the mean by 2^-52 of it, at each of at most 60 sums."""
 
 _RELATIVE = 1e-11
-"""Relative error of a chance on the grid, whose sum has at most 10^5 terms, none below 0; what comes of m of them is off by
-at most m times that, and raised by it."""
+"""Relative error of a chance on the grid, a sum of at most 10^5 terms, none below 0. What comes of m of them is off by at
+most m times that, and raised by it."""
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+Law = tuple[int, np.ndarray]
+"""Chances under Q of e^(h i), for i from the first; h is the width of a grid."""
 
 
 @dataclass(frozen=True)
-class AllocationLoss:
-    """Privacy loss of a record that takes part in one of ``steps`` Gaussian steps, at least 2; add/remove."""
+class AllocationLoss(GaussianLoss):
+    """Privacy loss of a record that takes part in one of ``steps`` Gaussian steps, at least 2; add/remove.
 
-    noise_multiplier: float
+    Its Renyi divergence is that of a step that is known: R^a is at most the mean of W^a, for a above 1 and for a below 0.
+    """
+
     steps: int
-
-    @property
-    def span(self) -> float:
-        return GaussianLoss(self.noise_multiplier).span
 
     @property
     def reach(self) -> float:
@@ -73,126 +69,74 @@ class AllocationLoss:
 
     def pld(self, width: float) -> Pair:
         finest = max(min(max(width, self.scale / PARTS), self.scale / 4, COARSEST), self.reach / MOST)
-        return _sum(self.noise_multiplier, self.steps, finest).over(self.steps, width)
-
-    def renyi(self, order: float) -> float:
-        """That of a step that is known: R^a is at most the mean of W^a, for a above 1 and for a below 0."""
-        return GaussianLoss(self.noise_multiplier).renyi(order)
-
-
-@dataclass(frozen=True, eq=False)
-class _Law:
-    """Law under Q of a number above 0: ``chances`` of e^(``width`` i) for i from ``first``, ``zero`` of 0, and what of its
-    mean is at infinity, ``far``."""
-
-    width: float
-    first: int
-    chances: np.ndarray
-    zero: float
-    far: float
-
-    @property
-    def logs(self) -> np.ndarray:
-        return (self.first + np.arange(len(self.chances))) * self.width
-
-    @property
-    def means(self) -> np.ndarray:
-        """What each point adds to the mean."""
-        return self.chances * np.exp(self.logs)
-
-    def plus(self, other: _Law) -> _Law:
-        """The law of the sum with an independent number, on the same grid; where one of the two is 0, at 0 and infinity."""
-        one, two, same = self, other, self is other
-        ends = one.first + len(one.chances), two.first + len(two.chances)
-        first, _ = self._added(one.first, two.first)
-        last, _ = self._added(ends[0], ends[1])
-        found = np.zeros(last - first + 2)
-        for apart in range(0 if same else two.first - ends[0] + 1, ends[1] - one.first):
-            low, high = max(one.first, two.first - apart), min(ends[0], ends[1] - apart)
-            both = one.chances[low - one.first : high - one.first]
-            both = both * two.chances[low + apart - two.first : high + apart - two.first]
-            both *= 2 if same and apart else 1
-            place, upper = self._added(low, low + apart)
-            found[place - first : place - first + len(both)] += (1 - upper) * both
-            found[place - first + 1 : place - first + 1 + len(both)] += upper * both
-        zero = one.zero + two.zero - one.zero * two.zero
-        far = one.far + two.far + two.zero * one.means.sum() + one.zero * two.means.sum()
-        return _Law(self.width, first, found, zero, float(far))
-
-    def _added(self, i: int, j: int) -> tuple[int, float]:
-        """Where e^(h i) + e^(h j) lies: the point below it, and the part of it that goes to the one above."""
-        more = math.log1p(math.exp(-self.width * abs(i - j))) / self.width
-        return max(i, j) + math.floor(more), float(_upper(more % 1, self.width))
-
-    def trimmed(self) -> _Law:
-        """The same with both ends at 0 and at infinity, as far as they hardly count."""
-        means = self.means
-        weights = self.chances + means / means.sum()
-        start = int(np.searchsorted(np.cumsum(weights), _TAIL))
-        stop = len(weights) - int(np.searchsorted(np.cumsum(weights[::-1]), _TAIL))
-        zero, far = (float(each[:start].sum() + each[stop:].sum()) for each in (self.chances, means))
-        return _Law(self.width, self.first + start, self.chances[start:stop], self.zero + zero, self.far + far)
-
-    def halved(self) -> _Law:
-        """The same on the grid of half the width."""
-        chances = np.zeros(2 * len(self.chances) - 1)
-        chances[::2] = self.chances
-        return _Law(self.width / 2, 2 * self.first, chances, self.zero, self.far)
-
-    def over(self, terms: int, width: float) -> Pair:
-        """Losses ln R of both directions on multiples of ``width``, where this is the law of ``terms`` R."""
-        places = (self.logs - math.log(terms)) / width
-        first = math.floor(places[0])
-        upper, place = _upper(places % 1, width), np.floor(places).astype(np.int64) - first
-        size = int(place[-1]) + 2
-        chances = np.zeros(size)
-        np.add.at(chances, place, (1 - upper) * self.chances)
-        np.add.at(chances, place + 1, upper * self.chances)
-        chances *= 1 + _RELATIVE * terms
+        start, law = _sum(self.noise_multiplier, self.steps, finest)
+        lower, upper = _split((start + np.arange(len(law))) * finest - math.log(self.steps), width)
+        first, size = int(lower[0]), int(lower[-1] - lower[0]) + 2
+        parts = np.append(1 - upper, upper) * np.append(law, law) * (1 + _RELATIVE * self.steps)
+        chances = np.bincount(np.append(lower, lower + 1) - first, parts, size)
         removed = chances * np.exp((first + np.arange(size)) * width)
+        infinite = ROUNDING + 10 * _TAIL * self.steps
         return (
-            LossDistribution(width, first, removed, self.far / terms + ROUNDING),
-            LossDistribution(width, 1 - first - size, chances[::-1], self.zero + ROUNDING),
+            LossDistribution(width, first, removed, infinite),
+            LossDistribution(width, 1 - first - size, chances[::-1], infinite),
         )
 
 
-def _upper(share: float | np.ndarray, width: float) -> float | np.ndarray:
-    """The part of a value e^(width ``share``) between 1 and e^width that goes to the latter."""
-    return np.expm1(width * share) / math.expm1(width)
+@functools.lru_cache(maxsize=128)
+def _sum(noise_multiplier: float, terms: int, finest: float, depth: int = 0) -> Law:
+    """W_1 + ... + W_m, on a grid whose width is ``finest`` at depth 0, and twice that for a quarter of the terms."""
+    width, coarser = (
+        finest * 2.0 ** min(place // 2, int(math.log2(COARSEST / finest))) for place in (depth, depth + 1)
+    )
+    if terms == 1:
+        return _one(noise_multiplier, width)
+    halves = [_sum(noise_multiplier, part, finest, depth + 1) for part in (terms // 2, terms - terms // 2)]
+    first, law = _added(halves, coarser)
+    weights = law * (1 + np.exp((first + np.arange(len(law))) * coarser) / terms)
+    start = int(np.searchsorted(np.cumsum(weights), _TAIL))
+    stop = len(law) - int(np.searchsorted(np.cumsum(weights[::-1]), _TAIL))
+    first, law = first + start, law[start:stop]
+    return (first, law) if coarser == width else (2 * first, np.kron(law, (1.0, 0.0))[:-1])
 
 
-def _one(noise_multiplier: float, width: float) -> _Law:
-    """The law of W = e^(z / s - 1 / (2 s^2)) of a normal z.
+def _one(noise_multiplier: float, width: float) -> Law:
+    """W = e^(z / s - 1 / (2 s^2)) of a normal z, within ten deviations of where ln W is under Q, and under P.
 
     Of each interval of the grid the integral of the two parts is taken; at most a quarter of a deviation wide, eight points
     of Gauss and Legendre leave 1e-20 of it.
     """
-    shift = 0.5 / noise_multiplier**2
-    low, high = (math.floor((side * _FAR / noise_multiplier - shift) / width) for side in (-1, 1))
-    high += math.ceil((1 / noise_multiplier**2) / width)  # by as much E(W; W > w) reaches further than P(W > w)
-    edges, inner = np.arange(low, high)[:, None], (1 + _NODES) / 2
-    points = ((edges + inner) * width + shift) * noise_multiplier
-    density = np.exp(-0.5 * points**2) / math.sqrt(2 * math.pi) * (noise_multiplier * width * _WEIGHTS / 2)
-    upper = _upper(inner, width)
-    chances = np.append((density * (1 - upper)).sum(1), 0.0) + np.append(0.0, (density * upper).sum(1))
-    least, most = ((edge * width + shift) * noise_multiplier for edge in (low, high))
-    mean = 1 / noise_multiplier
-    return _Law(width, low, chances, float(ndtr(least) + ndtr(-most)), float(ndtr(least - mean) + ndtr(mean - most)))
+    shift, (nodes, weights) = 0.5 / noise_multiplier**2, np.polynomial.legendre.leggauss(8)
+    far = math.ceil((shift + 10 / noise_multiplier) / width)
+    points = (np.arange(-far, far)[:, None] + (1 + nodes) / 2) * width
+    density = np.exp(-0.5 * ((points + shift) * noise_multiplier) ** 2) * weights
+    _, upper = _split(points[far], width)
+    law = np.append(density @ (1 - upper), 0.0) + np.append(0.0, density @ upper)
+    return -far, law * (noise_multiplier * width / 2 / math.sqrt(2 * math.pi))
 
 
-@functools.lru_cache(maxsize=32)
-def _sum(noise_multiplier: float, steps: int, finest: float) -> _Law:
-    """The law of W_1 + ... + W_m, by the binary digits of m, at last on a grid of about the width ``finest``."""
-    levels = steps.bit_length() - 1
-    halvings = min(levels // 2, int(math.log2(max(1.0, COARSEST / finest))))
-    power, total = _one(noise_multiplier, finest * 2.0**halvings), None
-    for level in range(levels + 1):
-        if steps >> level & 1:
-            total = power if total is None else total.plus(power).trimmed()
-        if level < levels:
-            power = power.plus(power).trimmed()
-            if halvings > (levels - level - 1) // 2:  # a mean of twice as many is narrower by the root of 2
-                halvings -= 1
-                power, total = power.halved(), None if total is None else total.halved()
-    assert total is not None
-    return total
+def _added(laws: list[Law], width: float) -> Law:
+    """The sum of two independent numbers.
+
+    With the larger at i and the other at i - d, it lies behind i + k for a range of d for each k: a convolution.
+    """
+    ends = [(start, start + len(law)) for start, law in laws]
+    low, high = (int(np.logaddexp(*(width * end for end in each)) / width) for each in zip(*ends, strict=True))
+    low, found = low - 2, np.zeros(high - low + 4)
+    for (first, larger), (below, smaller) in (laws, laws[::-1]):
+        apart = np.arange(max(0, first - below - len(smaller) + 1), first + len(larger) - below)
+        lower, upper = _split(np.log1p(np.exp(-width * apart)), width)
+        share = np.where(apart, 1.0, 0.5)  # of equal ones either is the larger
+        for start, stop in pairwise([*np.unique(-lower, return_index=True)[1], len(apart)]):
+            for above, parts in enumerate(((1 - upper) * share, upper * share)):
+                met, shift = np.convolve(smaller, parts[start:stop]), below + apart[start] - first
+                inside = slice(max(0, shift), min(len(larger), shift + len(met)))
+                both = larger[inside] * met[inside.start - shift : inside.stop - shift]
+                found[first + inside.start + lower[start] + above - low :][: len(both)] += both
+    return low, found
+
+
+def _split(logs: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
+    """Points of the grid at or below numbers, and the parts of these that go to the points above."""
+    places = logs / width
+    lower = np.floor(places)
+    return lower.astype(np.int64), np.expm1((places - lower) * width) / math.expm1(width)

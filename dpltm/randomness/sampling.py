@@ -20,7 +20,7 @@ A chunk that turns out larger is summed in float64, and scaled all the same: the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -109,25 +109,23 @@ def truncate(source: RandomSource, index: np.ndarray, most: int) -> np.ndarray:
     return index
 
 
-def allocate(source: RandomSource, records: int, steps: int, participations: int) -> list[np.ndarray]:
-    """Indices of the records that enter each of the steps, int64, in increasing order: every record in so many of them.
+def allocate(source: RandomSource, records: int, steps: int, participations: int) -> Iterator[np.ndarray]:
+    """Yield the indices of the records that enter each step, as ``poisson_sample``: every record enters so many.
 
     Guarantees:
-        Every ``participations`` of the steps are equally likely for a record, whatever the others' are: Floyd's algorithm,
-        for all records at once (Bentley, Floyd 1987), on whole numbers that are uniform, since words that would make some
-        of them likelier are drawn again.
+        All sets of so many steps are equally likely for a record, whatever the others' are: with r of them left, and t
+        steps, it enters with chance r / t (Knuth, volume 2, 3.4.2, algorithm S).
     """
-    taken = np.empty((records, participations), dtype=np.int64)
-    for done, last in enumerate(range(steps - participations, steps)):
-        drawn = _below(source, last + 1, records)
-        again = (taken[:, :done] == drawn[:, None]).any(1)
-        taken[:, done] = np.where(again, last, drawn)
-    order, counts = np.argsort(taken.ravel(), kind="stable"), np.bincount(taken.ravel(), minlength=steps)
-    return np.split(order // participations, np.cumsum(counts)[:-1])
+    left = np.full(records, participations)
+    for ahead in range(steps, 0, -1):
+        enters = _below(source, ahead, records) < left
+        left -= enters
+        yield np.flatnonzero(enters)
 
 
 def _below(source: RandomSource, bound: int, count: int) -> np.ndarray:
-    """Independent uniform whole numbers from 0 to ``bound`` - 1, ``(count,)`` int64."""
+    """Independent uniform whole numbers from 0 to ``bound`` - 1, ``(count,)`` int64; words that would make some of them
+    likelier are drawn again."""
 
     def words(count: int) -> np.ndarray:
         return np.frombuffer(source.random_bytes(8 * count), dtype=np.uint64) >> np.uint64(1)

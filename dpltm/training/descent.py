@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import torch
@@ -95,10 +96,9 @@ class NoisyGradients:
         self._chunks = config.groups or (None if element_wise else math.ceil(config.expected_batch / USUAL))
         self.noise_std = config.noise_std
         self.canaries: Canaries | NoCanaries = NO_CANARIES
-        self.allocation: RandomSource | None = (
-            None  # where it begins; drawn with the first sample, and anew after a resume
-        )
-        self.step, self._allocated = 0, list[np.ndarray]()
+        self.allocation = sampling  # or where it begins, from where a resumed training draws it again
+        self.step = 0
+        self._allocated: Iterator[np.ndarray] | None = None
         self._model, self._mask, self._masked = model, mask, False
         self._records, self.config, self._sampling, self._noise = records, config, sampling, noise
         self._ranks, self._first = ranks, ranks is None or ranks.first
@@ -159,17 +159,17 @@ class NoisyGradients:
         return index, sizes, keys
 
     def _sampled(self, records: int) -> np.ndarray:
-        """Draw who is in a step, of all there are: by coins, or as it was drawn for all steps before the first."""
+        """Draw who is in a step, of all there are."""
         config = self.config
         if config.participations is None:
             index = poisson_sample(self._sampling, records, config.sampling_rate)
             if config.truncated_batch_size is not None:
                 index = truncate(self._sampling, index, config.truncated_batch_size)
             return index if self._part_of is None else index[self._part_of[index] == self.step % len(config.strategy)]
-        if self.allocation is None:
-            raise InputError("training: nobody said what an allocation is drawn from")
-        self._allocated = self._allocated or allocate(self.allocation, records, config.steps, config.participations)
-        return self._allocated[self.step]
+        if self._allocated is None:
+            allocated = allocate(self.allocation, records, config.steps, config.participations)
+            self._allocated = islice(allocated, self.step, None)
+        return next(self._allocated)
 
     def release(self, total: Tensor) -> None:
         """Put (``total`` + noise) / divisor, ``total`` a sum of ``SampleSums``, into every ``grad``.

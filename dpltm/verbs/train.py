@@ -32,9 +32,7 @@ from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.calibration import POINTS, calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, Kept
 from dpltm.privacy.checks import (
-    MAX_ALLOCATED,
     MAX_STEPS,
-    check_allocation,
     check_epsilon,
     check_noise,
     default_batch,
@@ -385,21 +383,13 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
     """Return sampling rate, steps and expected batch size, from public inputs only."""
     check_delta(options.delta, dataset)
     participations = participations_of(options.sampling)
-    if participations is not None and participations * dataset.records > MAX_ALLOCATED:
-        raise InputError(
-            f"`sampling`: {options.sampling} of {dataset.records:,} records is more than the {MAX_ALLOCATED:,} places in"
-            " steps that memory is taken for; take fewer, or poisson"
-        )
-    if participations is not None and options.steps is not None:
-        return participations / options.steps, options.steps, dataset.records * participations / options.steps
     batch = options.batch_size if options.batch_size is not None else default_batch(dataset.records)
     if not 0 < batch <= dataset.records:
         raise InputError(
             f"`batch_size`: {batch:g} is not between 0 and the {dataset.records} records of {dataset.name}"
         )
     rate = batch / dataset.records
-    epochs = 15.0 if options.epochs is None else options.epochs
-    steps = options.steps if options.steps is not None else steps_of(participations or epochs, rate)
+    steps = options.steps if options.steps is not None else steps_of(participations or options.epochs or 15.0, rate)
     if steps > MAX_STEPS:
         raise InputError(f"`epochs`, `steps`: more than {MAX_STEPS:,} steps; ask for fewer")
     if participations is not None:  # the batch that goes with so many whole steps
@@ -466,7 +456,10 @@ def check_options(options: TrainOptions) -> Filter:
         raise InputError("epochs", options.epochs, "a positive number")
     if options.steps is not None and options.steps < 1:
         raise InputError("steps", options.steps, "a positive whole number")
-    _check_sampling(options)
+    if participations_of(options.sampling) is not None:  # which has one price for all steps
+        _check_alone(options, f"`sampling` {options.sampling}", "budget_stop", "epochs")
+        if options.steps is not None:
+            _check_alone(options, f"`sampling` {options.sampling} and `steps`", "batch_size")
     if options.centre is not None and not 0 <= options.centre < 1:
         raise InputError("centre", options.centre, "a part between 0 and 1, such as 0.05")
     if options.centre and options.epsilon is None:
@@ -474,24 +467,11 @@ def check_options(options: TrainOptions) -> Filter:
     return filter
 
 
-def _check_sampling(options: TrainOptions) -> None:
-    """Raise InputError for a random allocation with options that have no meaning beside it, or no proof."""
-    participations = participations_of(options.sampling)
-    if participations is None:
-        return
-    check_allocation(participations, options.steps, options.adjacency)
-    if options.budget_stop:
-        raise InputError(
-            "`budget_stop`: an allocation has one price for all of its steps, so no step would exceed; leave it out"
-        )
-    if options.epochs is not None:
-        raise InputError(
-            f"`epochs`: `sampling` {options.sampling} takes every record {participations} times; leave it out"
-        )
-    if options.steps is not None and options.batch_size is not None:
-        raise InputError(
-            f"`batch_size`, `steps`: with `sampling` {options.sampling} one gives the other; leave one out"
-        )
+def _check_alone(options: TrainOptions, asked: str, *names: str) -> None:
+    """Raise InputError for options that have no meaning beside what is ``asked``, or no proof."""
+    for name in names:
+        if getattr(options, name) not in (None, 0, "poisson"):
+            raise InputError(f"`{name}`: does not go with {asked}; leave one of them out")
 
 
 def _check_noise(options: TrainOptions) -> None:
@@ -506,9 +486,7 @@ def _check_noise(options: TrainOptions) -> None:
             f"`adjacency`: a replaced record may be in another part of {BANDED} `noise`, where nothing is proven but for"
             " add-remove; take that, or `noise` secure"
         )
-    for name in ("audit", "microbatch", "clip_quantile", "sampling"):
-        if getattr(options, name) not in (None, 0, "poisson"):
-            raise InputError(f"`{name}`: does not go with `noise` {BANDED}; leave one of them out")
+    _check_alone(options, f"`noise` {BANDED}", "audit", "microbatch", "clip_quantile", "sampling")
     if _bands_asked(options) is None and (options.epsilon is None or options.budget_stop):
         raise InputError(f"`noise`: {BANDED} needs a budget to choose its bands by; name them, such as {BANDED}:8")
 

@@ -117,7 +117,7 @@ def test_releases_of_a_group(cli):
         ),
         (
             "--noise-multiplier 1 --sampling allocation:3 --steps 2",
-            "--sampling: allocation:3 is more than the 2 --steps; take as many at most",
+            "--sampling: allocation:3 is not from 1 to the 2 --steps",
         ),
         (
             "--noise-multiplier 1 --sampling truncated:40 --sampling-rate 0.01 --steps 9",
@@ -289,7 +289,7 @@ def test_an_allocation_is_priced_calibrated_and_drawn(cli, refused):
     assert curve["of"].endswith(", every record in 15 of 555 steps")
     assert "every record in 15 of 555 steps" in cli(f"privacy noise --epsilon 2 {said}").out
     out = refused("privacy noise --epsilon 2 --sampling allocation:15 --noise-multiplier 1")
-    assert out.startswith("--steps: with --sampling allocation they decide the rate")
+    assert out.startswith("--steps or --epochs: give one of them")
 
 
 def test_truncated_sampling_is_priced_calibrated_and_drawn(cli, refused):

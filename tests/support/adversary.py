@@ -470,21 +470,19 @@ def _check_samples(recorder: Recorder, payers: list[Charge | None], found: Findi
 
 
 def _check_allocation(samples: list[Sample], stated: AllocatedSgd, found: Findings) -> None:
-    """Each record is in the steps that its own words say, which were all served before the first, and in no others."""
-    words = samples[0].words
-    if len(words) != stated.participations or any(sample.words for sample in samples[1:]):
-        found.add("coins", f"an allocation was drawn from {[len(sample.words) for sample in samples]} words a record")
-        return
-    steps: list[set[int]] = [set() for _ in samples[0].ids]
-    for last, drawn in enumerate(words, start=stated.steps - stated.participations):
-        for theirs, word in zip(steps, drawn.tolist(), strict=True):  # Floyd's algorithm, of 63 bits
-            step = (word >> 1) % (last + 1)
-            theirs.add(last if step in theirs else step)
+    """Each record is in the steps that its own words say, one a step, and in no others."""
+    left = [stated.participations] * len(samples[0].ids)
     for step, sample in enumerate(samples):
+        if len(sample.words) != 1:
+            found.add("coins", f"step {step} of an allocation was drawn from {len(sample.words)} words a record")
+            return
         used = sorted(np.concatenate(sample.used).tolist()) if sample.used else []
-        inside = [record for record, theirs in enumerate(steps) if step in theirs]
+        words = enumerate(sample.words[0].tolist())
+        inside = [record for record, word in words if (word >> 1) % (stated.steps - step) < left[record]]
         if used != inside:
             found.add("coins", f"step {step} took records {used}, and the words say {inside}")
+        for record in inside:
+            left[record] -= 1
 
 
 def _bands(charge: Charge) -> int:

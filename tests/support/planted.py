@@ -191,16 +191,16 @@ def _shuffled_batches() -> AbstractContextManager[Any]:
     return _around(training, "poisson_sample", sample)
 
 
-def _one_step_more(original: Any, *given: Any) -> list[np.ndarray]:
+def _one_step_more(original: Any, *given: Any) -> Iterator[np.ndarray]:
     """The first record is in a step that it was not drawn for."""
-    steps: list[np.ndarray] = original(*given)
-    free = next(step for step, theirs in enumerate(steps) if 0 not in theirs)
-    steps[free] = np.append(0, steps[free])
-    return steps
+    free = True
+    for theirs in original(*given):
+        yield np.append(0, theirs) if free and 0 not in theirs else theirs
+        free = free and 0 in theirs
 
 
 def _anew_each_step(original: Any, gradients: Any, records: int) -> np.ndarray:
-    gradients._allocated = []
+    gradients._allocated = None
     found: np.ndarray = original(gradients, records)
     return found
 

@@ -97,7 +97,7 @@ class Sample:
         coins: that they were given, ``(n,)``; None if no coins were asked for.
         asked: bytes that were asked for, one number a time.
         used: places of the records that went through the network.
-        words: of 64 bits that each record was given at once, ``(n,)``: an allocation; and
+        words: of 64 bits that each record was given, ``(n,)``: an allocation; and
         allocated: who is in the step by it.
         hashes: of the records at hand, ``(n,)``, from their values alone as docs/data.md has it, where they are no features.
     """

@@ -120,6 +120,7 @@ def alone(mechanism, delta: float = 1e-5) -> float:
         *(
             (
                 {"sampling": value},
+<<<<<<< HEAD
                 f"`sampling`: {value!r} is neither poisson nor allocation:K, with K from 1 to 1,000, such as allocation:15,"
                 " nor truncated:B, such as truncated:400",
             )
@@ -135,6 +136,11 @@ def alone(mechanism, delta: float = 1e-5) -> float:
                 "truncated:1e3",
                 "truncated:1234567890",
             )
+=======
+                f"`sampling`: {value!r} is neither poisson nor allocation:K, such as allocation:15",
+            )
+            for value in ("allocation", "allocation:0", "allocation:10000000000", "allocation:1.5", "shuffled")
+>>>>>>> 8eddd355 (Draw an allocation step by step, and add its laws by convolution)
         ),
         (
             {"sampling": "allocation:4", "adjacency": "replace-one"},
@@ -142,36 +148,25 @@ def alone(mechanism, delta: float = 1e-5) -> float:
         ),
         (
             {"sampling": "allocation:4", "steps": 3},
-            "`sampling`: allocation:4 is more than the 3 `steps`; take as many at most",
+            "`sampling`: allocation:4 is not from 1 to the 3 `steps`",
         ),
         (
             {"sampling": "allocation:2", "noise_multiplier": 1.0, "budget_stop": True},
-            "`budget_stop`: an allocation has one price for all of its steps, so no step would exceed; leave it out",
+            "`budget_stop`: does not go with `sampling` allocation:2; leave one of them out",
         ),
         (
             {"sampling": "allocation:4", "epochs": 4.0},
-            "`epochs`: `sampling` allocation:4 takes every record 4 times; leave it out",
+            "`epochs`: does not go with `sampling` allocation:4; leave one of them out",
         ),
         (
             {"sampling": "allocation:4", "steps": 8, "batch_size": 100.0},
-            "`batch_size`, `steps`: with `sampling` allocation:4 one gives the other; leave one out",
+            "`batch_size`: does not go with `sampling` allocation:4 and `steps`; leave one of them out",
         ),
         ({"lineage": "nothing"}, "`lineage`: not as dpltm tune writes it: lineage: not valid JSON"),
     ],
 )  # fmt: skip
 def test_options(options, message, ledger):
     assert refusal(ledger=ledger, **{"epsilon": 1.0, **options}) == message
-    assert ledger.entries == ()
-
-
-def test_an_allocation_that_memory_has_no_room_for(ledger):
-    """It is drawn behind what pays for it."""
-    many = records(0, records=1_000_000)
-    message = refusal(dataset=many, ledger=ledger, epsilon=1.0, delta=1e-7, sampling="allocation:200", steps=400)
-    assert message == (
-        "`sampling`: allocation:200 of 1,000,000 records is more than the 100,000,000 places in steps that memory is taken"
-        " for; take fewer, or poisson"
-    )
     assert ledger.entries == ()
 
 
