@@ -59,8 +59,7 @@ def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
     del progress
     if options.mechanism in PLAIN:
         return _of_releases(options)
-    _check_training(options)
-    training, draw = _mechanisms(options, find=None)
+    training, draw = _training(options)
     mechanisms, steps = (*draw, training), training
     if isinstance(training, TruncatedSgd):  # whose truncation the central limit theorem does not know
         rate, noise = training.sampling_rate, training.noise_multiplier
@@ -105,6 +104,15 @@ def _of_releases(options: EpsilonRequest) -> dict[str, Any]:
 _SAYS = {"randomized-response": "eps1", "zcdp": "rho"}
 """What says how private one release is, where that is not noise."""
 
+_SAMPLING = ("sampling_rate", "sampling", "records", "epochs")
+
+
+def _leave_out(options: SettingOptions, why: str, *names: str) -> None:
+    """Raise InputError for options that have no meaning beside others."""
+    for name in names:
+        if getattr(options, name) != {"categories": 2, "group": 1}.get(name):
+            raise InputError(f"`{name}`: {why}; leave it out")
+
 
 def _releases(options: ReleaseOptions) -> list[Mechanism]:
     """Return releases in place of a training, as they concern all records of a group together.
@@ -115,10 +123,8 @@ def _releases(options: ReleaseOptions) -> list[Mechanism]:
     check_delta_alone(options.delta)
     name, count, group = options.mechanism, options.steps or 1, options.group
     says = _SAYS.get(name, "noise_multiplier")
-    others = {"noise_multiplier", "eps1", "rho"} - {says} | ({"categories"} if says != "eps1" else set())
-    for other in ("sampling_rate", "sampling", "records", "epochs", *sorted(others, reverse=True)):
-        if getattr(options, other) != (2 if other == "categories" else None):
-            raise InputError(f"`{other}`: does not go with `mechanism` {name}; leave it out")
+    others = {"rho", "noise_multiplier", "eps1", *(("categories",) if says != "eps1" else ())} - {says}
+    _leave_out(options, f"does not go with `mechanism` {name}", *_SAMPLING, *sorted(others, reverse=True))
     for what, many in (("steps", options.steps), ("group", group)):
         if many is not None and not 1 <= many <= MAX_RELEASES:
             raise InputError(f"`{what}`: {many} is not a whole number from 1 to {MAX_RELEASES:,}")
@@ -245,13 +251,11 @@ def curve_of(options: CurveRequest, progress: Progress) -> dict[str, Any]:
 def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
     """Title, relation, unit, curves, and epsilon at delta: of what the options describe, or of the ledger that they name."""
     released = options.mechanism in PLAIN
-    if not released:
-        _check_training(options)
     if options.ledger is None:
         if released:
             priced, title = tuple(_releases(options)), _of_group(vars(options) | {"steps": options.steps or 1})
         else:
-            sgd, draw = _mechanisms(options, find=None)
+            sgd, draw = _training(options)
             sampled = f"rate {sgd.sampling_rate:.4g}, {sgd.steps:,} steps"
             if isinstance(sgd, AllocatedSgd):
                 sampled = f"every record in {sgd.participations:,} of {sgd.steps:,} steps"
@@ -259,18 +263,8 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
             title += f", after a draw at {options.eps1:g}" if draw else ""
             priced = (*draw, sgd)
         return title, priced[-1].adjacency, "record", curves(priced), epsilon(priced, options.delta)
-    for name in (
-        "noise_multiplier",
-        "sampling_rate",
-        "sampling",
-        "records",
-        "steps",
-        "epochs",
-        "eps1",
-        *(["mechanism"] * released),
-    ):
-        if getattr(options, name) is not None:
-            raise InputError(f"`{name}`: the `ledger` holds the settings; leave `{name}` out")
+    names = ("noise_multiplier", *_SAMPLING, "steps", "eps1", "categories", "rho", "group")
+    _leave_out(options, "the `ledger` holds the settings", *names, *(["mechanism"] * released))
     account = read_book(Path(options.ledger)).account()
     title, relation = f"everything in {options.ledger}", account.adjacency or "add-remove"
     return title, relation, account.unit, curves_of_account(account), account.epsilon(options.delta)
@@ -280,9 +274,8 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
     """Return the training that the options describe, and the draw before it; what is to be found is filled with 1."""
     check_delta_alone(options.delta)
     participations = participations_of(options.sampling)
-    for name in ("sampling_rate", "epochs"):
-        if participations is not None and getattr(options, name) is not None:
-            raise InputError(f"`{name}`: follows from `sampling` allocation and `steps`; leave it out")
+    if participations is not None:
+        _leave_out(options, "follows from `sampling` allocation and `steps`", "sampling_rate", "epochs")
     rate = 1.0 if find == "sampling_rate" or participations is not None else _rate(options.sampling_rate)
     steps = 1 if find == "steps" and participations is None else _steps(options, rate)
     noise = 1.0
@@ -313,15 +306,11 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
     return training, (draw,)
 
 
-def _check_training(options: ReleaseOptions) -> None:
-    """Raise InputError for options of other releases beside those of a training."""
-    for name, usual, whose in (
-        ("categories", 2, ("randomized-response",)),
-        ("rho", None, ("zcdp",)),
-        ("group", 1, PLAIN),
-    ):
-        if getattr(options, name) != usual:
-            raise InputError(f"`{name}`: goes with `mechanism` {', '.join(whose)}; leave it out")
+def _training(options: ReleaseOptions) -> tuple[NoisySgd, tuple[Selection, ...]]:
+    """Return the same where nothing is to be found, and other releases have options of their own."""
+    for name, whose in (("categories", "randomized-response"), ("rho", "zcdp"), ("group", ", ".join(PLAIN))):
+        _leave_out(options, f"goes with `mechanism` {whose}", name)
+    return _mechanisms(options, find=None)
 
 
 def _rate(text: str | None) -> float:

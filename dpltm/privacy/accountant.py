@@ -258,12 +258,10 @@ def concentrated(mechanisms: Iterable[Mechanism]) -> float:
 
 def _rho(loss: PrivacyLoss) -> float:
     match loss:
-        case ZcdpLoss():
-            return loss.rho
-        case GaussianLoss() | SampledGaussianLoss() | AllocationLoss():
+        case ZcdpLoss() | GaussianLoss() | DiscreteGaussianLoss():
+            return loss.renyi(1.0)
+        case SampledGaussianLoss():
             return 0.5 / loss.noise_multiplier**2
-        case DiscreteGaussianLoss():
-            return 0.5 * (loss.sensitivity / loss.deviation) ** 2
         case BoundedLoss():
             return loss.epsilon**2 / (8 if isinstance(loss, BoundedRangeLoss) else 2)
     return math.inf

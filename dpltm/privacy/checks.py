@@ -53,8 +53,8 @@ def _number_of(way: str, sampling: str | None) -> int | None:
     count = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
     if name not in ("allocation", "truncated") or not count:
         raise InputError(
-            f"`sampling`: {sampling!r:.40} is neither poisson nor allocation:K, such as allocation:15, nor truncated:B, such as"
-            " truncated:400"
+            f"`sampling`: {sampling!r:.40} is neither poisson nor allocation:K, such as allocation:15, nor truncated:B, such"
+            " as truncated:400"
         )
     return count if name == way else None
 

@@ -12,28 +12,23 @@ section 5.6).
 **Distributions.** For neighbours with distributions P and Q of what is released, the loss is ln(P / Q), distributed as
 under P (Sommer, Meiser, Mohammadi 2019). A distribution here *dominates*: its delta at every epsilon is at least the true
 one, whichever neighbours are compared. So is that of a sum of independent ones at least that of an adaptive composition
-(Zhu, Dong, Wang 2022, Theorem 10). Those of Laplace noise, of randomised response and of (epsilon, delta) itself are
-dp-accounting's, which does the same a loss at a time, and is the oracle of the tests.
+(Zhu, Dong, Wang 2022, Theorem 10). dp-accounting is the oracle of the tests.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from types import ModuleType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from scipy import fft
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from dpltm.privacy import renyi
-
-if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
 
 Way = Literal["removed", "added", "replaced"]
 
@@ -370,48 +365,60 @@ def _gaussian_pld(noise_multiplier: float, sampling_rate: float, replace_one: bo
     return (of("removed"), of("added")) if sampling_rate < 1 else (of("removed"),)
 
 
-@dataclass(frozen=True)
-class BoundedLoss:
-    """Base of mechanisms whose losses lie between -epsilon and epsilon, but for a chance of failure."""
+class SymmetricLoss(ABC):
+    """Base of losses between -``most`` and ``most``, but for a negligible part."""
 
-    epsilon: float
+    @property
+    @abstractmethod
+    def most(self) -> float:
+        """The largest."""
 
     @property
     def span(self) -> float:
-        return 2 * self.epsilon
+        return 2 * self.most
 
     @property
     def reach(self) -> float:
         return self.span
 
 
-def _theirs() -> ModuleType:
-    """dp-accounting's loss distributions, whose import takes a second."""
-    from dp_accounting import pld
+class ProfiledLoss(SymmetricLoss):
+    """Base of those with one profile for both directions."""
 
-    return pld
+    @abstractmethod
+    def profile(self, x: np.ndarray) -> np.ndarray:
+        """delta(x), of either sign."""
 
-
-def _pair(theirs: PrivacyLossDistribution) -> Pair:
-    """A distribution of dp-accounting 0.6, as ours."""
-    pmfs = [theirs._pmf_remove] if theirs._symmetric else [theirs._pmf_remove, theirs._pmf_add]
-    return tuple(
-        LossDistribution(pmf._discretization, pmf._lower_loss, np.asarray(pmf._probs), float(pmf._infinity_mass))
-        for pmf in (each.to_dense_pmf() for each in pmfs)
-    )
+    def pld(self, width: float) -> Pair:
+        last = math.ceil(self.most / width)
+        return (connected(self.profile, width, -last, last),)
 
 
 @dataclass(frozen=True)
-class LaplaceLoss(BoundedLoss):
+class BoundedLoss(SymmetricLoss):
+    """Base of mechanisms whose losses lie between -epsilon and epsilon, but for a chance of failure."""
+
+    epsilon: float
+
+    @property
+    def most(self) -> float:
+        return self.epsilon
+
+    def _rounded_up(self, width: float, others: int, failing: float = 0.0) -> Pair:
+        """Of an answer that is e^epsilon as likely, one that is as much less, and ``others`` that are as likely."""
+        last, first = (math.ceil(end * self.epsilon / width) for end in (1, -1))
+        chances, rare = np.zeros(last - first + 1), math.exp(-self.epsilon)
+        np.add.at(chances, [last - first, -first, 0], [1.0, others * rare, rare])
+        return (LossDistribution(width, first, chances * (1 - failing) / (1 + (others + 1) * rare), failing),)
+
+
+@dataclass(frozen=True)
+class LaplaceLoss(BoundedLoss, ProfiledLoss):
     """Laplace noise whose scale is the sensitivity over ``epsilon``."""
 
     @property
     def scale(self) -> float:
         return self.epsilon / 10
-
-    def pld(self, width: float) -> Pair:
-        last = math.ceil(self.epsilon / width)
-        return (connected(self.profile, width, -last, last),)
 
     def profile(self, x: np.ndarray) -> np.ndarray:
         """delta(x) = 1 - e^((x - epsilon) / 2) for -epsilon <= x <= epsilon (Balle et al. 2018, Theorem 3)."""
@@ -433,9 +440,7 @@ class RandomizedResponseLoss(BoundedLoss):
         return self.epsilon / 1000
 
     def pld(self, width: float) -> Pair:
-        uniform = self.categories / (math.exp(self.epsilon) + self.categories - 1)  # chance of a uniform answer
-        known = _theirs().privacy_loss_distribution.from_randomized_response
-        return _pair(known(uniform, self.categories, value_discretization_interval=width))
+        return self._rounded_up(width, self.categories - 2)
 
     def renyi(self, order: float) -> float:
         return renyi.randomized_response(self.epsilon, self.categories, order)
@@ -452,9 +457,8 @@ class GuaranteeLoss(BoundedLoss):
         return self.epsilon / 1000
 
     def pld(self, width: float) -> Pair:
-        guarantee = _theirs().common.DifferentialPrivacyParameters(self.epsilon, self.delta)
-        known = _theirs().privacy_loss_distribution.from_privacy_parameters
-        return _pair(known(guarantee, value_discretization_interval=width))
+        """At worst everything shows with chance delta, and else a biased coin (Kairouz, Oh, Viswanath 2015)."""
+        return self._rounded_up(width, 0, self.delta)
 
     def renyi(self, order: float) -> float:
         """Divergence outside a chance of ``delta``, which the accountant subtracts from the asked delta."""
@@ -462,7 +466,7 @@ class GuaranteeLoss(BoundedLoss):
 
 
 @dataclass(frozen=True)
-class BoundedRangeLoss(BoundedLoss):
+class BoundedRangeLoss(BoundedLoss, ProfiledLoss):
     """An epsilon-bounded-range mechanism, such as the exponential mechanism, whose inputs may depend on earlier releases.
 
     Such a mechanism is dominated by one of the two-outcome pairs with losses t and t - epsilon (Dong, Durfee, Rogers
@@ -479,10 +483,6 @@ class BoundedRangeLoss(BoundedLoss):
     def scale(self) -> float:
         return self.epsilon / 10
 
-    def pld(self, width: float) -> Pair:
-        last = math.ceil(self.epsilon / width)
-        return (connected(self.profile, width, -last, last),)
-
     def profile(self, x: np.ndarray) -> np.ndarray:
         """delta(x), rounded up where float64 would cancel."""
         near = np.clip(x, -self.epsilon, self.epsilon)
@@ -495,7 +495,7 @@ class BoundedRangeLoss(BoundedLoss):
 
 
 @dataclass(frozen=True)
-class DiscreteGaussianLoss:
+class DiscreteGaussianLoss(ProfiledLoss):
     """Discrete Gaussian noise of a deviation on a whole number that moves by at most ``sensitivity``.
 
     The distribution is log-concave, so the losses of a shift fall along the line, and more of them is lost to a larger one.
@@ -505,20 +505,12 @@ class DiscreteGaussianLoss:
     sensitivity: int
 
     @property
-    def span(self) -> float:
+    def most(self) -> float:
         return _gaussian_span(self.deviation / self.sensitivity)
-
-    @property
-    def reach(self) -> float:
-        return self.span
 
     @property
     def scale(self) -> float:
         return self.sensitivity / self.deviation
-
-    def pld(self, width: float) -> Pair:
-        last = math.ceil(self.span / width)
-        return (connected(self.profile, width, -last, last),)
 
     def profile(self, x: np.ndarray) -> np.ndarray:
         """P(K <= k) - e^x P(K <= k - s) at the last k whose loss (s^2 - 2 s k) / (2 deviation^2) exceeds x."""
@@ -535,36 +527,31 @@ class DiscreteGaussianLoss:
 
 
 @dataclass(frozen=True)
-class ZcdpLoss:
+class ZcdpLoss(ProfiledLoss):
     """All that is known to be rho-zCDP, together: the profile that Renyi divergences of rho times each order allow."""
 
     rho: float
 
     @property
-    def span(self) -> float:
-        """Where the profile is below e^-50, at the order 1 + sqrt(50 / rho)."""
-        return 2 * (self.rho + 2 * math.sqrt(50 * self.rho))
-
-    @property
-    def reach(self) -> float:
-        return self.span
+    def most(self) -> float:
+        """Where the profile is below e^-50, at the order 1 + sqrt(50 / rho); beyond floats the accountant takes orders."""
+        return min(self.rho + 2 * math.sqrt(50 * self.rho), MAX_EXPONENT / 2)
 
     @property
     def scale(self) -> float:
         return math.sqrt(2 * self.rho)
 
-    def pld(self, width: float) -> Pair:
-        if self.span > MAX_EXPONENT:  # the accountant falls back to orders
-            return (LossDistribution(width, 0, np.zeros(1), 1.0),)
-        last = math.ceil(self.span / 2 / width)
-        return (connected(functools.partial(convex, self.profile), width, -last, last),)
-
     def profile(self, x: np.ndarray) -> np.ndarray:
-        """The least over orders (Canonne, Kamath, Steinke 2020, Proposition 12), and by it the other way at -x."""
-        orders, far = 1 + np.geomspace(1e-3, 1e5, 800)[:, None], np.abs(x)
-        logs = (orders - 1) * (self.rho * orders - far) + orders * np.log1p(-1 / orders) - np.log(orders - 1)
-        above = np.exp(np.minimum(logs.min(0), 0.0))
-        return np.where(x < 0, -np.expm1(np.minimum(x, 0.0)) + np.exp(np.minimum(x, 0.0)) * above, above)
+        """The least over orders (Canonne, Kamath, Steinke 2020, Proposition 12), and by it the other way at -x; made convex
+        between the ends of ``x``."""
+
+        def least(x: np.ndarray) -> np.ndarray:
+            orders = 1 + np.geomspace(1e-3, 1e5, 800)[:, None]
+            logs = (orders - 1) * (self.rho * orders - np.abs(x)) + orders * np.log1p(-1 / orders) - np.log(orders - 1)
+            below = np.minimum(x, 0.0)
+            return np.exp(np.minimum(logs.min(0), 0.0) + below) - np.expm1(below)
+
+        return convex(least, x)
 
     def renyi(self, order: float) -> float:
         return self.rho * order

@@ -120,14 +120,13 @@ def alone(mechanism, delta: float = 1e-5) -> float:
         *(
             (
                 {"sampling": value},
-<<<<<<< HEAD
-                f"`sampling`: {value!r} is neither poisson nor allocation:K, with K from 1 to 1,000, such as allocation:15,"
-                " nor truncated:B, such as truncated:400",
+                f"`sampling`: {value!r} is neither poisson nor allocation:K, such as allocation:15, nor"
+                " truncated:B, such as truncated:400",
             )
             for value in (
                 "allocation",
                 "allocation:0",
-                "allocation:1001",
+                "allocation:10000000000",
                 "allocation:1.5",
                 "shuffled",
                 "truncated",
@@ -136,11 +135,6 @@ def alone(mechanism, delta: float = 1e-5) -> float:
                 "truncated:1e3",
                 "truncated:1234567890",
             )
-=======
-                f"`sampling`: {value!r} is neither poisson nor allocation:K, such as allocation:15",
-            )
-            for value in ("allocation", "allocation:0", "allocation:10000000000", "allocation:1.5", "shuffled")
->>>>>>> 8eddd355 (Draw an allocation step by step, and add its laws by convolution)
         ),
         (
             {"sampling": "allocation:4", "adjacency": "replace-one"},
