@@ -231,6 +231,7 @@ KMNIST = typed(
 OTHER = typed(f"dpltm train --dense {HALF} --model mlp:8 --epsilon 1 --steps 5 --ledger other.jsonl --out other.run")
 
 BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step before which this is done
+    ("accuracy.md", "dpltm train --dense --dataset mnist --features drawings"): another_reader,
     ("audits.md", "dpltm train SET"): SET,
     ("audits.md", "dpltm train --dense --dataset digits --model mlp:32"): another_reader,
     ("tickets.md", "dpltm tickets ls"): SET,
