@@ -341,16 +341,16 @@ class _Reader:
             self._note(where, [f"give one of round and select: which ticket of {tickets} is trained"])
         if isinstance(number, int):
             number = self.over.get("round", number)
-            rounds = (
-                chain(sets, str(tickets))[-1].get("rounds", GenerateRequest().rounds) if tickets in sets else number
-            )
-            if not 0 <= number <= rounds:
-                self._note(where, [f"round: {number} is none of the rounds of {tickets}"])
+            self._check_round(where, "round", number, tickets, sets)
         elif number not in (None, "random"):
             self._note(where, [f"round: {number!r} is neither a number nor random"])
         if "latent" in body and {"train", "select", "tune", "tickets", "round"} & body.keys():
             self._note(where, ["an arm is of dpltm latent, or of dpltm train; not of both"])
         options = {command: self._options_of(command, body) for command in SHARED}
+        search = options["tune"] or {}
+        for tried in str(search.get("rounds", "")).split(","):
+            if tried.isdecimal():
+                self._check_round(where, "tune rounds", int(tried), search.get("tickets", tickets), sets)
         return Arm(
             name=body["name"],
             train=options["train"] or {},
@@ -365,6 +365,12 @@ class _Reader:
             latent=self._latent_of(body) if "latent" in body else None,
             note=body.get("note"),
         )
+
+    def _check_round(self, where: str, place: str, number: int, name: Any, sets: Mapping[str, Section]) -> None:
+        if isinstance(name, str) and name in sets:
+            rounds = chain(sets, name)[-1].get("rounds", GenerateRequest().rounds)
+            if not 0 <= number <= rounds:
+                self._note(where, [f"{place}: {number} is none of the rounds of {name}"])
 
     def _options_of(self, command: str, body: Section) -> Section | None:
         """An arm's options of a command: those of all arms, its own, those of --quick; None where it has no such table."""

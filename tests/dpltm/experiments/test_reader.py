@@ -96,6 +96,7 @@ def test_a_set_that_cannot_be_public_and_a_rule_that_needs_it() -> None:
         ("train = { lr = nan }", "finite numbers"),
         ("train = { lr = -1.0 }", "`lr`"),
         ('tickets = "a"\nround = 3', "none of the rounds"),
+        ('tune = { tickets = "a", rounds = "1,3" }', "tune rounds: 3 is none of the rounds of a"),
         ('latent = { scheme = {} }\ntrain = { lr = 1 }', "not of both"),
         ('train = { filter = "clipp" }', "'clipp'"),
         ('tickets = "a"\nround = 1\ntrain = { model = "mlp:8" }', "`model`"),
