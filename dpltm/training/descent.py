@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -138,10 +139,16 @@ class NoisyGradients:
         """That of the next step: the clip norm of some follows a quantile."""
         return self._sums.filter
 
-    def follow(self, clip_norm: float) -> None:
-        """Go on at the clip norm of another process, where it follows a quantile."""
-        if (now := follows(self.filter)) is not None:
-            self._sums.filter = replace(now, clip_norm=clip_norm)
+    @property
+    def moved(self) -> dict[str, float]:
+        """Where a clip norm that follows a quantile has come to, by its name: part of a state."""
+        counting = follows(self.filter)
+        return {} if counting is None else {"clip_norm": counting.clip_norm}
+
+    def follow(self, state: Mapping[str, Any]) -> None:
+        """Go on at what ``moved`` was in another process."""
+        if (counting := follows(self.filter)) is not None:
+            self._sums.filter = replace(counting, clip_norm=float(state["clip_norm"]))
 
     def _draw(self) -> Sample:
         """Draw the records of a step, by chunk or by group (microbatches, persons), with the number of records of each; and
@@ -260,10 +267,6 @@ def train(
     Descent(NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise)).run(progress)
 
 
-CLIP_NORM = "clip_norm"
-"""Of a state: where a clip norm that follows a quantile has come to."""
-
-
 class Descent:
     """The steps of ``train``: each takes a noisy gradient, and moves the parameters by the optimizer of the settings.
 
@@ -313,18 +316,16 @@ class Descent:
             "average": self._average.state(),
         }
         state = {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
-        counting = follows(self.gradients.filter)
-        return (
-            state if counting is None else state | {CLIP_NORM: torch.tensor(counting.clip_norm, dtype=torch.float64)}
-        )
+        moved = {name: torch.tensor(value, dtype=torch.float64) for name, value in self.gradients.moved.items()}
+        return state | moved
 
     @torch.no_grad()
     def resume(self, step: int, state: Mapping[str, Tensor]) -> None:
         """Go on after ``step`` steps of another process; InputError for a state of another network, or of other settings."""
         parameters, parts = self.gradients.parameters, dict[str, dict[str, Tensor]]()
+        self.gradients.follow(state)
         for name, value in state.items():
-            if name == CLIP_NORM:
-                self.gradients.follow(float(value))
+            if name in self.gradients.moved:
                 continue
             part, _, rest = name.partition("/")
             like = parameters[int(rest.partition("/")[0])]

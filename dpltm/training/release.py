@@ -17,7 +17,6 @@ import torch
 
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.features.normalisation import release_mean
-from dpltm.filters import follows
 from dpltm.gradients import RecordGradients
 from dpltm.networks.evaluation import Inputs, accuracy, count_correct, root_mean_squared_error, skill
 from dpltm.networks.own_network import OwnNetwork, check_labels
@@ -42,7 +41,6 @@ from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
 from dpltm.training.config import TrainingConfig, private_score
 from dpltm.training.descent import (
-    CLIP_NORM,
     Descent,
     NoisyGradients,
     cross_entropy,
@@ -320,9 +318,8 @@ class Drawn:
             nonlocal note
             if done in odometer.steps:
                 found = score(done == mechanism.steps)
-                counting = follows(descent.gradients.filter)
-                norm = {} if counting is None else {CLIP_NORM: counting.clip_norm}
-                self.metrics.append({"step": done, "epsilon": json_figure(odometer.after(done)), **found, **norm})
+                moved = descent.gradients.moved
+                self.metrics.append({"step": done, "epsilon": json_figure(odometer.after(done)), **found, **moved})
                 note = "" if found["accuracy"] is None else f", accuracy {percent(found['accuracy'])}"
                 note += f", rmse {float(found['rmse']):.4g}" if "rmse" in found else ""
             return self.reached if ranks is None or options.stop_at is None else ranks.same(self.reached)

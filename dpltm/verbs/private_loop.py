@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from dpltm.errors import BudgetError, InputError
-from dpltm.filters import Clip, Filter, follows
+from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
@@ -52,7 +52,7 @@ from dpltm.training.config import (
     sensitivity,
     step_notes,
 )
-from dpltm.training.descent import CLIP_NORM, NoisyGradients, plant
+from dpltm.training.descent import NoisyGradients, plant
 from dpltm.training.ranks import Ranks, environment, rows_digest, together
 
 if TYPE_CHECKING:
@@ -642,9 +642,8 @@ class PrivateLoop:
         if not self._begun:
             raise InputError("`state_dict`: the loop has not begun, so there is nothing to go on with")
         scores = {name: torch.from_numpy(value.copy()) for name, value in self._gradients.canaries.state().items()}
-        state = standing(self._facts, self.entry, self._taken) | {"weights": self._weights_id(), "canaries": scores}
-        counting = follows(self._gradients.filter)
-        return state if counting is None else state | {CLIP_NORM: counting.clip_norm}
+        state = standing(self._facts, self.entry, self._taken) | self._gradients.moved
+        return state | {"weights": self._weights_id(), "canaries": scores}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with the steps that another loop paid for and nobody was handed. Load model and optimizer before iterating.
@@ -675,8 +674,7 @@ class PrivateLoop:
                 scores = {name: value.numpy() for name, value in state["canaries"].items()}
                 self._gradients.canaries.resume(scores)
                 self._taken, self._loaded = int(state["step"]), str(state["weights"])
-                if follows(self._gradients.filter) is not None:
-                    self._gradients.follow(float(state[CLIP_NORM]))
+                self._gradients.follow(state)
             self._take_over(paid)
             self._gradients.noise_std = self.mechanism.noise_std
 

@@ -89,7 +89,7 @@ def test_noise_grows_with_the_norm_and_gradients_are_divided_by_it():
     )
     noisy.gradients.check(torch.zeros(1, 300), torch.zeros(1, dtype=torch.long))
     for norm in (2.0, 50.0, 0.01):
-        noisy.follow(norm)
+        noisy.follow({"clip_norm": norm})
         noisy.backward()
         grad = model.weight.grad
         assert math.isclose(float(grad.std()), 3 * math.sqrt(1.02) / 10.0, rel_tol=0.01)  # in units of the norm
