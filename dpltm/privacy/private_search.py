@@ -36,7 +36,7 @@ from dpltm.errors import InputError
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import FINE
 from dpltm.privacy.mechanisms import MIN_GAMMA, mean_tries
-from dpltm.privacy.privacy_loss import Curve, LossDistribution, Pair, PrivacyLoss, connected, convex
+from dpltm.privacy.privacy_loss import Curve, LossDistribution, Pair, PrivacyLoss, SymmetricLoss, connected, convex
 
 SCORE_NOISE = 20.0
 """Standard deviation of the noise on a score, times epsilon. It makes the noise of the trainings 3 % larger; and of 60,000
@@ -129,19 +129,11 @@ _ORDERS = 1 + np.geomspace(1e-2, 1e5, 60)
 
 
 @dataclass(frozen=True)
-class SearchLoss:
+class SearchLoss(SymmetricLoss):
     """Privacy loss of the winner of a search; ``tries`` holds losses of one, and at how many of the settings."""
 
     tries: tuple[tuple[Try, int], ...]
     gamma: float
-
-    @property
-    def span(self) -> float:
-        return 2 * self._end
-
-    @property
-    def reach(self) -> float:
-        return self.span
 
     @property
     def scale(self) -> float:
@@ -152,7 +144,7 @@ class SearchLoss:
         curves = _curves(self)
         if curves is None:
             return (LossDistribution(width, 0, np.zeros(1), 1.0),)
-        last = math.ceil(self._end / width)
+        last = math.ceil(self.most / width)
         return tuple(connected(functools.partial(convex, curve), width, -last, last) for curve in curves)
 
     def renyi(self, order: float) -> float:
@@ -169,7 +161,7 @@ class SearchLoss:
         return float(np.logaddexp.reduce(each)) / (order - 1)
 
     @functools.cached_property
-    def _end(self) -> float:
+    def most(self) -> float:
         curves = _curves(self)
         if curves is None:
             return 1.0
