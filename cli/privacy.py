@@ -259,6 +259,8 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
             sampled = f"rate {sgd.sampling_rate:.4g}, {sgd.steps:,} steps"
             if isinstance(sgd, AllocatedSgd):
                 sampled = f"every record in {sgd.participations:,} of {sgd.steps:,} steps"
+            if isinstance(sgd, TruncatedSgd):
+                sampled += f", {sgd.truncated_batch_size:,} records at most"
             title = f"noise multiplier {sgd.noise_multiplier:g}, {sampled}"
             title += f", after a draw at {options.eps1:g}" if draw else ""
             priced = (*draw, sgd)

@@ -199,7 +199,6 @@ def settle(
     config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **given)
     notes = [
         *_banded_notes(options, mechanism),
-        *_truncation_notes(mechanism, dataset.unit),
         *public_input_notes(dataset),
         *shares_notes(options.class_shares),
         *unit_notes(dataset),
@@ -670,7 +669,7 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
     check_canaries(options.audit, settled.config.filter, start.mask.live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):
         banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, start.mask.live)
-    notes = list(settled.notes)
+    notes = [*_truncation_notes(mechanism, dataset.unit), *settled.notes]
     if mechanism.steps < settled.mechanism.steps:
         notes.append(
             f"`budget_stop` ends training after {mechanism.steps} of {settled.mechanism.steps} steps, before the one that"

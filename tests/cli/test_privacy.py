@@ -304,6 +304,7 @@ def test_truncated_sampling_is_priced_calibrated_and_drawn(cli, refused):
     assert again["mu"] == pytest.approx(gdp.clt_mu(noise["noise_multiplier"], 256 / 60000, 3515))
     curve = cli(f"privacy curve --noise-multiplier {noise['noise_multiplier']} {said} --json").json
     assert curve["epsilon_at_delta"] == noise["epsilon"]
+    assert curve["of"].endswith(", 3,515 steps, 353 records at most")
     assert "353 records at most (8.1e-07 off delta)" in cli(f"privacy noise --epsilon 1 {said}").out
     out = refused(f"privacy noise --epsilon 1 {said.replace('--steps 3515', '--noise-multiplier 1')}")
     assert out.startswith("--steps: with --sampling truncated it decides what delta is left; give it")

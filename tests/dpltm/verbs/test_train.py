@@ -187,6 +187,14 @@ def test_truncation_is_priced_for_a_bound_on_the_records_those_of_an_audit_inclu
         ) in plan.notes
 
 
+def test_what_truncation_takes_is_told_of_the_steps_that_are_taken(ledger):
+    asked = {"noise_multiplier": 2.0, "budget_stop": True, "batch_size": 20.0, "sampling": "truncated:90"}
+    plan = planned(ledger=ledger, epsilon=1.0, steps=40, **asked)
+    (mechanism,) = plan.entry.of(TruncatedSgd)
+    assert mechanism.steps < 40
+    assert f"`sampling` truncated takes {truncation_chance(mechanism):.2g} off delta" in "\n".join(plan.notes)
+
+
 def test_a_batch_that_is_cut_too_often_and_records_that_are_too_many(ledger):
     asked = {"epsilon": 1.0, "steps": 9, "batch_size": 20.0, "ledger": ledger}
     said = "`sampling`: truncated:30 costs more than a tenth of `delta` 1e-05 over 9 steps; take at least truncated:56"
