@@ -23,6 +23,7 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
 from dpltm.privacy.describe import describe, figure
 from dpltm.privacy.mechanisms import AllocatedSgd, Mechanism, NoisySgd, PrivateSearch
+from dpltm.privacy.truncated_sampling import SHARE
 
 TOLERANCE = 1e-3
 """Relative distance below the budget within which an answer lies, never above; for budgets of 1e-5 and less, as near
@@ -204,13 +205,15 @@ def taken(before: Before, amount: str, why: str, delta: float) -> str:
     """One line on what took a budget: the costliest event, with its date if known, how many others, and a remedy."""
     if not isinstance(before, Planned):
         return f"budget: on these records {amount} goes to what comes before, {why}; set a larger `epsilon`"
-    paid = before.with_mechanism(None).paid
+    account = before.with_mechanism(None)
+    paid = account.paid
     # rdp is quick, and good enough to rank by
     first = max(paid, key=lambda entry: replace(before.account, entries=(entry,)).epsilon(delta, "rdp"), default=None)
     others = f" and {len(paid) - 1} other release{'s' if len(paid) > 2 else ''}" if len(paid) > 1 else ""
     gone = "what this release holds beside" if first is None else f"{describe(first)} ({first.day}){others}"
+    short = "delta" if account.failing > (1 - SHARE) * delta else "epsilon"  # a truncation may take as much again
     return (
-        f"budget: on these records {amount} goes to {gone}, {why}; set a larger `epsilon`, a new budget for all of it"
+        f"budget: on these records {amount} goes to {gone}, {why}; set a larger `{short}`, a new budget for all of it"
         " together, or name the account of other people (`ledger`, `population`)"
     )
 

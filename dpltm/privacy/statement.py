@@ -100,6 +100,11 @@ def statement(
     sentences = [*entry_notes(account), *notes]
     if not certifies and nominal is not None:
         sentences.append(compare_central_limit(nominal.epsilon, value))
+    if math.isinf(value) and (failing := account.failing) >= delta:
+        sentences.append(
+            f"releases that may fail, such as of truncated batches, take {failing:.2g} off delta together, which leaves"
+            f" nothing of {delta:g}: whatever is certified needs a larger delta"
+        )
     if len({mechanism.adjacency for mechanism in mechanisms} - {None}) > 1:
         sentences.append(MIXED_NOTE)
     if len(account.paid) > 1:

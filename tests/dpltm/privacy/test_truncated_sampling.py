@@ -17,14 +17,15 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from scipy.special import ndtr
 
-from dpltm.errors import ArtifactError
+from dpltm.errors import ArtifactError, BudgetError
 from dpltm.privacy import accountant
-from dpltm.privacy.account import as_replace_one
+from dpltm.privacy.account import Account, Planned, as_replace_one
 from dpltm.privacy.accountant import epsilon, filter_epsilon, profile
 from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_steps
 from dpltm.privacy.describe import describe
 from dpltm.privacy.entry import Entry, entry_from_json, to_json
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, PrivateSearch, TruncatedSgd, sampling_of
+from dpltm.privacy.statement import statement
 from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
 from dpltm.randomness.sampling import truncate
 from refusals import refused
@@ -309,6 +310,26 @@ def test_beside_other_releases_both_chances_count():
     chance = truncation_chance(mechanism)
     both = epsilon([mechanism, other], 1e-4)
     assert both == pytest.approx(epsilon([plain], 1e-4 - 2e-5 - chance), rel=1e-3)
+
+
+def test_trainings_that_take_all_of_delta_are_told_and_no_epsilon_is_called_for():
+    """Each takes a tenth at most, and an account holds more than ten of them."""
+    plan = truncated(256 / 60000, 3515, 8.0, 353, most_records(60000))
+    entry = Entry("release", mechanisms=(plan,), day="2026-11-28")
+    held = Account() + [entry] * 12
+    full = Account() + [entry] * 13
+    body = statement(held, DELTA)
+    assert (body.certified.epsilon < 1, "off delta" in "".join(body.notes)) == (True, False)
+    for account, budget in ((held, 3.0), (full, 100.0)):
+        with pytest.raises(BudgetError, match="set a larger `delta`, a new budget"):
+            calibrate_noise(budget, DELTA, plan, Planned(account))
+    notes = statement(full, DELTA).notes
+    assert (
+        "releases that may fail, such as of truncated batches, take 1.1e-05 off delta together, which leaves nothing of"
+        " 1e-05: whatever is certified needs a larger delta"
+    ) in notes
+    assert math.isinf(full.epsilon(DELTA))
+    assert math.isfinite(full.epsilon(2e-5))
 
 
 def test_in_words_and_in_json():
