@@ -128,11 +128,14 @@ class Ranks:
         return [json.loads(part.numpy().tobytes()) for part in said.cpu().split(lengths)]
 
     def share(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors of rank 0 by name, as float32 on the CPU; of the others, the argument is dropped."""
-        held = {name: value.to("cpu", torch.float32, copy=True) for name, value in tensors.items()}
-        shapes = self.tell({name: list(value.shape) for name, value in held.items()})
+        """Tensors of rank 0 by name, to the last bit, on the CPU; of the others, the argument is dropped."""
+        held = {name: value.to("cpu", copy=True) for name, value in tensors.items()}
+        kinds = self.tell({name: [str(value.dtype), list(value.shape)] for name, value in held.items()})
         return {
-            name: self.broadcast(held[name] if self.first else torch.empty(shape)) for name, shape in shapes.items()
+            name: self.broadcast(
+                held[name] if self.first else torch.empty(shape, dtype=getattr(torch, dtype.removeprefix("torch.")))
+            )
+            for name, (dtype, shape) in kinds.items()
         }
 
     # all or none

@@ -126,6 +126,12 @@ def exchange() -> dict[str, Any]:
     return {
         "tell": ranks.tell({"from": ranks.rank}),
         "nothing": ranks.tell([]),
+        "share": {
+            name: [str(value.dtype), value.tolist()]
+            for name, value in ranks.share(
+                {} if ranks.rank else {"w/0": torch.ones(1, 2), "norm": torch.tensor(0.1, dtype=torch.float64)}
+            ).items()
+        },
         "hear": ranks.hear(["rank", ranks.rank, "x" * 5 * ranks.rank]),
         "broadcast": ranks.broadcast(values.clone()).tolist(),
         "reduce": summed if ranks.first else None,

@@ -59,6 +59,7 @@ def test_ranks_hear_of_each_other(ranked: Ranked):
     assert first == {
         "tell": {"from": 0},
         "nothing": [],
+        "share": {"w/0": ["torch.float32", [[1.0, 1.0]]], "norm": ["torch.float64", 0.1]},  # not its float32
         "hear": [["rank", 0, ""], ["rank", 1, "x" * 5], ["rank", 2, "x" * 10]],
         "broadcast": [0.0, 1.0, 2.0],
         "any": [True, False],
