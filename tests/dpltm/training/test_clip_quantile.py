@@ -8,10 +8,12 @@ import torch
 from torch import nn
 
 import dpltm
+from dpltm.errors import ArtifactError
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.privacy.checkpoint import reading
 from dpltm.randomness.noise import FastSource, KeyedSource, source_of
 from dpltm.records.batches import Records
 from dpltm.training.config import TrainingConfig, sensitivity
@@ -127,6 +129,22 @@ def test_a_training_goes_on_to_the_same_bits(stop):
     second.run()
     assert torch.equal(weights(second), weights(whole))
     assert second.gradients.filter == whole.gradients.filter != Clip(0.1, clip_quantile=0.5)
+
+
+def test_states_without_the_norm_are_damaged():
+    """Where it came to, a training and a loop may not guess."""
+    first = descent(sources())
+    state = first.state()
+    del state["clip_norm"]
+    with pytest.raises(ArtifactError, match=r"^checkpoint: damaged"), reading():
+        first.resume(1, state)
+    ledger = dpltm.Ledger()
+    one = loop(ledger=ledger, save_every=2)
+    next(iter(one)).backward()
+    state = one.state_dict()
+    del state["clip_norm"]
+    with pytest.raises(ArtifactError, match=r"^checkpoint: damaged"):
+        loop(ledger=ledger, save_every=2).load_state_dict(state)
 
 
 def loop(**changes):
