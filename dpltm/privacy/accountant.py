@@ -404,10 +404,10 @@ def _mu(loss: PrivacyLoss) -> float:
     match loss:
         case SampledGaussianLoss(noise_multiplier=sigma, sampling_rate=q, replace_one=replace_one):
             return gdp.clt_mu(sigma, q, 1, replace_one=replace_one)
-        case GaussianLoss(noise_multiplier=sigma):
-            return 1 / sigma
         case AllocationLoss(noise_multiplier=sigma, steps=steps):
             return gdp.clt_mu(sigma, 1 / steps, steps)
+        case GaussianLoss(noise_multiplier=sigma):
+            return 1 / sigma
     return 0.0
 
 

@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import as_replace_one
-from dpltm.privacy.accountant import epsilon, profile
+from dpltm.privacy.accountant import central_limit_mu, epsilon, profile
 from dpltm.privacy.accountants import QUICK
 from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_rate, calibrate_steps
 from dpltm.privacy.describe import describe
@@ -201,6 +201,12 @@ def test_who_is_replaced_may_have_been_in_steps_that_are_known() -> None:
 def test_accountants_by_renyi_divergence_know_of_no_amplification(accountant: str) -> None:
     known = epsilon([GaussianRelease(0.5)], DELTA, accountant)
     assert epsilon([allocation(4, 40, 1.0)], DELTA, accountant) == pytest.approx(known)
+
+
+def test_the_limit_theorem_takes_each_group_as_coins_of_its_length() -> None:
+    """9 of 40: 5 groups of 4 steps, and 4 of 5."""
+    mu = math.sqrt((math.e - 1) * (5 / 4 + 4 / 5))
+    assert central_limit_mu([allocation(9, 40, 1.0)]) == pytest.approx(mu, rel=1e-12)
 
 
 def test_noise_is_calibrated_to_a_budget() -> None:
