@@ -27,9 +27,9 @@ from dpltm.randomness.sampling import ROUNDING, check_chunks, scale_of
 REACH = 2.0**60
 """Largest input or output gradient of a layer: a record beyond it counts as not finite."""
 
-BATCH_BYTES, PASS_BYTES = 2**28, 2**29
+BATCH_BYTES, PASS_BYTES = 2**28, 3 * 2**27
 """Memory of a physical batch, and of a pass over some of its records, in bytes, approximate. Smaller passes call every
-operation more often, on too few records to share among threads: at a quarter of it, a step of ResNet-20 takes a fifth longer
+operation more often, on too few records to share among threads: at a third of it, a step of ResNet-20 takes a fifth longer
 on two threads. Larger ones would hold more than Opacus does."""
 
 WIDE, NARROW = 2.0**20, 2.0**-30
