@@ -27,10 +27,10 @@ from dpltm.randomness.sampling import ROUNDING, check_chunks, scale_of
 REACH = 2.0**60
 """Largest input or output gradient of a layer: a record beyond it counts as not finite."""
 
-BATCH_BYTES, PASS_BYTES = 2**28, 3 * 2**27
-"""Memory of a physical batch, and of a pass over some of its records, in bytes, approximate. Smaller passes call every
-operation more often, on too few records to share among threads: at a third of it, a step of ResNet-20 takes a fifth longer
-on two threads. Larger ones would hold more than Opacus does."""
+BATCH_BYTES, PASS_BYTES, BOTH_BYTES = 2**28, 2**27, 7 * 2**26
+"""Memory of a physical batch, least memory of a pass over some of its records, and of both together where there is room, in
+bytes, approximate. Smaller passes call every operation more often, on too few records to share among threads: at a third of
+it, a step of ResNet-20 takes a fifth longer on two threads. Larger ones would hold more than Opacus does."""
 
 WIDE, NARROW = 2.0**20, 2.0**-30
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
@@ -280,7 +280,9 @@ class RecordGradients:
 
     def _at_once(self, records: int) -> Iterator[slice]:
         """Rows of each pass, about as many in all of them."""
-        passes = math.ceil(records / (self.pass_rows or self.comfortable_pass))
+        assert self._plan is not None
+        room = (BOTH_BYTES - 4 * self._plan.kept * records) // max(1, 4 * self._plan.passing)
+        passes = math.ceil(records / (self.pass_rows or max(room, self.comfortable_pass)))
         return (slice(records * i // passes, records * (i + 1) // passes) for i in range(passes))
 
     def _pass(self, plan: Plan, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
