@@ -15,6 +15,7 @@ import pytest
 from dpltm.privacy import release
 from dpltm.randomness import noise
 from dpltm.tickets import checkpoint_files
+from dpltm.training.descent import Descent
 
 
 class Killed(BaseException):
@@ -48,6 +49,18 @@ def interrupt(*_: object, **__: object) -> None:
 def ctrl_c() -> None:
     """As somebody at the terminal."""
     os.kill(os.getpid(), signal.SIGINT)
+
+
+def run_until(descent: Descent, stop: int) -> None:
+    """Run a training to the end of a step, counted from 1, where its process is gone; of 0, not at all."""
+
+    def between() -> None:
+        if descent.step == stop:
+            die()
+
+    if stop:
+        with pytest.raises(Killed):
+            descent.run(lambda _: None, between)
 
 
 @contextlib.contextmanager

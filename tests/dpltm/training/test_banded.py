@@ -23,6 +23,7 @@ from dpltm.training import descent as module
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
 from gradient_cases import some_mask, toy_data
+from interruptions import run_until
 from rank_work import Hashed
 from refusals import refused
 
@@ -100,10 +101,6 @@ def test_answers_are_sums_and_noise_by_the_inverse_matrix(monkeypatch):
     assert np.array(answers)[:, ~there] == pytest.approx(0, abs=0)
 
 
-class Stop(BaseException):
-    pass
-
-
 @functools.cache
 def undisturbed():
     whole = descent(sources())
@@ -115,14 +112,7 @@ def undisturbed():
 def test_it_goes_on_to_the_same_bits_from_any_step(stop):
     drawn = sources()
     first = descent(drawn)
-
-    def between():
-        if first.step == stop:
-            raise Stop
-
-    if stop:
-        with pytest.raises(Stop):
-            first.run(lambda _: None, between)
+    run_until(first, stop)
     state = {name: value.clone() for name, value in first.state().items()}
     noise = first.gradients.banded.noise.clone()
     states = [source.state for source in drawn]

@@ -17,6 +17,7 @@ from dpltm.records.batches import Records
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import OPTIMIZERS, Descent, NoisyGradients, cross_entropy
 from gradient_cases import some_mask, toy_data
+from interruptions import run_until
 from refusals import refused
 
 SPEC, STEPS = ModelSpec("mlp:6", 5, 3), 7
@@ -38,10 +39,6 @@ def weights(of):
     return torch.cat([value.detach().flatten() for value in of.gradients.parameters])
 
 
-class Stop(BaseException):
-    pass
-
-
 @pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     ("optimizer", "average", "share"),
@@ -54,14 +51,7 @@ def test_a_training_goes_on_to_the_same_bits(optimizer, average, share):
     for stop in (0, 1, 4, STEPS):
         drawn = sources()
         first = descent(optimizer, average, drawn, share=share)
-
-        def between(first=first, stop=stop):
-            if first.step == stop:
-                raise Stop
-
-        if stop:
-            with pytest.raises(Stop):
-                first.run(lambda _: None, between)
+        run_until(first, stop)
         state = {name: value.clone() for name, value in first.state().items()}
         states = [source.state for source in drawn]
         first.run()  # what the dead process went on with is nobody's
