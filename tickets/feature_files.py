@@ -27,7 +27,8 @@ from dpltm.features.inputs import (
     feature_shape,
     features_of_copies,
     features_title,
-    in_half,
+    kept_as,
+    made_as,
 )
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
@@ -226,7 +227,7 @@ def read_map(folder: Path, where: Path, body: object) -> FeatureMap | None:
     return feature_map
 
 
-# --- Features on disk: computed once for some records, in half precision, and mapped into memory afterwards ---
+# --- Features on disk: computed once for some records, and mapped into memory afterwards ---
 #
 # What lies there is private, as the records are: it is readable by its owner alone, under a name that only the key beside it
 # can connect with them. Deleting the folder loses nothing but time.
@@ -246,31 +247,34 @@ class FeatureCache(FeatureStore):
         progress: Progress = SILENT,
     ) -> Split:
         """Return the split with features, mapped from the cache; computed first where they are not there."""
-        path = cache_path(split, feature_map, augment)
-        found = _kept(path, split, feature_map, augment)
+        dtype = kept_as(dataset, split)
+        path = cache_path(split, feature_map, augment, dtype)
+        found = _kept(path, split, feature_map, augment, dtype)
         if found is None:
             if path.exists():
                 progress.say(f"{path}: is damaged, or of another version; features are computed anew")
             try:
                 with progress.progress(features_title(dataset, split), len(split)) as step:
                     shape = len(split), math.prod(feature_shape(split, feature_map, augment))
-                    split.map(in_half(feature_map, augment), partial(_written, path, shape), step)
+                    split.map(made_as(dtype, feature_map, augment), partial(_written, path, shape, dtype), step)
             except OSError as error:
                 progress.say(
                     f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this"
                     " command; make room, or point XDG_CACHE_HOME elsewhere"
                 )
                 return super().features(dataset, split, feature_map, augment, progress)
-            found = _kept(path, split, feature_map, augment)
+            found = _kept(path, split, feature_map, augment, dtype)
         if found is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")
         return found
 
 
-def cache_path(split: Split, feature_map: FeatureMap, augment: Augmentation = "none") -> Path:
+def cache_path(split: Split, feature_map: FeatureMap, augment: Augmentation = "none", dtype: str = "<f2") -> Path:
     """Return where they lie: a name by content, keyed, so that it confirms no guess of the records."""
     folder = cache_home() / "features"
-    key = hmac.new(_key(folder / KEY), f"features {feature_map.id} {augment}".encode(), hashlib.sha256).digest()
+    key = hmac.new(
+        _key(folder / KEY), f"features {feature_map.id} {augment} {dtype}".encode(), hashlib.sha256
+    ).digest()
     return folder / f"{split.digest(key)[:40]}.npy"
 
 
@@ -291,11 +295,11 @@ KEY, _PASSING = "key", secrets.token_bytes(32)
 """File of the key, and the key of this process, which becomes that of the cache where there is none."""
 
 
-def _written(path: Path, shape: tuple[int, int], features: Iterator[np.ndarray]) -> np.ndarray:
+def _written(path: Path, shape: tuple[int, int], dtype: str, features: Iterator[np.ndarray]) -> np.ndarray:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with staged_file(path) as staging:  # readable by its owner alone
         with staging.open("wb") as stream:
-            np.lib.format.write_array_header_1_0(stream, {"descr": "<f2", "fortran_order": False, "shape": shape})
+            np.lib.format.write_array_header_1_0(stream, {"descr": dtype, "fortran_order": False, "shape": shape})
             for rows in features:
                 stream.write(rows.tobytes())
         os.replace(staging, path)
@@ -306,7 +310,7 @@ class _Others(Exception):
     """Raised where features are of other records than a file's name says."""
 
 
-def _kept(path: Path, split: Split, feature_map: FeatureMap, augment: Augmentation) -> Split | None:
+def _kept(path: Path, split: Split, feature_map: FeatureMap, augment: Augmentation, dtype: str) -> Split | None:
     """Return the split with the features there; None where there are none, or not those that the name says."""
     if not path.is_file():  # a pipe would be waited for
         return None
@@ -315,7 +319,7 @@ def _kept(path: Path, split: Split, feature_map: FeatureMap, augment: Augmentati
     except (OSError, ValueError, EOFError, SyntaxError, TokenError):  # numpy reads the header as Python's literals
         return None
     shape = feature_shape(split, feature_map, augment)
-    if values.shape != (len(split), math.prod(shape)) or values.dtype != np.dtype("<f2"):
+    if values.shape != (len(split), math.prod(shape)) or values.dtype != np.dtype(dtype):
         return None
 
     def compare(records: Arrays) -> None:

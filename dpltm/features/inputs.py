@@ -23,7 +23,7 @@ class FeatureStore:
     """Source of features: computed once for a split and a map, and kept for as long as this lives."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, str, Augmentation], tuple[Split, Split]] = {}
+        self._known: dict[tuple[int, str, Augmentation, str], tuple[Split, Split]] = {}
 
     def features(
         self,
@@ -33,12 +33,13 @@ class FeatureStore:
         augment: Augmentation = "none",
         progress: Progress = SILENT,
     ) -> Split:
-        """Return the split with features, ``(n, features)`` float16; of copies, or users, ``(n, copies, features)``."""
-        key = (id(split), feature_map.id, augment)
+        """Return the split with features, ``(n, features)``; of copies, or users, ``(n, copies, features)``."""
+        dtype = kept_as(dataset, split)
+        key = (id(split), feature_map.id, augment, dtype)
         if key not in self._known:
             shape = len(split), *feature_shape(split, feature_map, augment)
             with progress.progress(features_title(dataset, split), len(split)) as step:
-                made = split.map(in_half(feature_map, augment), partial(filled, shape, "<f2"), step)
+                made = split.map(made_as(dtype, feature_map, augment), partial(filled, shape, dtype), step)
             self._known[key] = split, made  # the split is kept, so that its id stays its own
         return self._known[key][1]
 
@@ -59,11 +60,21 @@ def features_title(dataset: Dataset, split: Split) -> str:
     return f"features of the {'test' if split is dataset.test else 'training'} records of {dataset.name}"
 
 
-def in_half(feature_map: FeatureMap, augment: Augmentation) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return a function that makes features of some records, ``(rows, copies * features)`` float16, little-endian."""
+def kept_as(dataset: Dataset, split: Split) -> str:
+    """Return the dtype that features of a split are kept in: of those to be trained on, the many, float16.
+
+    Those of the test split are float32, as ``predict`` and exported networks have them: its accuracy is theirs.
+    """
+    return "<f4" if split is dataset.test else "<f2"
+
+
+def made_as(
+    dtype: str, feature_map: FeatureMap, augment: Augmentation
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return a function that makes features of some records, ``(rows, copies * features)``."""
 
     def rows(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return features_of_copies(x, y, feature_map, augment).half().numpy().astype("<f2", copy=False)
+        return features_of_copies(x, y, feature_map, augment).numpy().astype(dtype, copy=False)
 
     return rows
 

@@ -296,11 +296,11 @@ def test_a_failure_that_could_be_seen_comes_before_the_budget(cli, monkeypatch):
     """With --centre the features without copies are needed too: where they cannot be made, nothing is spent."""
     made, asked = feature_files._written, []
 
-    def full(path, shape, features):
+    def full(path, shape, dtype, features):
         asked.append(shape)
         if shape[0] == 150 and shape[1] < max(width for _, width in asked):  # without copies
             raise ArtifactError("damaged")
-        return made(path, shape, features)
+        return made(path, shape, dtype, features)
 
     monkeypatch.setattr(feature_files, "_written", full)
     options = "--features unit --centre 0.1 --augment flip --epsilon 1 --ledger l.jsonl"

@@ -248,7 +248,7 @@ class Watcher(Silent):
 
 
 def test_made_once_and_mapped_afterwards(home, digits, monkeypatch):
-    """In half precision, readable by its owner alone."""
+    """In half precision, of which there are many; readable by its owner alone."""
     rows: list[int] = []
     plain, path = FeatureMap.__call__, cache_path(digits.train, FOUND)
     monkeypatch.setattr(FeatureMap, "__call__", lambda self, x: (rows.append(len(x)), plain(self, x))[1])
@@ -294,7 +294,7 @@ def test_what_differs_has_a_cache_of_its_own(home, digits):
     whole, theirs, hashed = (load("digits", subset=subset) for subset in (None, "600:1200", "0.0:0.4"))
     maps = [FOUND, make_feature_map("scatter:2,4", (8, 8), (0.0, 16.0)), replace(FOUND, bounds=(0.0, 15.0))]
     paths = [cache_path(data.train, found) for data in (whole, digits, theirs, hashed) for found in maps]
-    paths += [cache_path(digits.test, found) for found in maps]
+    paths += [cache_path(digits.test, found, dtype=dtype) for found in maps for dtype in ("<f2", "<f4")]
     assert len(set(paths)) == len(paths)
     assert cache_path(whole.test, FOUND) == cache_path(digits.test, FOUND)  # the same test records
     changed = replace(digits, train=Split(arrays_of(digits.train).x, arrays_of(digits.train).y[::-1]))
@@ -375,5 +375,5 @@ def test_any_byte_of_the_header_may_change(digits):
     for place in range(0, 128, 3):
         for byte in (0, 40, 255):
             path.write_bytes(body[:place] + bytes([byte]) + body[place + 1 :])
-            found = _kept(path, digits.train, FOUND, "none")
+            found = _kept(path, digits.train, FOUND, "none", "<f2")
             assert found is None or np.array_equal(arrays_of(found).x, first)

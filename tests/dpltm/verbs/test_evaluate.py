@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ from sklearn.datasets import load_digits
 
 import dpltm
 from dpltm.features.feature_map import make_feature_map
-from dpltm.networks import ModelSpec, build
+from dpltm.features.inputs import FeatureStore, Services
+from dpltm.networks import ModelSpec, build, evaluation
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
 from dpltm.privacy import guards
@@ -20,9 +23,11 @@ from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.records import Dataset, from_arrays
+from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.artifacts import Run
 from dpltm.training.start import fresh
 from dpltm.verbs.evaluate import UNKNOWN, evaluate
+from dpltm.verbs.predict import predict
 from dpltm.verbs.train import train_start
 from opened import arrays_of
 from refusals import refused
@@ -153,14 +158,32 @@ def test_records_that_the_network_does_not_take(run: Run) -> None:
     assert "takes quantities, but records of mine hold positions in tables of 300" in words
 
 
-def test_what_stands_in_front_makes_the_features(run: Run) -> None:
-    front = make_feature_map("unit", (8, 8), (0.0, 255.0))
-    behind = replace(run, feature_map=front)
-    with torch.no_grad():
-        expected = float((run.model(front(X[600:700])).argmax(1).numpy() == Y[600:700]).mean())
-    assert evaluate(behind, TRAINED).accuracy == pytest.approx(
-        expected, abs=0.011
-    )  # features are kept in half precision
+@pytest.mark.parametrize("store", [FeatureStore, FeatureCache])
+def test_what_stands_in_front_makes_the_features(
+    run: Run, store: type[FeatureStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bits, the numbers that ``predict`` gives: an accuracy is that of what is handed on."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    front = make_feature_map("scatter:1,4", (8, 8), (0.0, 255.0))
+    front = front.centred_at(torch.full((front.features,), 0.1))
+    spec = ModelSpec("mlp:8", front.features, 10)
+    model = build(spec, 0)
+    behind = replace(
+        run, config=run.config | {"features": front.features}, model=model, mask=Mask.dense(model), feature_map=front
+    )
+    seen: list[torch.Tensor] = []
+    plain = evaluation.outputs
+
+    def noted(*given: Any, **said: Any) -> Iterator[torch.Tensor]:
+        seen.append(torch.cat(list(plain(*given, **said))))
+        return iter(seen[-1:])
+
+    monkeypatch.setattr(evaluation, "outputs", noted)
+    made = evaluate(behind, TRAINED, services=Services(features=store()))
+    found = predict(behind, X[600:700])
+    np.testing.assert_allclose(seen[-1].numpy(), found.outputs, rtol=0, atol=1e-6)
+    assert np.abs(found.outputs).max() > 0.1
+    assert made.accuracy == (found.labels == Y[600:700]).mean()
 
 
 def test_records_of_a_publication_are_known_by_their_rows_too() -> None:
