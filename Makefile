@@ -3,6 +3,8 @@
 # Two processes share the tests; a debugger needs one: make test ARGS='-n 0 --pdb'.
 PYTHON = python3
 ARGS =
+# Compiled tests and sources are kept: both processes, and whatever these start, would compile them again.
+PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/pytest
 
 .NOTPARALLEL:
 .PHONY: help demo test test-elsewhere proofs bench papers docs check clean distclean
@@ -26,7 +28,7 @@ demo:
 
 test:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
-	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-elsewhere:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
@@ -34,7 +36,7 @@ test-elsewhere:
 
 proofs:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
-	.venv/bin/pytest -n 2 -m 'long or hypothesis' --hypothesis-profile=explore $(ARGS)
+	$(PYTEST) -n 2 -m 'long or hypothesis' --hypothesis-profile=explore $(ARGS)
 
 bench:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
@@ -42,7 +44,7 @@ bench:
 
 papers:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh test
-	.venv/bin/pytest -n 2 -m '' tests/examples/test_papers.py $(ARGS)
+	$(PYTEST) -n 2 -m '' tests/examples/test_papers.py $(ARGS)
 
 docs:
 	@PYTHON='$(PYTHON)' sh scripts/setup.sh dev
