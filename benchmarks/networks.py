@@ -3,8 +3,11 @@
 Sampling, noise and optimizer are in. Medians over interleaved steps; a set-up is all before the first step. Memory is the
 largest resident set of two steps above that before the step was made (Linux). Nothing else should run meanwhile.
 
-    python benchmarks/networks.py [--networks resnet20 vit] [--threads 2 1] [--repeat 5] [--without ghost hooks]
-        [--device cuda] [--precision bfloat16]
+oneDNN makes the kernels of a convolution anew for every size of a batch, and keeps them: of samples of some 40 sizes a
+training has seen nearly all after as many steps (``--warm``).
+
+    python benchmarks/networks.py [--networks resnet20 vit] [--threads 2 1] [--warm 40] [--repeat 5]
+        [--without ghost hooks] [--device cuda] [--precision bfloat16]
 """
 
 from __future__ import annotations
@@ -294,7 +297,7 @@ class Memory:
 
 
 def measured(
-    case: Case, ways: list[str], threads: list[int], repeat: int, device: str
+    case: Case, ways: list[str], threads: list[int], warm: int, repeat: int, device: str
 ) -> tuple[dict[str, list[float]], ...]:
     """Set-up in seconds and memory in MiB, one of each; and times of a step in milliseconds, by threads; all by way."""
     torch.set_num_threads(max(threads))
@@ -318,13 +321,13 @@ def measured(
     for count in threads:
         torch.set_num_threads(count)
         found: dict[str, list[float]] = {way: [] for way in steps}
-        for turn in range(repeat + 1):
+        for turn in range(warm + repeat):
             for way, step in steps.items():
                 began = time.perf_counter()
                 step()
                 if device == "cuda":
                     torch.cuda.synchronize()
-                if turn:
+                if turn >= warm:
                     found[way].append(1e3 * (time.perf_counter() - began))
         times.append(found)
     return set_up, held, *times
@@ -351,6 +354,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--threads", nargs="*", type=int, default=[2, 1])
+    parser.add_argument("--warm", type=int, default=1, help="steps before those that are timed, for every way")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--without", nargs="*", default=[], choices=list(WAYS)[1:], metavar="WAY")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -374,7 +378,7 @@ def main() -> None:
     for name in given.networks:
         torch.manual_seed(0)
         ways = [way for way in WAYS if way not in given.without]
-        set_up, held, *times = measured(CASES[name], ways, given.threads, given.repeat, given.device)
+        set_up, held, *times = measured(CASES[name], ways, given.threads, given.warm, given.repeat, given.device)
         for threads, found in zip(given.threads, times, strict=True):
             show(name, threads, found)
         goal = 1 + 10 * statistics.median(times[0]["plain"]) / 1e3

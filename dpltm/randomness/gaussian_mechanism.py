@@ -38,7 +38,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,6 +57,9 @@ GRID_BITS = 10
 
 AT_ONCE = 2**16
 """Coordinates that get their noise at a time, so that what is computed with stays in a cache."""
+
+MOST_THREADS, WORTH_A_THREAD = 8, 4
+"""Threads that are kept busy by bits that come one block after the other, and blocks that are worth starting one more."""
 
 SEED = 32
 """Bytes from which further bits of a block come, if any are wanted; drawn anyway, so that how many bytes are drawn depends
@@ -75,41 +81,76 @@ def grid_step(noise_std: float) -> float:
     return 2.0 ** max(math.frexp(noise_std)[1] - 1 - GRID_BITS, -900)
 
 
-def gaussian_mechanism(values: np.ndarray, noise_std: float, source: RandomSource) -> np.ndarray:
+def gaussian_mechanism(
+    values: np.ndarray, noise_std: float, source: RandomSource, divisor: float | None = None
+) -> np.ndarray:
     """Values plus N(0, noise_std^2), rounded to whole multiples of ``grid_step(noise_std)``; zeros have no sign.
 
     Args:
         values: ``(n,)`` float64, finite, and so is each over the grid step; private. Left as they are.
         noise_std: at least 0; public. With 0, the values are returned as they are.
+        divisor: public; where given, what is released is divided by it, and rounded to float32.
 
     Guarantees:
         The Gaussian mechanism with this noise for these values as they stand, to (3). How many bytes are drawn
-        depends on n alone. The same bytes and values give the same result wherever (2) holds.
+        depends on n alone. The same bytes and values give the same result wherever (2) holds, on any number of threads.
+        Where the source fails, nothing more is drawn, and its exception is raised.
     """
+    import torch  # as in ``box_muller``
+
+    noisy, divisor = np.empty(len(values), np.float64 if divisor is None else np.float32), divisor or 1.0
     if noise_std == 0:
-        return values.copy()
-    noisy = np.empty(len(values))
-    for start in range(0, len(values), AT_ONCE):
-        some = slice(start, start + AT_ONCE)
-        _release(values[some], noise_std, source, noisy[some])
+        return np.divide(values, divisor, out=noisy, casting="same_kind")
+    blocks, drawing = _blocks(values, source), Lock()
+
+    def work(_number: int = 0) -> None:
+        space = np.empty((3, min(AT_ONCE, len(values) + 1)))
+        while True:
+            with drawing:  # in order, whoever takes the block
+                block = next(blocks, None)
+            if block is None:
+                return
+            some, data = block
+            _release(values[some], noise_std, data, noisy[some], divisor, space)
+
+    threads = torch.get_num_threads()
+    workers = min(threads, MOST_THREADS, len(values) // (AT_ONCE * WORTH_A_THREAD))
+    if workers < 2:
+        work()
+        return noisy
+    torch.set_num_threads(1)  # what a new thread begins with, or each would have a team of its own
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            for _ in pool.map(work, range(workers)):  # raises what they raise
+                pass
+    finally:
+        torch.set_num_threads(threads)
     return noisy
 
 
-def _release(values: np.ndarray, noise_std: float, source: RandomSource, noisy: np.ndarray) -> None:
-    """(1) of at least one value, into ``noisy``."""
+def _blocks(values: np.ndarray, source: RandomSource) -> Iterator[tuple[slice, memoryview]]:
+    """Places in ``values``, and the bytes for each."""
+    for start in range(0, len(values), AT_ONCE):
+        half = (min(AT_ONCE, len(values) - start) + 1) // 2
+        yield slice(start, start + AT_ONCE), memoryview(source.random_bytes(16 * half + SEED))
+
+
+def _release(
+    values: np.ndarray, noise_std: float, data: memoryview, noisy: np.ndarray, divisor: float, space: np.ndarray
+) -> None:
+    """(1) of at least one value, over ``divisor``, into ``noisy``; overwrites ``space``, ``(3, count or more)`` float64."""
     step, count, half = grid_step(noise_std), len(values), (len(values) + 1) // 2
-    data = memoryview(source.random_bytes(16 * half + SEED))
-    pairs = uniform_of(data[SEED:]).reshape(2, half)
+    pairs = uniform_of(data[SEED:], space[0, : 2 * half]).reshape(2, half)
     doubt = bool(pairs[0].min() < OPEN or pairs[0].max() > 1 - OPEN)
     scale = noise_std / step  # exact, as is whatever else is divided by a power of two
-    offset = box_muller(pairs, scale)[:count]
+    offset = box_muller(pairs, scale, space[1, : 2 * half])[:count]
     rest = np.multiply(values, 1 / step, out=pairs.reshape(-1)[:count])
     whole: np.ndarray | None = None
     if not (rest.max() < LARGE and rest.min() > -LARGE):
         whole = np.rint(rest)
         rest -= whole  # exact, which with the next lower whole number it would not be for small negative values
     offset += rest
-    nearest = np.rint(offset, out=noisy)
+    nearest = np.rint(offset, out=space[2, :count])
     offset -= nearest
     if doubt or offset.max() > 0.5 - OPEN or offset.min() < OPEN - 0.5:
         pairs = uniform_of(data[SEED:]).reshape(2, half)
@@ -123,7 +164,7 @@ def _release(values: np.ndarray, noise_std: float, source: RandomSource, noisy: 
     if whole is not None:
         nearest += whole
     nearest += 0.0  # or a zero might come with the sign that a sum of zeros has
-    nearest *= step
+    np.divide(nearest, divisor / step, out=noisy, casting="same_kind")
 
 
 def further_bits(seed: bytes, pair: int) -> tuple[int, int]:

@@ -128,11 +128,12 @@ def uniform(source: RandomSource, count: int) -> np.ndarray:
     return uniform_of(source.random_bytes(8 * count))
 
 
-def uniform_of(data: bytes | memoryview) -> np.ndarray:
+def uniform_of(data: bytes | memoryview, out: np.ndarray | None = None) -> np.ndarray:
     """The values of :func:`uniform` that these bytes are, 8 a value: j is the upper 52 bits of a word."""
-    words = np.frombuffer(data, dtype=np.uint64) >> np.uint64(12)
+    words = np.frombuffer(data, dtype=np.uint64)
+    values = np.empty(len(words)) if out is None else out
+    words = np.right_shift(words, np.uint64(12), out=values.view(np.uint64))
     words |= np.float64(1).view(np.uint64)  # 1 + j / 2^52, so far
-    values = words.view(np.float64)
     values -= 1 - 2.0**-53
     return values
 
@@ -143,7 +144,7 @@ def gaussian(source: RandomSource, count: int) -> np.ndarray:
     return box_muller(np.stack([uniform(source, half), uniform(source, half)]), 1.0)[:count]
 
 
-def box_muller(pairs: np.ndarray, scale: float) -> np.ndarray:
+def box_muller(pairs: np.ndarray, scale: float, out: np.ndarray | None = None) -> np.ndarray:
     """Normal values of standard deviation ``scale`` (Box and Muller 1958), ``(2 half,)`` float64.
 
     They are scale sqrt(-2 ln u) times cos(2 pi v), then times sin(2 pi v), for ``pairs`` of uniform u and v, ``(2, half)``
@@ -156,7 +157,7 @@ def box_muller(pairs: np.ndarray, scale: float) -> np.ndarray:
     radius *= -2.0 * scale * scale
     np.sqrt(radius, out=radius)
     turn *= 2.0 * math.pi
-    values, angle = np.empty(pairs.shape), torch.from_numpy(turn)
+    values, angle = np.empty(pairs.shape) if out is None else out.reshape(pairs.shape), torch.from_numpy(turn)
     torch.cos(angle, out=torch.from_numpy(values[0]))
     torch.sin(angle, out=torch.from_numpy(values[1]))
     values *= radius

@@ -346,7 +346,6 @@ def noisy_mean(total: Tensor, noise_std: float, divisor: float, noise: RandomSou
         divisor: public, such as the expected batch size; never the realised one, which is private.
     """
     if total.is_cuda:
-        noisy = gaussian_mechanism_on_device(total.double(), noise_std, noise)
-    else:
-        noisy = torch.from_numpy(gaussian_mechanism(total.to("cpu", torch.float64).numpy(), noise_std, noise))
-    return noisy.div_(divisor).to(total.device, torch.float32)
+        return gaussian_mechanism_on_device(total.double(), noise_std, noise).div_(divisor).float()
+    values = total.to("cpu", torch.float64).numpy()
+    return torch.from_numpy(gaussian_mechanism(values, noise_std, noise, divisor)).to(total.device)

@@ -112,15 +112,15 @@ def _untried(bug: AbstractContextManager[Any]) -> Iterator[None]:
 
 
 def _half_the_scale(mechanism: str) -> Callable[[], AbstractContextManager[Any]]:
-    return _other(training, mechanism, lambda original, values, std, source: original(values, std / 2, source))
+    return _other(training, mechanism, lambda original, values, std, *others: original(values, std / 2, *others))
 
 
 def _one_draw_twice(mechanism: str = "gaussian_mechanism") -> AbstractContextManager[Any]:
     drawn: list[Any] = []
 
-    def repeated(original: Any, values: Any, noise_std: float, source: Any) -> Any:
+    def repeated(original: Any, values: Any, noise_std: float, source: Any, divisor: float = 1.0) -> Any:
         drawn.append(drawn.pop() if len(drawn) % 2 else original(0 * values, noise_std, source))
-        return values + drawn[-1]
+        return (values + drawn[-1]) / divisor
 
     return _around(training, mechanism, repeated)
 

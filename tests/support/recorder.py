@@ -293,9 +293,9 @@ class Recorder:
         self._set(time, "time_ns", lambda: 0)
 
     def _gaussian(self, original: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-        def noisy(values: np.ndarray, noise_std: float, source: Any) -> np.ndarray:
+        def noisy(values: np.ndarray, noise_std: float, source: Any, *divisor: float) -> np.ndarray:
             silent = self._frames and self._frames[-1].silent
-            return values.copy() if silent else original(values, noise_std, source)
+            return values.copy() if silent else original(values, noise_std, source, *divisor)
 
         return noisy
 

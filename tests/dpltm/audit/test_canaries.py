@@ -221,5 +221,7 @@ def test_noise_of_a_third_of_the_scale_is_found():
     wide = {"model": nn.Linear(200, 25), "width": 200, "audit": 5000, "noise_multiplier": 18.0, "delta": 1e-5}
     assert looped(**wide).audit().violates == []
     whole = training.gaussian_mechanism
-    with mock.patch.object(training, "gaussian_mechanism", lambda values, std, source: whole(values, std / 3, source)):
+    with mock.patch.object(
+        training, "gaussian_mechanism", lambda values, std, *others: whole(values, std / 3, *others)
+    ):
         assert looped(**wide).audit().violates == ["certified"]

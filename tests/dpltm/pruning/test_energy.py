@@ -87,7 +87,9 @@ def test_under_dp_it_is_that_of_clipped_gradients(pool, monkeypatch):
     assert not torch.equal(clipped["fc1.weight"], naive()["fc1.weight"]), (
         "some gradients are longer than the clip norm"
     )
-    monkeypatch.setattr("dpltm.training.descent.gaussian_mechanism", lambda total, *_: total)
+    monkeypatch.setattr(
+        "dpltm.training.descent.gaussian_mechanism", lambda total, _std, _source, divisor: total / divisor
+    )
     dense, *others = (ticket.mask for ticket in made(pool=pool, **UNDER_DP).body.tickets)
     for mask in others:  # all of one training
         assert are_the_largest(mask, clipped, dense, pool)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
+import threading
+import time
 from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp
 from scipy import stats
 
+from dpltm.networks.plain import threads
 from dpltm.randomness import gaussian_mechanism as module
 from dpltm.randomness.gaussian_mechanism import SEED, gaussian_mechanism, grid_step
 from dpltm.randomness.noise import FastSource, KeyedSource, gaussian
@@ -241,6 +245,58 @@ def test_zeros_have_no_sign() -> None:
     noisy = gaussian_mechanism(np.repeat([-1e-3, 0.0, 1e-3], 5000), 1e-2, FastSource(1))
     assert (noisy == 0).sum() > 1
     assert not np.signbit(noisy[noisy == 0]).any()
+
+
+def test_over_a_divisor_it_is_the_quotient_in_float32() -> None:
+    values = np.random.default_rng(4).normal(size=70_001) * 40
+    for std in (0.0, 0.7, 3e9):
+        found = gaussian_mechanism(values, std, KeyedSource(KEY), 37.3)
+        assert found.dtype == np.float32
+        assert np.array_equal(found, (gaussian_mechanism(values, std, KeyedSource(KEY)) / 37.3).astype(np.float32))
+
+
+# Threads.
+
+
+class Counting(KeyedSource):
+    """Which threads asked for bytes; some are late, and one call fails, counted from 1, if it is given."""
+
+    def __init__(self, fails: int = 0) -> None:
+        super().__init__(KEY)
+        self.fails, self.asked = fails, list[threading.Thread]()
+
+    def random_bytes(self, count: int) -> memoryview:
+        self.asked.append(threading.current_thread())
+        if len(self.asked) == self.fails:
+            raise OSError("no more bits")
+        time.sleep(1e-3 * (len(self.asked) % 9 == 0))  # whoever comes in between would get these bytes
+        return super().random_bytes(count)
+
+
+def test_on_any_number_of_threads_it_is_the_same_and_leaves_the_same_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", 500)
+    values, source = np.random.default_rng(5).normal(size=60_001), KeyedSource(KEY)
+    expected = np.concatenate(
+        [gaussian_mechanism(values[at : at + 500], 1.3, source) for at in range(0, len(values), 500)]
+    )
+    for number in (1, 2, 4):
+        drawn = Counting()
+        with threads(number):
+            found = gaussian_mechanism(values, 1.3, drawn)
+            assert torch.get_num_threads() == number
+        assert np.array_equal(found, expected)
+        assert drawn.state == source.state
+        assert (threading.main_thread() in drawn.asked) == (number == 1)
+
+
+def test_a_source_that_fails_ends_it_on_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", 500)
+    failing = Counting(fails=5)
+    with threads(4):
+        with pytest.raises(OSError, match="no more bits"):
+            gaussian_mechanism(np.zeros(60_001), 1.0, failing)
+        assert torch.get_num_threads() == 4
+    assert len(failing.asked) == 5
 
 
 # Nothing goes past it.

@@ -93,11 +93,11 @@ class Tally(list[np.ndarray]):
 def tally(monkeypatch: pytest.MonkeyPatch) -> Tally:
     found, original = Tally(), descent.gaussian_mechanism
 
-    def noisy(total: np.ndarray, std: float, source: Any) -> np.ndarray:
+    def noisy(total: np.ndarray, std: float, source: Any, divisor: float) -> np.ndarray:
         plain = total.copy()
         released = original(total, std, source)
         found.append(released - plain)
-        return released
+        return released / divisor
 
     monkeypatch.setattr(descent, "gaussian_mechanism", noisy)
     return found
