@@ -91,7 +91,8 @@ class ExplicitLayer(ExplicitGradients):
     def _parts_of(self, calls: Sequence[Call], rows: slice, filled: Mapping[str, int]) -> Iterator[_Part]:
         for call in (call for call in calls if call.outputs):  # there are none under torch.no_grad
             room = partial(self._room, rows, filled, call.module)
-            for parameter, first, gradient in rules.rule_of(call.module)(call, rows.stop - rows.start, room):
+            rule = rules.rule_of(call.module)
+            for parameter, first, gradient in rule(call, rows.stop - rows.start, room, self._space):
                 part = self._parts.get((id(call.module), id(parameter)))
                 if part is not None:  # else it is frozen
                     yield *part, first, gradient

@@ -432,7 +432,8 @@ class Probe:
         return replace(self, copy=tuple(copy.values()), spread=tuple(spread.values()))
 
     def seen(self, x: Tensor, y: Tensor, start: int = 0, draws: Draws | None = None) -> list[tuple[str, Tensor]]:
-        """Everything that rules are given, by name: losses, inputs of every unit, and the gradients at its outputs.
+        """Everything that rules are given, by name: losses, inputs of every unit, and the gradients at its outputs; and what
+        recurrent ones gave.
 
         ``start`` is the number of the first record in the batch that these were cut from. Raises InputError if a random
         number was drawn that is not a record's own.
@@ -447,7 +448,10 @@ class Probe:
             recorder.backward(losses.sum())
         seen = [("the loss", losses.detach())]
         for call in recorder.calls:
-            values, _ = tree_flatten((call.inputs, call.keywords, call.gradients))
+            gave = (
+                call.outputs if isinstance(call.module, (nn.RNNBase, nn.RNNCellBase)) else ()
+            )  # which their rule uses
+            values, _ = tree_flatten((call.inputs, call.keywords, call.gradients, [value.detach() for value in gave]))
             seen += [(f"a {type(call.module).__name__}", value) for value in values if isinstance(value, Tensor)]
         return seen
 

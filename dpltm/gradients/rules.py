@@ -5,9 +5,10 @@ vectorised. A rule yields a parameter, the number of a record, and the gradients
 ``(records, *shape)``, or flat in another order (``layout``); it goes through all records in turn. A record's inputs decide
 that record's rows, and nothing else does.
 
-Recurrent modules are unrolled once more, since torch keeps the gradients at their gates to itself. All that such a module
-multiplies by a weight is an input or a state, and the products go into a gate. With the loss's gradient at every gate, a
-record's gradient is the sum over time of outer products, as for a Linear layer on a sequence.
+All that a recurrent module multiplies by a weight is an input or a hidden state, and the products go into a gate. With the
+loss's gradient at every gate, a record's gradient is the sum over time of outer products, as for a Linear layer on a
+sequence. Torch keeps those gradients to itself, so they go back through time once more, by hand, from the hidden states
+that the module gave.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,13 +26,13 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import Draws
-from dpltm.gradients.layer import Call
+from dpltm.gradients.layer import Call, Workspace
 
 CHUNK = 4_000_000
 """Most gradient coordinates, live or not, that are made at once."""
 
 
-def by_torch_func(call: Call, records: int, _room: Room) -> Gradients:
+def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """Rule for a module without one of its own: its vector-Jacobian product at each record."""
     parameters = {name: value for name, value in call.module.named_parameters() if value.requires_grad}
     known = [
@@ -141,170 +141,190 @@ def _not_by_record(module: nn.Module) -> InputError:
     )
 
 
-_Sequence = nn.RNN | nn.GRU | nn.LSTM
-_State = tuple[Tensor, ...]
-
-
-@dataclass
-class _Product:
-    """Every use of one weight and its bias: what was multiplied, ``(batch, in)``, and what came out, ``(batch, out)``; or
-    one use on a whole sequence, ``(batch, time, ...)``. What is only ever added to what comes out ``beside`` has the same
-    gradients."""
-
-    weight: Tensor
-    bias: Tensor | None
-    inputs: list[Tensor] = field(default_factory=list)
-    outputs: list[Tensor] = field(default_factory=list)
-    beside: _Product | None = None
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        bias = None if self.bias is None else self.bias.detach()
-        output = functional.linear(inputs, self.weight.detach(), bias)
-        self.inputs.append(inputs)
-        if self.beside is None:
-            if not output.requires_grad:
-                output.requires_grad_()
-            self.outputs.append(output)
-        return output
-
-    def seen(self) -> Tensor:
-        """Inputs ``(batch, time, in)``."""
-        return _over_time([value.detach() for value in self.inputs])
-
-
-def recurrent(call: Call, records: int, room: Room) -> Gradients:
-    """Rule for RNN, GRU and LSTM, and for their cells."""
-    known = [
-        (place, gradient) for place, gradient in zip(call.places, call.gradients, strict=True) if gradient is not None
-    ]
-    if not known:
+def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
+    """Rule for RNN, GRU and LSTM, and for their cells: a layer of one step. Tensors are ``(time, batch, ...)`` within it."""
+    module, sequence = call.module, isinstance(call.module, nn.RNNBase)
+    given = {place: value for place, value in zip(call.places, call.gradients, strict=True) if value is not None}
+    if not given:
         return
-    module = call.module
-    with torch.enable_grad():
-        if isinstance(module, _Sequence):
-            products, outputs = _sequence(module, call)
-        else:
-            products, outputs = _cell(module, call)
-    if any(len(state) != records for product in products for state in product.inputs):
+    inputs, states = _arguments(call)
+    if sequence and (not isinstance(inputs, Tensor) or inputs.ndim != 3):
+        raise InputError(f"model: a {type(module).__name__} saw other than a batch of sequences of one length")
+    if getattr(module, "proj_size", 0):
+        raise InputError(f"model: {type(module).__name__} with proj_size has no per-record rule; use proj_size=0")
+
+    def time_first(values: Tensor) -> Tensor:
+        values = values.detach().to(inputs.dtype) if sequence else values.detach().to(inputs.dtype)[None]
+        return values.transpose(0, 1) if getattr(module, "batch_first", False) else values
+
+    along = [time_first(inputs)]  # what the first layer sees, and what each of them gives
+    if along[0].ndim != 3 or along[0].shape[1] != records:
         raise InputError(
             f"model: a {type(module).__name__} saw other than one row a record; dimension 0 of what the model is given must"
             " be the record"
         )
-    gates = [gate for product in products for gate in product.outputs]
-    gate_gradients = torch.autograd.grad(
-        [outputs[place] for place, _ in known],
-        gates,
-        [value.to(outputs[place].dtype) for place, value in known],
-        allow_unused=True,
-    )
-    each = iter(
-        torch.zeros_like(gate) if value is None else value for gate, value in zip(gates, gate_gradients, strict=True)
-    )
-    found: dict[int, Tensor] = {}
-    for product in products:
-        beside = product if product.beside is None else product.beside
-        over_time = found.get(id(beside))
-        if over_time is None:
-            over_time = found[id(product)] = _over_time([next(each) for _ in product.outputs])
-        yield from _products(product.weight, over_time, product.seen(), room)
-        if product.bias is not None:
-            yield product.bias, 0, over_time.sum(1)
-
-
-def _over_time(values: list[Tensor]) -> Tensor:
-    """Matrices of one time each, or of one sequence, as ``(batch, time, ...)``."""
-    return torch.stack(values, 1) if values[0].ndim == 2 else values[0]
-
-
-def _step(kind: str, inputs: Tensor, hidden: Tensor, state: _State) -> _State:
-    """One time step: from the products of input and of hidden state to the new state (torch's gate order)."""
-    if kind == "LSTM":
-        enter, forget, cell, leave = (inputs + hidden).chunk(4, 1)
-        memory = forget.sigmoid() * state[1] + enter.sigmoid() * cell.tanh()
-        return leave.sigmoid() * memory.tanh(), memory
-    if kind == "GRU":
-        (reset, update, new), (from_reset, from_update, from_new) = inputs.chunk(3, 1), hidden.chunk(3, 1)
-        gate = (update + from_update).sigmoid()
-        candidate = (new + (reset + from_reset).sigmoid() * from_new).tanh()
-        return ((1 - gate) * candidate + gate * state[0],)
-    total = inputs + hidden
-    return (total.tanh() if kind == "tanh" else total.relu(),)
+    kind, layers, zero = _kind(module), _layers(module), inputs.new_zeros(())
+    shape = (len(layers), len(layers[0]), records, layers[0][0][1].shape[1])
+    starts = [value.reshape(shape) for value in states] or [zero.expand(shape)] * 2
+    for layer, directions in enumerate(layers):
+        if layer == len(layers) - 1 and 0 in call.places:
+            along.append(time_first(call.outputs[call.places.index(0)]))
+        else:
+            along.append(_forward(kind, along[-1], [start[layer] for start in starts], directions))
+    wanted = time_first(given[0]) if 0 in given else zero.expand(along[-1].shape)
+    ends = [given[place].to(zero.dtype).reshape(shape) if place in given else zero.expand(shape) for place in (1, 2)]
+    if not sequence:  # a cell gives no last hidden state beside its only one
+        ends.reverse()
+    for layer in reversed(range(len(layers))):
+        below = []
+        for direction, weights in enumerate(layers[layer]):
+            gave, gradient = (value.chunk(len(layers[layer]), 2)[direction] for value in (along[layer + 1], wanted))
+            seen, gave, gradient = (value.flip(0) if direction else value for value in (along[layer], gave, gradient))
+            start, end = ([value[layer, direction] for value in each] for each in (starts, ends))
+            earlier, of_inputs, of_hidden = _through_time(kind, weights, seen, gave, gradient, start, end, space)
+            sums = of_hidden.sum(1)
+            for number, (before, gates) in enumerate(((seen, of_inputs), (earlier, of_hidden))):
+                yield from _products(weights[number], gates, before.transpose(0, 1), room)
+                if len(weights) > 2:
+                    yield weights[2 + number], 0, sums if gates is of_hidden else gates.sum(1)
+            if layer:
+                found = (of_inputs @ weights[0].detach()).transpose(0, 1)
+                below.append(found.flip(0) if direction else found)
+        wanted = sum(below, zero)
 
 
 def _kind(module: nn.Module) -> str:
-    name = type(module).__name__.removesuffix("Cell")
-    return str(module.nonlinearity) if name == "RNN" else name
+    """Name of the function of torch."""
+    name = type(module).__name__.removesuffix("Cell").lower()
+    return f"rnn_{module.nonlinearity}" if name == "rnn" else name
 
 
-def _cell(module: nn.Module, call: Call) -> tuple[list[_Product], list[Tensor]]:
+def _layers(module: nn.Module) -> list[list[list[nn.Parameter]]]:
+    """Of each direction of each layer: weights of inputs and of the hidden state, and biases of both if there are any."""
+    if isinstance(module, nn.RNNBase):
+        each, directions = module.all_weights, 1 + module.bidirectional
+        return [each[start : start + directions] for start in range(0, len(each), directions)]
     assert isinstance(module, nn.RNNCellBase)
-    inputs, state = _arguments(call)
-    if state is None:
-        zeros = inputs.new_zeros(len(inputs), module.hidden_size)
-        state = (zeros, zeros) if isinstance(module, nn.LSTMCell) else zeros
-    states = state if isinstance(state, tuple) else (state,)
-    first = _Product(module.weight_ih, module.bias_ih)
-    second = _Product(module.weight_hh, module.bias_hh)
-    after = _step(_kind(module), first(inputs), second(states[0]), states)
-    return [first, second], list(after)
+    return [[[module.weight_ih, module.weight_hh, *((module.bias_ih, module.bias_hh) if module.bias else ())]]]
 
 
-def _sequence(module: _Sequence, call: Call) -> tuple[list[_Product], list[Tensor]]:
-    """All layers and directions; outputs in the order of the module's own: the sequence, then its last states."""
-    inputs, state = _arguments(call)
-    if not isinstance(inputs, Tensor) or inputs.ndim != 3:
-        raise InputError(f"model: a {type(module).__name__} saw other than a batch of sequences of one length")
-    if module.proj_size:
-        raise InputError(f"model: {type(module).__name__} with proj_size has no per-record rule; use proj_size=0")
-    directions, kind = 2 if module.bidirectional else 1, _kind(module)
-    if state is None:
-        batch = inputs.shape[0] if module.batch_first else inputs.shape[1]
-        zeros = inputs.new_zeros(module.num_layers * directions, batch, module.hidden_size)
-        state = (zeros, zeros) if kind == "LSTM" else zeros
-    states = state if isinstance(state, tuple) else (state,)
-    sequence = inputs if module.batch_first else inputs.transpose(0, 1)
-    products: list[_Product] = []
-    last: list[_State] = []
-    for layer in range(module.num_layers):
-        by_direction: list[Tensor] = []
-        for direction in range(directions):
-            suffix = f"l{layer}" + ("_reverse" if direction else "")
-            first, second = (
-                _Product(getattr(module, f"weight_{part}_{suffix}"), getattr(module, f"bias_{part}_{suffix}", None))
-                for part in ("ih", "hh")
-            )
-            second.beside = None if kind == "GRU" else first  # which takes them apart
-            products += [first, second]
-            now = tuple(value[layer * directions + direction] for value in states)
-            along: list[Tensor] = []
-            steps = first(sequence).unbind(1)
-            for step in reversed(steps) if direction else steps:
-                now = _step(kind, step, second(now[0]), now)
-                along.append(now[0])
-            for list_of_times in (along, second.inputs, second.outputs) if direction else ():
-                list_of_times.reverse()
-            by_direction.append(torch.stack(along, 1))
-            last.append(now)
-        sequence = torch.cat(by_direction, 2) if directions > 1 else by_direction[0]
-    outputs = sequence if module.batch_first else sequence.transpose(0, 1)
-    return products, [outputs, *(torch.stack(parts) for parts in zip(*last, strict=True))]
+def _forward(kind: str, inputs: Tensor, start: list[Tensor], weights: list[list[nn.Parameter]]) -> Tensor:
+    """What one layer gives."""
+    flat = [value.detach() for each in weights for value in each]
+    start = [value.contiguous() for value in start]
+    state = start if kind == "lstm" else start[0]
+    return getattr(torch, kind)(inputs, state, flat, len(weights[0]) > 2, 1, 0.0, False, len(weights) > 1, False)[0]
 
 
-def _arguments(call: Call) -> tuple[Tensor, Tensor | tuple[Tensor, ...] | None]:
+def _through_time(
+    kind: str,
+    parameters: Sequence[Tensor],
+    seen: Tensor,
+    gave: Tensor,
+    wanted: Tensor,
+    start: list[Tensor],
+    end: list[Tensor],
+    space: Workspace,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states before each step; and gradients at products of inputs, and of those states, ``(batch, time, gates)``.
+
+    For one direction of a layer, from what it saw and gave, and the loss's ``wanted`` gradient at that and at the ``end``.
+    A gate's gradient is a slope times that at a state. Slopes of all times come first, since hidden states are known.
+    """
+    weights, (time, batch, width), inner = [value.detach() for value in parameters], gave.shape, seen.shape[2]
+    both = space.take("both", (time, batch, inner + width), gave.dtype, gave.device)
+    both[:, :, :inner], both[0, :, inner:], both[1:, :, inner:] = seen, start[0], gave[:-1]
+    earlier, back = both[:, :, inner:], weights[1]
+    gates = space.take("slopes", (time, batch, 1 if kind.startswith("rnn") else 4, width), gave.dtype, gave.device)
+    if kind == "rnn_tanh":
+        torch.sub(1, gave.square(), out=gates[:, :, 0])
+    elif kind == "rnn_relu":
+        gates[:, :, 0] = gave > 0
+    elif kind == "gru":
+        keep = _slopes_of_gru(weights, both, gates, space).unbind(0)
+    else:
+        keep, into = (each.unbind(0) for each in _slopes_of_lstm(weights, both, start[1], gates, space))
+    by_state, by_memory = gates[:, :, 3 * (kind == "lstm") :].unbind(0), gates[:, :, :3].unbind(0)
+    through = gates.flatten(2)[:, :, : len(back)].unbind(0)
+    now, memory = wanted[-1] + end[0], end[1].clone()
+    for step in reversed(range(time)):
+        if kind == "lstm":
+            memory.addcmul_(now, into[step])
+            by_memory[step].mul_(memory[:, None])
+            memory.mul_(keep[step])
+        by_state[step].mul_(now[:, None])
+        if step:
+            before = torch.addmm(wanted[step - 1], through[step], back)
+            now = before.addcmul_(now, keep[step]) if kind == "gru" else before
+    turned = space.fill("gates", gates.transpose(0, 1))
+    at_hidden = turned.flatten(2)[:, :, : len(back)]
+    if kind != "gru":
+        return earlier, at_hidden, at_hidden
+    place = space.take("slopes", (batch, time, 3, width), gave.dtype, gave.device)
+    return earlier, torch.cat([turned[:, :, :2], turned[:, :, 3:]], 2, out=place).flatten(2), at_hidden
+
+
+_sigmoid, _tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+"""Of a gradient and what the function gave."""
+
+
+def _slopes_of_lstm(
+    weights: list[Tensor], both: Tensor, start: Tensor, slopes: Tensor, space: Workspace
+) -> tuple[Tensor, Tensor]:
+    """Write what a gradient at the memory, or for the last gate at the hidden state, is multiplied by to be that at a gate,
+    for all times at once. Returns, by time, what it is multiplied by to be that at the memory before, and what one at the
+    state is multiplied by to be that at the memory."""
+    gates = _gates(weights, both, space)
+    cell = space.fill("state", gates[:, :, 2]).tanh_()
+    enter, forget, _, leave = gates.sigmoid_().unbind(2)  # of all at once: on parts it takes four times as long
+    memory = space.take("memory", (len(both) + 1, *start.shape), start.dtype, start.device)
+    memory[0] = start
+    torch.mul(enter, cell, out=memory[1:])
+    for before, now, kept in zip(memory, memory[1:], forget, strict=False):
+        now.addcmul_(before, kept)
+    bent = space.fill("bent", memory[1:]).tanh_()
+    _sigmoid.grad_input(cell, enter, grad_input=slopes[:, :, 0])
+    _sigmoid.grad_input(memory[:-1], forget, grad_input=slopes[:, :, 1])
+    _tanh.grad_input(enter, cell, grad_input=slopes[:, :, 2])
+    _sigmoid.grad_input(bent, leave, grad_input=slopes[:, :, 3])
+    return forget, _tanh.grad_input(leave, bent, grad_input=cell)
+
+
+def _slopes_of_gru(weights: list[Tensor], both: Tensor, slopes: Tensor, space: Workspace) -> Tensor:
+    """The same for a GRU, whose gates all hang on the hidden state. The last but one is what the last takes of it."""
+    width = slopes.shape[3]
+    apart = zip(weights, (2 * width, 3 * width) * 2, strict=False)
+    gates = _gates([torch.cat([v[:at], torch.zeros_like(v[:width]), v[at:]]) for v, at in apart], both, space)
+    reset, update = gates[:, :, :2].sigmoid_().unbind(2)
+    taken, by_reset, by_update, slope = gates[:, :, 2], slopes[:, :, 0], slopes[:, :, 1], slopes[:, :, 3]
+    new = space.fill("state", gates[:, :, 3]).addcmul_(reset, taken).tanh_()
+    _tanh.grad_input(torch.sub(1, update, out=slope), new, grad_input=slope)
+    torch.mul(slope, reset, out=slopes[:, :, 2])
+    _sigmoid.grad_input(torch.mul(slope, taken, out=by_reset), reset, grad_input=by_reset)
+    _sigmoid.grad_input(torch.sub(both[:, :, -width:], new, out=by_update), update, grad_input=by_update)
+    return update
+
+
+def _gates(weights: list[Tensor], both: Tensor, space: Workspace) -> Tensor:
+    """What goes into four gates at all times, ``(time, batch, 4, width)``: products of inputs and hidden states."""
+    weight, bias = torch.cat(weights[:2], 1), sum(weights[2:], weights[0].new_zeros(1))
+    found = space.take("gates", (both.shape[0] * both.shape[1], len(weight)), weight.dtype, weight.device)
+    return torch.addmm(bias, both.flatten(0, 1), weight.T, out=found).view(*both.shape[:2], 4, -1)
+
+
+def _arguments(call: Call) -> tuple[Tensor, list[Tensor]]:
     inputs, state = call.inputs if len(call.inputs) > 1 else (call.inputs[0], call.keywords.get("hx"))
     dtype = next(call.module.parameters()).dtype  # what comes in may be narrower, under autocast
-    if isinstance(inputs, Tensor):
-        inputs = inputs.to(dtype)
-    if isinstance(state, tuple):
-        return inputs, tuple(value.to(dtype) for value in state)
-    return inputs, None if state is None else state.to(dtype)
+    states = [] if state is None else [state] if isinstance(state, Tensor) else state
+    return inputs.to(dtype) if isinstance(inputs, Tensor) else inputs, [value.to(dtype) for value in states]
 
 
 Gradients = Iterator[tuple[Tensor, int, Tensor]]
 Room = Callable[[Tensor, int, int], Tensor]
 """Memory for the gradients of a parameter, of so many records from the first on, ``(count, numel)``, contiguous: perhaps
 where they are wanted. To be yielded before more is asked for."""
-Rule = Callable[[Call, int, Room], Gradients]
+Rule = Callable[[Call, int, Room, Workspace], Gradients]
+"""The workspace is for what a rule needs within a call."""
 
 PATCHES = 2**21
 """Most numbers in patches, or inputs, and gradients of images that are taken at once: more would leave the cache before
@@ -313,13 +333,16 @@ use."""
 PRODUCTS = 2**20
 """Most coordinates of gradients that one batched product makes on a processor: more would leave the cache before use."""
 
+NARROW = 16
+"""Columns of a weight below which its products are made as those of its transpose: up to ten times as quick in MKL."""
+
 GROUPED = 40_000
 """Most weights of a group of channels up to which a convolution of one group a record is quicker than products."""
 
 _Conv = nn.Conv1d | nn.Conv2d
 
 
-def linear(call: Call, records: int, room: Room) -> Gradients:
+def linear(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
     """Linear on ``(batch, ..., in)``: the sum over positions of outer products."""
     module, gradient = call.module, call.gradients[0]
     if gradient is None:
@@ -339,10 +362,13 @@ def _products(weight: Tensor, gradient: Tensor, inputs: Tensor, room: Room) -> G
     for first in range(0, len(gradient), once):
         left, right = gradient[first : first + once], inputs[first : first + once]
         found = room(weight, first, len(left)).view(-1, *weight.shape)
-        yield weight, first, torch.bmm(left.transpose(1, 2), right, out=found)
+        if weight.shape[1] < NARROW:
+            yield weight, first, found.copy_(torch.bmm(right.transpose(1, 2), left).transpose(1, 2))
+        else:
+            yield weight, first, torch.bmm(left.transpose(1, 2), right, out=found)
 
 
-def convolution(call: Call, records: int, room: Room) -> Gradients:
+def convolution(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
     """Conv1d and Conv2d: the outer products of output gradients and input patches, over positions."""
     module, gradient = call.module, call.gradients[0]
     if gradient is None:
@@ -449,7 +475,7 @@ def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
         yield patches[: len(some)]
 
 
-def normalisation(call: Call, records: int, _room: Room) -> Gradients:
+def normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """LayerNorm, RMSNorm and GroupNorm: output gradients times what was normalised, summed over positions."""
     module, gradient = call.module, call.gradients[0]
     if gradient is None:
@@ -487,7 +513,7 @@ def _by_group(module: nn.GroupNorm, inputs: Tensor, gradient: Tensor) -> Gradien
         yield module.bias, 0, sums[2].view(records, channels)
 
 
-def embedding(call: Call, records: int, _room: Room) -> Gradients:
+def embedding(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """Embedding whose table is used elsewhere too: every record's gradient of the whole table."""
     module, gradient = call.module, call.gradients[0]
     if gradient is None:

@@ -88,7 +88,14 @@ def check_both(make: Callable[[], nn.Module], x: Tensor, seed: int, layers: list
 
 
 @settings(max_examples=EXAMPLES * 3 // 10)
-@given(records, st.lists(st.integers(1, 4), max_size=2), st.integers(1, 4), st.booleans(), st.booleans(), seeds)
+@given(
+    records,
+    st.lists(st.integers(1, 4), max_size=2),
+    st.sampled_from([1, 2, 3, 4, rules.NARROW]),
+    st.booleans(),
+    st.booleans(),
+    seeds,
+)
 def test_linear_on_any_number_of_positions(batch, positions, width, first_bias, second_bias, seed):
     model = nn.Sequential(nn.Linear(width, 4, bias=first_bias), nn.Tanh(), nn.Linear(4, 2, bias=second_bias))
     check(model, numbers(seed, batch, *positions, width), seed)
@@ -319,6 +326,25 @@ class Recurrent(nn.Module):
 def test_recurrent_modules(kind, layers, flags, use, start, batch, length, sparse, seed):
     model = Recurrent(of_kind(SEQUENCES, kind, num_layers=layers, **flags), use, start)
     check(model, numbers(seed, batch, length, 2), seed, sparse=sparse)
+
+
+@once
+@pytest.mark.parametrize("kind", list(SEQUENCES))
+def test_recurrent_modules_of_many_units(kind):
+    """As many as there must be for products the other way round."""
+    module = SEQUENCES[kind](rules.NARROW + 1, rules.NARROW, 2, bidirectional=True)
+    check(
+        Applied(lambda self, x: self.module(x.transpose(0, 1))[0].sin().sum(0), module=module), numbers(1, 5, 6, 17), 2
+    )
+
+
+@once
+@pytest.mark.parametrize("kind", list(SEQUENCES))
+def test_recurrent_modules_whose_sequence_is_detached(kind):
+    """By a hook: only the last states are left to go back from."""
+    module = of_kind(SEQUENCES, kind, batch_first=True)
+    module.register_forward_hook(lambda _module, _inputs, output: (output[0].detach(), output[1]))
+    check(Recurrent(module, "both", "keyword"), numbers(1, 4, 3, 2), 2)
 
 
 class Loop(nn.Module):

@@ -209,6 +209,22 @@ def test_sorting_is_seen_where_losses_and_gradients_are_alike():
     assert refusal(Applied(by_time, layer=nn.RNN(3, 2)), loss, torch.zeros(4, 5, 3)) == MIXED.format("a RNN")
 
 
+@kinds
+def test_what_recurrent_modules_give_is_seen_where_nothing_uses_it(kind):
+    """Their gates are made from it again: here by a hook that mixes records in a sequence of which no loss depends."""
+
+    def mix(_module: nn.Module, _inputs: object, output: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
+        return output[0] + output[0].detach().mean(0), output[1]
+
+    layer = kind(3, 2, batch_first=True)
+    layer.register_forward_hook(mix)
+    last = Applied(
+        lambda self, x: (lambda state: state[0] if isinstance(state, tuple) else state)(self.layer(x)[1])[0],
+        layer=layer,
+    )
+    assert refusal(last, x=torch.zeros(4, 5, 3)) == MIXED.format(f"a {kind.__name__}")
+
+
 def cut(x: Tensor, padding: int, front: bool) -> Tensor:
     """No more positions than the longest record of the batch needs."""
     there = (x != padding).any(0)

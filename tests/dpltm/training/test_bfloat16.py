@@ -103,8 +103,8 @@ def bits_of_the_first(
     ) -> None:
         places = (rows == x[0]).flatten(1).all(1).nonzero().flatten().tolist()
         if places and not left:  # where it fills a pass up, it counts for nothing
-            values = [value for call in recorder.calls for value in (*call.inputs, *call.gradients)]
-            left.extend(value[places[0]].clone() for value in values if isinstance(value, Tensor))
+            values = [value for call in recorder.calls for value in (*call.inputs, call.outputs[0], *call.gradients)]
+            left.extend(value[places[0]].detach().clone() for value in values if isinstance(value, Tensor))
         plan.record_batch(plan_, recorder, _model, _loss, rows, *others)
 
     monkeypatch.setattr(engine, "record_batch", record)
