@@ -12,10 +12,7 @@ numbers by place, so they come from a key of each record instead (``draws``), in
 
 from __future__ import annotations
 
-import hashlib
 import math
-import random
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
@@ -32,6 +29,7 @@ from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder
 from dpltm.networks.shards import local, sharded
+from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.batches import TRIES
 from dpltm.records.made_up import constant, padded
@@ -48,7 +46,7 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     parameters = [(part, part.clone()) for part in map(local, sorted(model.parameters(), key=sharded))]
     modules = modules_of(model, loss)
     buffers = [(module, dict(module._buffers)) for module in modules]
-    attributes = [(module, _attributes(module)) for module in modules]
+    attributes = [(module, attributes_of(module)) for module in modules]
     held = [value for _, state in (*buffers, *attributes) for value in state.values()]
     tensors = [(value, value.detach().clone()) for value in held if isinstance(value, Tensor)]
     arrays = [(value, value.copy()) for value in held if isinstance(value, np.ndarray)]
@@ -76,7 +74,7 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
             for module, old_buffers in buffers:
                 module._buffers.update(old_buffers)
             for module, state in attributes:
-                for name in _attributes(module).keys() - state.keys():
+                for name in attributes_of(module).keys() - state.keys():
                     delattr(module, name)
                 vars(module).update(state)
             for array, old_array in arrays:
@@ -100,7 +98,7 @@ def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
             *(tuple(hooks) for hooks in _hooks(module)),
             *(
                 (name, setting)
-                for name, value in (*_attributes(module).items(), *module._buffers.items())
+                for name, value in (*attributes_of(module).items(), *module._buffers.items())
                 if (setting := _setting(value, 0)) is not None
             ),
         )
@@ -132,54 +130,6 @@ def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
     return (
         module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
     )  # fmt: skip
-
-
-_OWN = {*vars(nn.Module()), "_flat_weights", "_flat_weight_refs"}
-"""Attributes that PyTorch keeps in a module for itself."""
-
-
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """Attributes of a module beside parameters, buffers and other modules, and PyTorch's own."""
-    return {name: value for name, value in vars(module).items() if name not in _OWN}
-
-
-def state_of(module: nn.Module) -> dict[str, object]:
-    """State in which a module could keep something of the records: content of tensors and arrays, numbers, texts, and
-    what collections, data classes and namespaces hold of those."""
-    return {name: _content(value, {}) for name, value in (*_attributes(module).items(), *module._buffers.items())}
-
-
-def _content(value: object, met: dict[int, object]) -> object:
-    """A value by which it is seen that something changed; ``met`` are the objects that it was found in."""
-    if id(value) in met:
-        return None
-    met = {**met, id(value): value}
-    if isinstance(value, Tensor):  # a version tells nothing of what is written through ``data``
-        if value.layout != torch.strided:
-            return id(value), value._version
-        return id(value), value._version, _bytes(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
-    if isinstance(value, np.ndarray):
-        return id(value), repr(value.tolist()) if value.dtype.hasobject else _bytes(value)
-    if isinstance(value, (int, float, str, bytes)) or value is None:
-        return repr(value)
-    if isinstance(value, torch.Generator):
-        return value.get_state().numpy().tobytes()
-    if isinstance(value, random.Random):
-        return value.getstate()
-    if isinstance(value, (np.random.Generator, np.random.RandomState)):
-        bits = value.bit_generator if isinstance(value, np.random.Generator) else value._bit_generator
-        return _content(bits.state, met)
-    if isinstance(value, Mapping):
-        return [(repr(key), _content(each, met)) for key, each in value.items()]
-    if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return [_content(each, met) for each in value]
-    # an object of a library, such as a trainer, is not entered: it may hold all records, and counts its calls
-    entered = isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__"))
-    return id(value), _content(vars(value), met) if entered else None
-
-
-def _bytes(values: np.ndarray) -> bytes:
-    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).digest()
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from dpltm.networks.input_parts import apart, pieces
 from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Holder, Layout, StartProvenance, buffers_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import Batch, OwnModel, check_module, copied, own_model
-from dpltm.networks.state import evaluating, put, weights_of
+from dpltm.networks.state import evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.made_up import constant, fractions, padded
@@ -167,7 +167,7 @@ class OwnNetwork(Layout):
 
     def outputs_of(self, model: nn.Module) -> Tensor:
         """Return the outputs that are kept of a network that was built, ``(8, k)`` float32; InputError as :meth:`tried`."""
-        x, before = self.made_up(), weights_of(model)
+        x, weights, states = self.made_up(), weights_of(model), states_of(model)
         outputs = _run(self, model, x)
         self._check_outputs(outputs)
         if not torch.equal(outputs, _run(self, model, x, seed=1)):
@@ -175,14 +175,15 @@ class OwnNetwork(Layout):
                 f"`model`: {self.text} gives another answer to the same records in evaluation mode; does it draw at random,"
                 " or keep a state?"
             )
-        after = weights_of(model)
-        changed = [name for name, value in before.items() if not torch.equal(value, after[name])]
+        self._check_apart(model, x, outputs)
+        after, now = weights_of(model), states_of(model)
+        changed = [name for name, value in weights.items() if not torch.equal(value, after[name])]
+        changed += [name for name, value in now.items() if value != states.get(name)]
         if changed:
             raise InputError(
                 f"`model`: {changed[0]} of {self.text} changes with the records it sees, outside the ledger; use a module"
                 " without state"
             )
-        self._check_apart(model, x, outputs)
         self._check_functions(model, x, outputs)
         return _kept(outputs)
 
@@ -259,7 +260,8 @@ class OwnNetwork(Layout):
                 raise InputError(
                     "`score`: gives values outside [0, 1] for made-up records; scale them by public numbers"
                 )
-            if name == "score" and self._varies(function, outputs, labels):
+            states = states_of(function)
+            if name == "score" and (self._varies(function, outputs, labels) or states != states_of(function)):
                 raise InputError(
                     "`score`: gives another value for the same record, or draws at random, so that a record more moves those"
                     " of others; let it follow from the outputs and the label of one record alone"

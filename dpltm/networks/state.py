@@ -1,10 +1,18 @@
-"""Weights of a network as values by name: its parameters and persistent buffers, tied ones once."""
+"""Weights of a network as values by name: its parameters and persistent buffers, tied ones once; and what else its modules
+hold, in which they could keep something of the records."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import random
+from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -50,3 +58,60 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+_OWN = {*vars(nn.Module()), "_flat_weights", "_flat_weight_refs"}
+"""Attributes that PyTorch keeps in a module for itself."""
+
+
+def attributes_of(holder: object) -> dict[str, Any]:
+    """Attributes of a module, a function or another object, beside parameters, buffers, modules, and PyTorch's own."""
+    return {name: value for name, value in getattr(holder, "__dict__", {}).items() if name not in _OWN}
+
+
+def state_of(holder: object) -> dict[str, object]:
+    """State in which it could keep something of the records: content of tensors and arrays, numbers, texts, and what
+    collections, data classes and namespaces hold of those."""
+    buffers = holder._buffers if isinstance(holder, nn.Module) else {}
+    return {name: _content(value, {}) for name, value in (*attributes_of(holder).items(), *buffers.items())}
+
+
+def states_of(whole: object) -> dict[str, object]:
+    """The same of all modules of one, by their names in it."""
+    parts = whole.named_modules() if isinstance(whole, nn.Module) else (("", whole),)
+    return {
+        f"{place}.{name}".removeprefix("."): value for place, part in parts for name, value in state_of(part).items()
+    }
+
+
+def _content(value: object, met: dict[int, object]) -> object:
+    """A value by which it is seen that something changed; ``met`` are the objects that it was found in."""
+    if id(value) in met:
+        return None
+    met = {**met, id(value): value}
+    if isinstance(value, Tensor):  # a version tells nothing of what is written through ``data``
+        if value.layout != torch.strided:
+            return id(value), value._version
+        return id(value), value._version, _bytes(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    if isinstance(value, np.ndarray):
+        return id(value), repr(value.tolist()) if value.dtype.hasobject else _bytes(value)
+    if isinstance(value, (int, float, str, bytes)) or value is None:
+        return repr(value)
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, (np.random.Generator, np.random.RandomState)):
+        bits = value.bit_generator if isinstance(value, np.random.Generator) else value._bit_generator
+        return _content(bits.state, met)
+    if isinstance(value, Mapping):
+        return [(repr(key), _content(each, met)) for key, each in value.items()]
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return [_content(each, met) for each in value]
+    # an object of a library, such as a trainer, is not entered: it may hold all records, and counts its calls
+    entered = isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__"))
+    return id(value), _content(vars(value), met) if entered else None
+
+
+def _bytes(values: np.ndarray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).digest()

@@ -319,6 +319,18 @@ class Counting(HandMade):
         return super().forward(x)
 
 
+class Tired(HandMade):
+    """Gives something else after so many records: one more in private ones may change what is said of all that follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def forward(self, x):
+        self.seen += len(x) * (not self.training)
+        return super().forward(x) * (self.seen < 10_000)
+
+
 class Drawing(HandMade):
     def forward(self, x):
         return super().forward(x) + torch.rand(1)
@@ -375,6 +387,7 @@ def normed() -> nn.Module:
         (Numpy, "gives other weights under the same seed"),
         *((kind, "depends on the others in the batch") for kind in (Mixing, Hardly, Cut, Saturated)),
         (Counting, "changes with the records it sees"),
+        (Tired, "Tired changes with the records it sees"),
         (Drawing, "gives another answer to the same records"),
         (Failing, "fails on made-up records of shape (6,): 'mine'"),
         (Unmakeable, "cannot be made without arguments: no weights here"),
@@ -495,6 +508,14 @@ class Seen:
         return first_output(outputs, labels).sigmoid() / self.count
 
 
+class Late(Seen):
+    """The same, from a number of records on that no trial comes to."""
+
+    def __call__(self, outputs, labels):
+        self.count += len(labels)
+        return first_output(outputs, labels).sigmoid() * (self.count < 10_000)
+
+
 @pytest.mark.parametrize(
     "score",
     [
@@ -503,8 +524,9 @@ class Seen:
         ties_at_random(lambda: [random.random() for _ in range(CLASSES)]),
         ties_at_random(partial(np.random.default_rng(0).random, CLASSES)),
         Seen(),
+        Late(),
     ],
-    ids=["torch", "numpy", "python", "its own", "state"],
+    ids=["torch", "numpy", "python", "its own", "state", "state of late effect"],
 )
 def test_scores_that_a_record_more_moves_for_others_are_refused(score):
     """Each would be drawn by its place, and one record more would move as many counts as there are ties."""
