@@ -67,6 +67,7 @@ from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.start import from_round
 from dpltm.verbs import select as select_verb
+from dpltm.verbs.predict import ROWS
 from dpltm.verbs.train import OWN_NOTE, plan, settle
 
 SCORE = "a score: sums with two-sided geometric noise"
@@ -576,9 +577,14 @@ class TicketEstimator(BaseEstimator):
         check_is_fitted(self)
         return self._outputs(self._validated(X, reset=False))
 
-    def _outputs(self, X: Any) -> np.ndarray:
+    def _outputs(self, X: Any, *, alike: bool = False) -> np.ndarray:
+        """Return the network's outputs; where ``alike``, as sums that noise is added to need it
+        (``networks.evaluation.outputs``), of batches that rows of zeros fill up."""
         with _named_as_parameters():
-            return api.predict(self.run_, self._columns.records(X)).outputs.astype(np.float64)
+            records = self._columns.records(X)
+            few = np.zeros((-len(records) % ROWS if alike else 0, *records.shape[1:]), records.dtype)
+            told = api.predict(self.run_, np.concatenate([records, few])).outputs
+            return told[: len(records)].astype(np.float64)
 
     # what was learned, and what it cost
 
@@ -875,7 +881,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             codes = self._codes(y, self.classes_, "that fit knew")
             if self.score_epsilon is None:
                 return self._accuracy(X, codes, units)
-            right = (self._outputs(X).argmax(1) == codes).astype(float)
+            right = (self._outputs(X, alike=True).argmax(1) == codes).astype(float)
             (mean,) = self._released_means(X, codes, right[None], units, self.score_epsilon)
             return float(min(max(mean, 0.0), 1.0))
 
@@ -962,7 +968,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         X, y = self._to_score(X, y, numeric=True)
         with _named_as_parameters():
             codes = _part_of(y, self._edges_)
-            predicted = softmax(self._outputs(X), axis=1) @ self.bin_centres_
+            predicted = softmax(self._outputs(X, alike=self.score_epsilon is not None), axis=1) @ self.bin_centres_
             if self.score_epsilon is None:
                 self._accuracy(X, codes, units)  # declares them, and refuses those of people who are protected
                 return float(r2_score(y, predicted))

@@ -36,6 +36,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay
 from dpltm.tickets.ledger_file import open_ledger
+from dpltm.verbs.predict import ROWS
 from stage_cases import kinds
 
 FAST = {"epochs": 2, "noise": "fast"}
@@ -490,6 +491,29 @@ def test_a_score_on_the_training_records_is_paid_for_or_refused():
     made.set_params(score_epsilon=1e-9)
     with refused("`score_epsilon`: 1e-09 is nothing but noise; give 0.01 or more"):
         made.score(x, y)
+
+
+def test_what_a_paid_score_counts_of_a_record_is_the_same_whoever_else_is_there():
+    """A last batch of one record is summed in another order than one of two: a tie of the other would be counted anew."""
+    x, y = table(0, 2 * ROWS)
+    made = classifier().fit(x, y)
+    whole = made._outputs(x, alike=True)
+    for count in (1, ROWS + 1, ROWS + 2):
+        assert np.array_equal(made._outputs(x[:count], alike=True), whole[:count])
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_a_paid_score_goes_by_batches_that_are_full(kind, monkeypatch):
+    x, y = table(0, ROWS + 1)
+    made, labels = classifier(score_epsilon=0.6), y
+    if kind == "regressor":
+        given = {"bounds": (0, 1), "target_bounds": (0, 1), "bins": 4, "score_epsilon": 0.6, "noise_multiplier": 2.0}
+        made, labels = dpltm.TicketRegressor(**given, **FAST), x[:, 0]
+    made.fit(x, labels)
+    asked, predict = [], estimators.api.predict
+    monkeypatch.setattr(estimators.api, "predict", lambda run, rows: asked.append(len(rows)) or predict(run, rows))
+    made.score(x, labels)
+    assert asked == [2 * ROWS]
 
 
 def test_records_that_were_scored_for_free_cannot_be_trained_on():
