@@ -210,11 +210,13 @@ def taken(before: Before, amount: str, why: str, delta: float) -> str:
     # rdp is quick, and good enough to rank by
     first = max(paid, key=lambda entry: replace(before.account, entries=(entry,)).epsilon(delta, "rdp"), default=None)
     others = f" and {len(paid) - 1} other release{'s' if len(paid) > 2 else ''}" if len(paid) > 1 else ""
-    gone = "what this release holds beside" if first is None else f"{describe(first)} ({first.day}){others}"
+    gone = "what this release holds beside"
+    if first is not None and first.day:  # else it is of this release itself, and on no record yet
+        gone = f"{describe(first)} ({first.day})"
     short = "delta" if account.failing > (1 - SHARE) * delta else "epsilon"  # a truncation may take as much again
     return (
-        f"budget: on these records {amount} goes to {gone}, {why}; set a larger `{short}`, a new budget for all of it"
-        " together, or name the account of other people (`ledger`, `population`)"
+        f"budget: on these records {amount} goes to {gone}{others}, {why}; set a larger `{short}`, a new budget for all of"
+        " it together, or name the account of other people (`ledger`, `population`)"
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 
-MIN_MU, MAX_MU = 1e-8, 1e8
+MIN_MU, MAX_MU, LARGE_MU = 1e-8, 1e8, 1e6
 
 
 def clt_mu(noise_multiplier: float, sampling_rate: float, steps: float, *, replace_one: bool = False) -> float:
@@ -47,8 +47,10 @@ def epsilon(delta: float, mu: float) -> float:
     target = math.log(delta)
     if mu == 0 or _log_delta(0.0, mu) <= target:
         return 0.0
-    high = mu * mu / 2 - mu * float(ndtri(delta))  # drops the second, negative term
-    return float(brentq(lambda value: _log_delta(value, mu) - target, 0.0, max(high, 1e-12), xtol=1e-14, rtol=1e-12))
+    high = max(mu * mu / 2 - mu * float(ndtri(delta)), 1e-12)  # drops the second, negative term
+    if mu > LARGE_MU:  # which is less than what logs of delta are rounded by
+        return high
+    return float(brentq(lambda value: _log_delta(value, mu) - target, 0.0, high, xtol=1e-14, rtol=1e-12))
 
 
 def mu(epsilon: float, delta: float) -> float:

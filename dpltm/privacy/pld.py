@@ -235,7 +235,8 @@ def _tilt(counts: Counts, place: int, resolution: Resolution, epsilon: float) ->
         if bound > least:
             break
         best, least, tilt = tilt, bound, 2 * tilt
-        grown = [growth * growth for growth in grown]
+        with np.errstate(over="ignore"):  # of a tilt that is too large, and not looked at
+            grown = [growth * growth for growth in grown]
     return best
 
 

@@ -305,9 +305,13 @@ def _rows_of(name: str, values: object) -> Tensor | np.ndarray:
     array: Tensor | np.ndarray = np.empty(())
     with contextlib.suppress(ValueError):  # of rows that differ in length
         array = values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values)
-    if array.ndim == 0 or not (isinstance(array, Tensor) or array.dtype.kind in "biuf"):
+    if isinstance(array, Tensor):
+        plain = array.layout == torch.strided and not array.is_complex()
+    else:
+        plain = array.dtype.kind in "biuf"
+    if array.ndim == 0 or not plain:
         raise InputError(
-            f"`{name}`: of type {type(values).__name__}, not a tensor or an array of numbers, a row a record"
+            f"`{name}`: of type {type(values).__name__}, not a dense tensor or an array of real numbers, a row a record"
         )
     return array
 

@@ -60,6 +60,14 @@ def test_ends():
     assert gdp.delta(100.0, 0.01) == 0.0
 
 
+@pytest.mark.parametrize(("sigma", "rate"), [(0.1, 0.01), (0.06, 0.01), (0.05, 0.01), (0.15, 1e-3)])
+@pytest.mark.parametrize("replace_one", [False, True])
+def test_little_noise_has_a_figure(sigma, rate, replace_one):
+    """Of a large mu, epsilon is mu^2 / 2 and some mu more: nothing that float64 can still tell from it."""
+    mu = gdp.clt_mu(sigma, rate, 1, replace_one=replace_one)
+    assert gdp.epsilon(1e-5, mu) == pytest.approx(mu**2 / 2, rel=20 / max(mu, 0.3) + 1e-9)
+
+
 def test_mu_is_looked_for_between_its_limits():
     """At epsilon 0, delta is 2 Phi(mu/2) - 1, about mu over sqrt(2 pi): 4e-9 at the least mu and 1e-8 at 2.5e-8."""
     assert gdp.mu(0.0, 1e-9) == gdp.MIN_MU == 1e-8

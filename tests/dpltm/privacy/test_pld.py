@@ -14,7 +14,9 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from dpltm.privacy import gdp, pld
+from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution
+from dpltm.privacy.mechanisms import LaplaceRelease
 from dpltm.privacy.privacy_loss import BoundedRangeLoss, GaussianLoss, GuaranteeLoss, SampledGaussianLoss
 from exact import gaussian_delta
 
@@ -254,6 +256,11 @@ def test_losses_beyond_float64():
         assert (
             math.exp(gdp._log_delta(x, 36.0)) * (1 - 1e-9) <= near.delta(np.array([x]))[0] <= ndtr(18 - x / 36) * 1.001
         )
+
+
+def test_a_tilt_that_is_too_large_is_not_looked_at_in_silence():
+    """Warnings are errors here; at a terminal one would stand above the figure."""
+    assert epsilon([LaplaceRelease(1.0)] * 3, 1e-15) == 3.0
 
 
 def test_the_coarse_flag():

@@ -581,6 +581,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     ({"data": (None, Y)}, "`x`: of type NoneType"),
     ({"data": ([[1.0], [1.0, 2.0]], Y)}, "`x`: of type list"),
+    ({"data": (X.to_sparse(), Y)}, "`x`: of type Tensor, not a dense tensor"),
+    ({"data": (X.to(torch.complex64), Y)}, "`x`: of type Tensor, not a dense tensor"),
     ({"data": (X, "labels")}, "`y`: of type str"),
 ]
 """By option and value, for the most part."""
