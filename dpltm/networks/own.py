@@ -117,8 +117,8 @@ class OwnModel:
             raise InputError(
                 "`start_provenance` is missing: say what the weights"
                 + (" of `start`" if given else f" of {self.text}")
-                + " depend on: data-free (drawn at random), public (public records alone); or give the `start_lineage` of"
-                " the run that they are from"
+                + " depend on: data-free (drawn at random), public (public records alone); those of a run bring its lineage:"
+                " start_lineage=run.lineage in Python, RUN/model.safetensors as a file"
                 + ("" if handed_in else ". They are the same under every seed, so they are not drawn at random")
             )
         return "data-free"

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import dpltm
-from commands import Done, words
+from commands import LEDGER, Done, words
 from dpltm.cli.main import run
 from dpltm.tickets import save
 from own_networks import closeness, squares
@@ -174,6 +174,24 @@ def test_given_weights_frozen_and_prunable_parameters(nets, done):
     assert done(f"{command} --start-provenance public --json").json["live"] == 40 + 10
     weights = load_file("a.run/model.safetensors")
     assert torch.equal(weights["conv.weight"], body["body.conv.weight"])
+
+
+@pytest.mark.usefixtures("nets")
+def test_weights_of_a_run_or_a_ticket_bring_its_lineage(done):
+    """Whatever somebody says of them: their files say that a release is behind them, and it counts in any ledger."""
+    assert done(f"train --dense {PRIVATE} --model mlp:8 --epsilon 2 --steps 2 --out a.run").code == 0
+    dp = "--criterion dp-train --model mlp:8 --rounds 1 --iterations 2 --epsilon 4"
+    assert done(f"generate {PRIVATE} {dp} --out a.tickets").code == 0
+    assert done("tickets export a.tickets@1 --to state-dict --predictor --out a.safetensors").code == 0
+    entries = [json.loads(line)["entry"] for line in Path(LEDGER).read_text().splitlines()[1:]]
+    trained, made = (entry["id"] for entry in entries if entry["kind"] == "release")
+    for number, (file, behind) in enumerate({"a.run/model.safetensors": trained, "a.safetensors": made}.items()):
+        command = f"train --dense {PRIVATE} --model mlp:8 --start {file} --epsilon 9 --steps 2 --ledger {number}.jsonl"
+        assert done(f"{command} --start-provenance public --out b.run").err.startswith(
+            f"error: --start-provenance: {file} says itself that it depends on releases from digits[0.5:1.0]; leave it out"
+        )
+        assert done(f"{command} --out {number}.run").code == 0
+        assert behind in Path(f"{number}.run/lineage.json").read_text()
 
 
 def test_a_file_that_raises_shows_its_own_traceback(nets, done):

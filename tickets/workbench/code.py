@@ -16,12 +16,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from dpltm.errors import CodeError, InputError, did_you_mean, first_line
+from dpltm.errors import ArtifactError, CodeError, InputError, did_you_mean, first_line
 from dpltm.networks import NAMES_CODE, names_code
 from dpltm.networks.own import OwnModel, own_model
 from dpltm.options.network import GIVEN, NetworkOptions
+from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.records.weights import file_digest
+from dpltm.tickets.card import sources
+from dpltm.tickets.export import read_origin
+from dpltm.tickets.files import LINEAGE, read_header
+from dpltm.tickets.run import load_run
 from dpltm.tickets.store import run_with_code, set_with_code
+from dpltm.tickets.ticket_set import MAX_SET
 from dpltm.training.artifacts import Run, TicketSet
 from dpltm.training.start import DEFAULT_NETWORK
 
@@ -41,9 +47,28 @@ def own_of(model: str | None, options: NetworkOptions) -> OwnModel | None:
         CodeError: the file raises; what it raised is the cause.
     """
     said = {name: value for name, value in vars(options).items() if name in GIVEN and value is not None}
+    if options.start is not None and (lineage := _lineage_of(Path(options.start))).paid:
+        if options.start_provenance is not None:
+            raise InputError(
+                f"`start_provenance`: {options.start} says itself that it depends on releases from"
+                f" {', '.join(sources(lineage))}; leave it out, and what they cost counts"
+            )
+        said["start_lineage"] = lineage
     if model is not None and names_code(model):
         return _named(model, **said)
     return own_model(model or DEFAULT_NETWORK, **said) if said else None
+
+
+def _lineage_of(start: Path) -> Lineage:
+    """Return what given weights bring along, where their file is that of a run, or of an exported ticket."""
+    if start.name == "model.safetensors" and (start.parent / LINEAGE).is_file():
+        return load_run(start.parent).lineage
+    try:
+        read_header(start, 8 * MAX_SET)
+    except ArtifactError:
+        return NO_LINEAGE  # whoever reads the weights refuses it
+    origin = read_origin(start)
+    return NO_LINEAGE if origin is None else origin.lineage
 
 
 def with_code_of_set(tickets: TicketSet, request: NamesModel) -> TicketSet:
