@@ -40,6 +40,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -98,12 +99,13 @@ def gaussian_mechanism(
     """
     import torch  # as in ``box_muller``
 
-    noisy, divisor = np.empty(len(values), np.float64 if divisor is None else np.float32), divisor or 1.0
+    noisy = np.empty(len(values), np.float64 if divisor is None else np.float32)
+    divisor = 1.0 if divisor is None else divisor
     if noise_std == 0:
         return np.divide(values, divisor, out=noisy, casting="same_kind")
     blocks, drawing = _blocks(values, source), Lock()
 
-    def work(_number: int = 0) -> None:
+    def work() -> None:
         space = np.empty((3, min(AT_ONCE, len(values) + 1)))
         while True:
             with drawing:  # in order, whoever takes the block
@@ -118,11 +120,16 @@ def gaussian_mechanism(
     if workers < 2:
         work()
         return noisy
-    torch.set_num_threads(1)  # what a new thread begins with, or each would have a team of its own
     try:
+        torch.set_num_threads(1)  # what a new thread begins with, or each would have a team of its own
         with ThreadPoolExecutor(workers) as pool:
-            for _ in pool.map(work, range(workers)):  # raises what they raise
-                pass
+            others = []
+            with suppress(RuntimeError):  # no more can be begun, as after the main thread's end
+                for _ in range(workers - 1):
+                    others.append(pool.submit(work))
+            work()
+            for other in others:
+                other.result()  # raises what it raised
     finally:
         torch.set_num_threads(threads)
     return noisy
