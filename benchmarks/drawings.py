@@ -43,7 +43,7 @@ def trained(name: str, features: str, epsilon: float, more: list[str]) -> tuple[
     said = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said):
         command = ["train", "--dense", "--dataset", name, "--features", features, "--epsilon", str(epsilon), *more]
-        if dpltm([*command, "--json", "--out", str(Path(folder) / "r")]):
+        if dpltm([*command, "--json", "--out", f"{folder}/r", "--ledger", f"{folder}/l.jsonl"]):
             raise SystemExit(f"dpltm {' '.join(command)} failed")
     body = json.loads(said.getvalue())
     return 100 * body["accuracy"], body["privacy"]["certified"]["epsilon"]

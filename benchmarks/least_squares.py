@@ -14,7 +14,6 @@ import io
 import json
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +30,10 @@ ARMS: dict[str, tuple[str, ...]] = {
     "kmnist-scatter": ("--dataset", "kmnist-7k", "--features", "scatter", "--public", "mnist", *COMPONENTS),
     "kmnist-drawings": ("--dataset", "kmnist-7k", "--features", "drawings"),
     "cifar-photographs": ("--dataset", "cifar10-12k", "--features", "photographs"),
+    **{
+        f"cifar-{count}": ("--dataset", "cifar10-12k", "--features", f"photographs:{count}")
+        for count in (200, 400, 1600)
+    },
     "fashion-three": ("--dataset", "fashion-mnist", "--features", "drawings+photographs+scatter:3"),
     "fashion-both": ("--dataset", "fashion-mnist", "--features", "drawings+photographs"),
 }
@@ -42,7 +45,7 @@ def trained(arm: str, epsilon: float) -> dict[str, Any]:
     said = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said):
         command = ["train", "--dense", "--head", "least-squares", *ARMS[arm], "--epsilon", str(epsilon)]
-        if dpltm([*command, "--json", "--quiet", "--out", str(Path(folder) / "r")]):
+        if dpltm([*command, "--json", "--quiet", "--out", f"{folder}/r", "--ledger", f"{folder}/l.jsonl"]):
             raise SystemExit(f"dpltm {' '.join(command)} failed")
     body: dict[str, Any] = json.loads(said.getvalue())
     return body

@@ -34,17 +34,20 @@ class Photographs:
     def __init__(self, count: int, shape: tuple[int, ...]) -> None:
         check_resizable("photographs", shape)
         self.feature_shape: tuple[int, ...] = (count,)
-        self._filters, self._offset, self._mean, directions = _bundled()  # now: before anything is spent
-        self._directions = directions[:count].clone()
+        self._filters, self._offset, self._mean, self._directions, scale = _bundled()  # now: before anything is spent
+        self._kept = scale.argsort(stable=True)[:count]
+        self._scale = scale[self._kept]
 
     def __call__(self, x: Tensor) -> Tensor:
-        return (units_of(as_photographs(x), self._filters, self._offset) - self._mean) @ self._directions.T
+        units = units_of(as_photographs(x), self._filters, self._offset) - self._mean
+        return turned(units, self._directions)[:, self._kept] * self._scale
 
 
 @cache
 def _bundled() -> tuple[Tensor, ...]:
     tensors = bundled_tensors(PHOTOGRAPHS_FILE, PHOTOGRAPHS_DIGEST)
-    return tuple(torch.from_numpy(tensors[name]).float() for name in ("filters", "offset", "mean", "directions"))
+    names = ("filters", "offset", "mean", "directions", "scale")
+    return tuple(torch.from_numpy(tensors[name]).float() for name in names)
 
 
 def as_photographs(x: Tensor) -> Tensor:
@@ -67,6 +70,7 @@ PATCH = 6  # pixels of a patch's side
 CONTRAST = 0.01  # added to the variance of a patch, so that noise of a plain one is not blown up
 UNLIKE = 0.4  # likeness below so many root mean squares, over the dictionary, counts as nothing
 WINDOWS = 2  # rows and columns of windows that likeness is averaged over
+HADAMARD = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
 
 
 def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
@@ -80,7 +84,8 @@ def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
     Returns:
         ``(n, 2 * patches * WINDOWS**2)``.
     """
-    return (_units(images, filters, offset) + _units(images.flip(3), filters, offset)) / 2
+    alone = (images,) if torch.compiler.is_compiling() else images.split(1)  # an image fits the caches of a processor
+    return torch.cat([(_units(x, filters, offset) + _units(x.flip(3), filters, offset)) / 2 for x in alone])
 
 
 def _units(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
@@ -92,6 +97,16 @@ def _units(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
     least = UNLIKE * like.square().mean(1, keepdim=True).sqrt()
     signs = (functional.adaptive_avg_pool2d((one - least).relu_(), WINDOWS) for one in (like, -like))
     return torch.cat(list(signs), 1).flatten(1)
+
+
+def turned(units: Tensor, directions: Tensor) -> Tensor:
+    """Turn units ``(n, width * WINDOWS**2)``: within each window along ``directions``, ``(width, width)``; then windows.
+
+    Of four windows: their sum, left less right, top less bottom, and the diagonals. All is orthogonal, and nearly the
+    principal axes of units at a thousandth of their size, since what patches say together is alike in all windows.
+    """
+    windows = directions @ units.unflatten(1, (-1, WINDOWS**2)) @ HADAMARD
+    return windows.flatten(1)
 
 
 # Leaves: shapes that hide one another, each with a colour, a pattern and a grain of its own, painted on grounds of noise.
@@ -225,24 +240,32 @@ ROUNDS = 8  # of k-means
 SCENES = 80  # scenes and things that are painted at a time
 SAMPLE = 6_000  # images that patches and directions are taken from, about, each of a scene of its own
 PATCHES = 60_000  # patches that are taken from them
-SIZE = 256  # patches of the dictionary
+SIZE = 512  # patches of the dictionary
 EVEN = 0.1  # added to variances before whitening, as a share of their mean
 
-DIRECTIONS, WHITENING = 400, 0.25
-"""Principal components that are kept, and the power of their variance that they are divided by."""
+WHITENING = 0.25  # power of their variance that turned units are divided by
 
-BATCH = 50  # images at a time
+LEAST = 1e-7  # variance, as if of a turned unit that has less
 
 
 def make(seed: int, rounds: int = ROUNDS, step: Callable[[int, str], None] | None = None) -> dict[str, np.ndarray]:
-    """Make the bundled tensors, float16: ``filters`` and ``offset`` of patches, ``mean`` and ``directions`` of units."""
+    """Make the bundled tensors, float16.
+
+    Returns:
+        ``filters`` and ``offset`` of patches, ``mean`` of units, ``directions`` that units are turned along in each window,
+        and the ``scale`` of each turned unit.
+    """
     with threads(1):
         generator = Generator().manual_seed(seed)
         images = torch.cat([draw_views(SCENES, 1, generator) for _ in range(max(1, SAMPLE // SCENES))])
         filters, offset = (part.half() for part in _dictionary(_patches(images, generator), rounds, generator, step))
-        units = torch.cat([units_of(some, filters.float(), offset.float()) for some in images.split(BATCH)])
-        axes = principal_axes(units, DIRECTIONS, WHITENING, 1e-9)
-    tensors = {"filters": filters, "offset": offset, "mean": axes.offset.half(), "directions": axes.components.half()}
+        units = units_of(images, filters.float(), offset.float())
+        mean = units.mean(0).half()
+        units -= mean
+        windows = units.unflatten(1, (-1, WINDOWS**2)).mT.flatten(0, 1)
+        directions = principal_axes(windows, windows.shape[1], 0.0).components.half()
+        scale = turned(units, directions.float()).square().mean(0).clamp_min(LEAST) ** -WHITENING
+    tensors = {"filters": filters, "offset": offset, "mean": mean, "directions": directions, "scale": scale.half()}
     return {name: value.contiguous().numpy() for name, value in tensors.items()}
 
 

@@ -237,6 +237,20 @@ def test_activities_from_signals(data_home, tmp_path, capsys, monkeypatch):
     assert body["accuracy"] > 0.75  # five seeds gave 91.3 with a deviation of 2
 
 
+@pytest.mark.long  # features of 5,000 test photographs are made
+def test_photographs_behind_patches(data_home, tmp_path, capsys, monkeypatch):
+    """The quick version, of a few records and directions, trains all three arms within what they ask for."""
+    assert data_home
+    monkeypatch.chdir(tmp_path)
+    assert run(["run", "--config", str(EXAMPLES / "cifar10.toml"), "--quick", "--jobs", "1", "--json"]) == 0
+    arms = json.loads(capsys.readouterr().out)["arms"]
+    assert [(arm["count"], round(float(arm["privacy"]["certified"]["epsilon"]))) for arm in arms] == [
+        (1, 1),
+        (1, 3),
+        (1, 8),
+    ]
+
+
 def test_digits_from_features_is_a_recipe_that_train_takes():
     """Its features take minutes, so only the options are looked at here."""
     section = read_section(EXAMPLES / "mnist_at_0.2.toml", "train")
@@ -253,6 +267,7 @@ def test_a_recipe_of_one_stage_is_not_for_all_three(capsys):
 
 def test_every_recipe_is_tried_here():
     assert {path.name for path in EXAMPLES.glob("*.toml")} == {
+        "cifar10.toml",
         "digits.toml",
         "har_at_0.2.toml",
         "mnist_at_0.2.toml",

@@ -17,6 +17,7 @@ from dpltm.features.photographs import (
     SIDE,
     SIZE,
     TEXTURES,
+    Photographs,
     _dictionary,
     _draw_colours,
     _draw_leaves,
@@ -25,6 +26,7 @@ from dpltm.features.photographs import (
     _patches,
     as_photographs,
     draw_views,
+    turned,
     units_of,
 )
 
@@ -137,6 +139,38 @@ def test_units_are_those_of_the_definition():
             for column in range(2):
                 total[:, row, column] += units[:, row : row + 2, column : column + 2].mean((1, 2)) / 2
     torch.testing.assert_close(units_of(image[None], filters, offset)[0], total.flatten(), rtol=1e-4, atol=1e-4)
+
+
+def test_units_are_turned_within_a_window_and_over_windows():
+    """By loops: along a direction in each of four windows, then all, left less right, top less bottom, crosswise."""
+    generator = torch.Generator().manual_seed(4)
+    units, directions = (
+        torch.randn(3, 20, generator=generator),
+        torch.linalg.qr(torch.randn(5, 5, generator=generator))[0],
+    )
+    found = turned(units, directions).view(3, 5, 4)
+    for image in range(3):
+        for at in range(5):
+            left_top, right_top, left_low, right_low = (
+                float(sum(directions[at, unit] * units[image, 4 * unit + window] for unit in range(5)))
+                for window in range(4)
+            )
+            expected = (
+                left_top + right_top + left_low + right_low, left_top - right_top + left_low - right_low,
+                left_top + right_top - left_low - right_low, left_top - right_top - left_low + right_low,
+            )  # fmt: skip
+            torch.testing.assert_close(found[image, at], torch.tensor(expected) / 2, rtol=1e-4, atol=1e-5)
+
+
+def test_the_bundled_features_of_new_scenes_hardly_go_together():
+    """Turned units are uncorrelated on scenes that nothing was fitted to, nearly, and spread as their fourth root."""
+    views = draw_views(300, 1, seeded(987)).permute(0, 2, 3, 1)
+    features = Photographs(60, (32, 32, 3))(views)
+    spread = features.std(0)
+    assert (spread[:-1] > 0.75 * spread[1:]).all(), "those that differ most are first"
+    assert spread[1] > 2 * spread[-1]
+    together = torch.corrcoef(features.T) - torch.eye(60)
+    assert together.abs().mean() < 0.09, "300 samples of nothing in common have 0.046"
 
 
 def test_filters_compare_whitened_patches():
