@@ -14,6 +14,7 @@ from dpltm.audit.bounds import TradeOff
 from dpltm.errors import InputError
 from dpltm.privacy import gdp
 from dpltm.privacy.accountant import profile
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness import noise
 
@@ -229,12 +230,13 @@ def test_a_private_loop_is_attacked_by_its_last_weights():
         torch.nn.init.zeros_(model.weight)
         bits = {name: noise.FastSource(2 * seed + at) for at, name in enumerate(("sampling", "noise"))}
         loss = torch.nn.CrossEntropyLoss(reduction="none")
-        loop = PrivateLoop(model, loss, x, y, batch_size=6, records=6, steps=2, epsilon=20.0, delta=1e-5, **bits)
+        given = {"batch_size": 6, "records": 6, "steps": 2, "epsilon": 20.0, "delta": 1e-5, "ledger": Ledger()}
+        loop = PrivateLoop(model, loss, x, y, **given, **bits)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for step in loop:
             step.backward()
             optimizer.step()
-        mechanism[:] = [loop.event.mechanism]
+        mechanism[:] = [loop.mechanism]
         return lambda records: model(torch.as_tensor(records, dtype=torch.float32)).detach().numpy()
 
     attacked = repeat(train, X, Y, (np.full(1, 50.0), 1), trials=100)
