@@ -79,7 +79,9 @@ class Recorder:
     def __enter__(self) -> Recorder:
         for module, forward in self._instead:
             module.forward = forward
-        self._hooks = [module.register_forward_hook(self._keep, with_kwargs=True) for module in self._modules]
+        self._hooks = [  # before others, which may change what a module gives: rules go by its own
+            module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in self._modules
+        ]
         if self._draws is not None:
             self._hooks += [module.register_forward_pre_hook(self._begin) for module in self._modules]
         return self

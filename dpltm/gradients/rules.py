@@ -32,9 +32,21 @@ CHUNK = 4_000_000
 """Most gradient coordinates, live or not, that are made at once."""
 
 
+class _WithoutHooks(nn.Module):
+    """A module whose own hooks are left out: what was kept is what it saw after them, and gave before them."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        return self.module.forward(*inputs, **keywords)
+
+
 def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """Rule for a module without one of its own: its vector-Jacobian product at each record."""
-    parameters = {name: value for name, value in call.module.named_parameters() if value.requires_grad}
+    bare = _WithoutHooks(call.module)
+    parameters = {name: value for name, value in bare.named_parameters() if value.requires_grad}
     known = [
         (place, output.detach(), gradient)
         for place, output, gradient in zip(call.places, call.outputs, call.gradients, strict=True)
@@ -48,7 +60,7 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     def one(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
         def forward(values: dict[str, Tensor]) -> list[Tensor]:
             inputs, keywords = tree_map(_as_batch, arguments)
-            flat, _ = tree_flatten(functional_call(call.module, values, inputs, keywords))
+            flat, _ = tree_flatten(functional_call(bare, values, inputs, keywords))
             return [flat[place] for place, _, _ in known]
 
         backward = vjp(forward, parameters)[1]

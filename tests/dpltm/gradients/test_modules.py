@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.module import register_module_forward_hook
 
 from dpltm.filters import Clip, make_filter
 from dpltm.gradients import RecordGradients, engine, explicit_layer, linear_layer, rules
@@ -341,10 +343,43 @@ def test_recurrent_modules_of_many_units(kind):
 @once
 @pytest.mark.parametrize("kind", list(SEQUENCES))
 def test_recurrent_modules_whose_sequence_is_detached(kind):
-    """By a hook: only the last states are left to go back from."""
-    module = of_kind(SEQUENCES, kind, batch_first=True)
-    module.register_forward_hook(lambda _module, _inputs, output: (output[0].detach(), output[1]))
-    check(Recurrent(module, "both", "keyword"), numbers(1, 4, 3, 2), 2)
+    """By a hook on all modules: only the last states are left to go back from."""
+
+    def detach(module: nn.Module, _inputs: object, output: Any) -> Any:
+        return (output[0].detach(), output[1]) if isinstance(module, nn.RNNBase) else None
+
+    with register_module_forward_hook(detach):
+        check(Recurrent(of_kind(SEQUENCES, kind, batch_first=True), "both", "keyword"), numbers(1, 4, 3, 2), 2)
+
+
+HOOKS: dict[str, Callable[[Any], Any]] = {
+    "scaled": lambda output: (output[0] * 2, output[1]),
+    "shifted": lambda output: (output[0] + 0.3, output[1]),
+    "turned": lambda output: (output[0].flip(1), output[1]),
+    "part": lambda output: (output[0][:, -1:],),
+}
+
+
+@once
+@pytest.mark.parametrize("name", HOOKS)
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_hooks_may_change_what_a_recurrent_module_gives(kind, name):
+    module = kind(2, 3, batch_first=True)
+    module.register_forward_hook(lambda _module, _inputs, output: HOOKS[name](output))
+    check(Applied(lambda self, x: self.module(x)[0].sin().flatten(1), module=module), numbers(1, 4, 3, 2), 2)
+
+
+@once
+def test_hooks_of_a_module_without_a_rule_are_not_called_again():
+    module = handwritten()
+    module.register_forward_hook(lambda _module, _inputs, output: 2 * output)
+    module.register_forward_pre_hook(lambda _module, inputs: (inputs[0].sin(),))
+    check(
+        Applied(lambda self, x: self.module(x), module=module),
+        numbers(1, 4, 3),
+        2,
+        layers=[["module.weight", "module.inner.weight", "module.inner.bias"]],
+    )
 
 
 class Loop(nn.Module):

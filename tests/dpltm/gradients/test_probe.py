@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.checkpoint import checkpoint
 
 from dpltm.filters import Clip
@@ -211,18 +212,18 @@ def test_sorting_is_seen_where_losses_and_gradients_are_alike():
 
 @kinds
 def test_what_recurrent_modules_give_is_seen_where_nothing_uses_it(kind):
-    """Their gates are made from it again: here by a hook that mixes records in a sequence of which no loss depends."""
+    """Their gates are made from it again: here by a hook on all modules, which come before those of one, that mixes records
+    in a sequence of which no loss depends."""
 
-    def mix(_module: nn.Module, _inputs: object, output: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
-        return output[0] + output[0].detach().mean(0), output[1]
+    def mix(module: nn.Module, _inputs: object, output: Any) -> Any:
+        return (output[0] + output[0].detach().mean(0), output[1]) if isinstance(module, kind) else None
 
-    layer = kind(3, 2, batch_first=True)
-    layer.register_forward_hook(mix)
     last = Applied(
         lambda self, x: (lambda state: state[0] if isinstance(state, tuple) else state)(self.layer(x)[1])[0],
-        layer=layer,
+        layer=kind(3, 2, batch_first=True),
     )
-    assert refusal(last, x=torch.zeros(4, 5, 3)) == MIXED.format(f"a {kind.__name__}")
+    with register_module_forward_hook(mix):
+        assert refusal(last, x=torch.zeros(4, 5, 3)) == MIXED.format(f"a {kind.__name__}")
 
 
 def cut(x: Tensor, padding: int, front: bool) -> Tensor:
