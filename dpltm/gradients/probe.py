@@ -407,6 +407,7 @@ class Probe:
 
     def moved(self, rows: int) -> str | None:
         """Name of what changes by a bit where a record of a batch of ``rows`` is moved, or the others are replaced."""
+        along = self._along(self.seen(*self.made_up.batch()))
         x, y = self.made_up.batch(rows)
         keys, places = self.made_up.keys(x), torch.arange(rows, device=x.device)
         whole = self.seen(x, y, draws=Draws(keys, self.axes))
@@ -417,9 +418,11 @@ class Probe:
             if other.is_floating_point():
                 other[1::2] *= 1e3
             seen = self.seen(other, y[now], draws=Draws(keys[now], self.axes))
-            for (place, one), (_, two) in zip(whole, seen, strict=True):
-                if one.ndim and len(one) == rows and not _equal(one[now][::2], two[::2]):
-                    return place
+            for number, ((place, one), (_, two)) in enumerate(zip(whole, seen, strict=True)):
+                if number in along:
+                    one, two = (value.movedim(along[number], 0) for value in (one, two))
+                    if not _equal(one[now][::2], two[::2]):
+                        return place
         return None
 
     def apart(self) -> Probe:

@@ -155,8 +155,30 @@ class Uneven(nn.Linear):
         return torch.cat([found[:1] * (1 + 2**-7), found[1:]]) if found.dtype == torch.bfloat16 else found
 
 
-def test_a_device_where_bits_move_is_refused() -> None:
-    model = nn.Sequential(Uneven(5, 4), nn.ReLU(), nn.Linear(4, 3))
+class UnevenAcrossTime(nn.Module):
+    """One that does so on its way back alone, to a layer that takes time first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.GRU(1, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.body(x.T[:, :, None])[0]
+        if torch.is_autocast_enabled("cpu"):
+            found.register_hook(lambda gradient: torch.cat([gradient[:, :1] * (1 + 2**-7), gradient[:, 1:]], 1))
+        return self.head(found[-1])
+
+
+@pytest.mark.parametrize(
+    ("make", "seen"),
+    [
+        (lambda: nn.Sequential(Uneven(5, 4), nn.ReLU(), nn.Linear(4, 3)), "the loss"),
+        (UnevenAcrossTime, "a GRU"),
+    ],
+    ids=["forward", "back"],
+)
+def test_a_device_where_bits_move_is_refused(make: Callable[[], nn.Module], seen: str) -> None:
+    model = make()
     records = Records(torch.rand(20, 5), torch.arange(20) % 3)
     config = TrainingConfig(Clip(1.0), 0.4, 1, 8.0, 1.0, 0.1, precision="bfloat16")
     with pytest.raises(InputError) as error:
@@ -164,7 +186,7 @@ def test_a_device_where_bits_move_is_refused() -> None:
             model, Mask.dense(model), cross_entropy, records, config, sampling=FastSource(1), noise=FastSource(1)
         )
     assert str(error.value) == (
-        "`precision`: in bfloat16, what a record gives depends on the rows beside it on this device (seen at the loss): no"
+        f"`precision`: in bfloat16, what a record gives depends on the rows beside it on this device (seen at {seen}): no"
         " bound would hold; use float32"
     )
 
