@@ -143,6 +143,10 @@ def test_draws_lie_between_their_members_and_pure_dp(sigma, rate, steps, eps1, d
     assert first <= later * (1 + GRID) + 1e-4 * eps1
     assert later <= pure * (1 + GRID) + 1e-4 * eps1
     body = pld.compose({SampledGaussianLoss(sigma, rate, False): steps})
+    coarse = 0.0  # by what the body, rounded up on one grid for all x, is above the figure of the training alone
+    if body.delta(np.zeros(1))[0] > delta:
+        whole = brentq(lambda x: body.delta(np.array([x]))[0] - delta, 0.0, first + 1, xtol=1e-9)
+        coarse = max(0.0, whole - epsilon([noisy], delta))
     for t in [0.0, eps1, *(share * eps1 for share in shares)]:
         p = math.expm1(t - eps1) / math.expm1(-eps1)
 
@@ -152,7 +156,7 @@ def test_draws_lie_between_their_members_and_pure_dp(sigma, rate, steps, eps1, d
 
         if member(0.0) > delta + 1e-12:
             own = brentq(lambda x, member=member: member(x) - delta, 0.0, first + eps1 + 1, xtol=1e-9)
-            assert first >= own * (1 - 1e-6) - 1e-8
+            assert first >= own * (1 - 1e-6) - 1e-8 - coarse
 
 
 def adversary(mu, eps1, x, adaptive):
