@@ -52,6 +52,7 @@ from dpltm.tickets import predict as standalone
 from dpltm.tickets.card import sources
 from dpltm.tickets.export import UNPROTECTED_FRONT, onnx_program, unprotected
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
+from dpltm.tickets.model_card import as_markdown
 from dpltm.tickets.run import version
 from dpltm.tickets.run import weights_of as run_id
 from dpltm.tickets.tensors import write_tensors
@@ -607,9 +608,9 @@ def _readme(network: _Network, about: Mapping[str, Any]) -> str:
     needs = {"onnx": "onnxruntime and numpy", "torch": "torch and numpy", "plain": "numpy"}[network.form]
     source = "new.csv" if table else "new.npy"
     lines = [
-        f"# {about['network']}, trained under differential privacy",
+        f"# {as_markdown(about['network'])}, trained under differential privacy",
         f"Certified: {cost}. It covers the records that it was trained on, and not those that it is used on.",
-        f"Classes: {', '.join(about['classes'])}.",
+        f"Classes: {', '.join(map(as_markdown, about['classes']))}.",
         f"    python predict.py {source} predictions.csv{' [ID]' if table else ''}",
         f"predicts, with {needs}. `about.json` says what the inputs are. Page and card of the run are of the same weights if"
         f" they have this SHA-256: {about['weights']}.",

@@ -72,17 +72,21 @@ def section(body: Mapping[str, Any]) -> list[str]:
 
 
 def _section(body: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"# {_safe(body['name'])}: {KINDS[body['kind']]}, by dpltm", "", f"**{_safe(headline(body))}**")
+    yield from (
+        f"# {as_markdown(body['name'])}: {KINDS[body['kind']]}, by dpltm",
+        "",
+        f"**{as_markdown(headline(body))}**",
+    )
     for part in sections(body):
         yield from ("", f"## {part.title}", "")
         for line in part.words:
-            yield from (_safe(line), "")
+            yield from (as_markdown(line), "")
         if part.fields:
             rows = [(row.name, row.value, row.meaning) for row in part.fields]
             yield from _table(("field", "value", "what it means"), rows)
         for table in part.tables:
             yield from _table(table.head, table.rows)
-        yield from (f"- {_safe(note)}" for note in part.notes)
+        yield from (f"- {as_markdown(note)}" for note in part.notes)
     yield from (
         "", "## For programs", "", "`dpltm privacy check FILE` computes all figures again from the entries below. It shows"
         " edits, and no more: nothing here is signed, and the entries are taken at their word.",
@@ -94,10 +98,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield "| " + " | ".join(head) + " |"
     yield "|" + "---|" * len(head)
     for row in rows:
-        yield "| " + " | ".join(map(_safe, row)) + " |"
+        yield "| " + " | ".join(map(as_markdown, row)) + " |"
 
 
-def _safe(text: object) -> str:
+def as_markdown(text: object) -> str:
     """Return a text that Markdown shows as it is: no markup of its own, no link, on one line."""
     escaped = html.escape(" ".join(str(text).split()), quote=False)
     return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", escaped)

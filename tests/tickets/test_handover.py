@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -203,6 +204,17 @@ def test_what_a_folder_says_of_itself(run, folder, form):
     whence = str(Path(__file__).parents[2]).encode()
     assert not [path.name for path in home.iterdir() if path.is_file() and whence in path.read_bytes()]
     assert "Certified: epsilon 8.99" in (home / "README.md").read_text()
+
+
+def test_names_of_classes_are_no_markup():
+    """Nor that of a network: a page that shows the README follows no link and runs nothing that a table holds."""
+    about = {"network": "own:a_b.py", "classes": ["[ill](x)", "<b>*well*"], "certified": CERTIFIED, "weights": "0"}
+    text = handover._readme(SimpleNamespace(settings=None, form="plain"), about)
+    assert "# own:a\\_b.py, trained" in text
+    assert "Classes: \\[ill\\](x), &lt;b&gt;\\*well\\*." in text
+
+
+CERTIFIED = {"epsilon": 1.0, "delta": 1e-5, "unit": "record", "adjacency": "add-remove", "accountant": "pld"}
 
 
 def _properties(path):
