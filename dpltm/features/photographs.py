@@ -102,11 +102,10 @@ def _units(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
 def turned(units: Tensor, directions: Tensor) -> Tensor:
     """Turn units ``(n, width * WINDOWS**2)``: within each window along ``directions``, ``(width, width)``; then windows.
 
-    Of four windows: their sum, left less right, top less bottom, and the diagonals. All is orthogonal, and nearly the
-    principal axes of units at a thousandth of their size, since what patches say together is alike in all windows.
+    Of four windows: their sum, left less right, top less bottom, and the diagonals. Patches vary together in much the same
+    way in all windows, so these are nearly the principal axes of units, by a matrix of a sixteenth of the entries.
     """
-    windows = directions @ units.unflatten(1, (-1, WINDOWS**2)) @ HADAMARD
-    return windows.flatten(1)
+    return (directions @ units.unflatten(1, (-1, WINDOWS**2)) @ HADAMARD).flatten(1)
 
 
 # Leaves: shapes that hide one another, each with a colour, a pattern and a grain of its own, painted on grounds of noise.

@@ -398,10 +398,9 @@ class Probe:
             recorder.backward(losses.sum())
         seen = [("the loss", losses.detach())]
         for call in recorder.calls:
-            gave = (
-                call.outputs if isinstance(call.module, (nn.RNNBase, nn.RNNCellBase)) else ()
-            )  # which their rule uses
-            values, _ = tree_flatten((call.inputs, call.keywords, call.gradients, [value.detach() for value in gave]))
+            goes_by_outputs = isinstance(call.module, (nn.RNNBase, nn.RNNCellBase))
+            gave = [value.detach() for value in call.outputs] if goes_by_outputs else []
+            values, _ = tree_flatten((call.inputs, call.keywords, call.gradients, gave))
             seen += [(f"a {type(call.module).__name__}", value) for value in values if isinstance(value, Tensor)]
         return seen
 
