@@ -24,7 +24,7 @@ DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f
 """The encoder of drawings, and what ``dpltm features make drawings`` gave for it."""
 
 PHOTOGRAPHS_FILE = "photographs.safetensors"
-PHOTOGRAPHS_DIGEST = "d3ca8f5165c5ff8d361863a5cd6e53faea177bd8e34ea32d294763de43ffffbc"
+PHOTOGRAPHS_DIGEST = "fe6cfd07f5928020e210a61c03a097401de7ea0f6df46edb5c3b01ac89b8eae3"
 """The dictionary of patches of painted scenes, and what ``dpltm features make photographs`` gave for it."""
 
 Takes = Literal["image", "signal", "any"]
@@ -287,7 +287,7 @@ MAPS = Registry(
         ),
         MapKind(
             "photographs",
-            (Parameter("directions", 800, "Directions in which painted scenes differ most.", "K", 1, 4096),),
+            (Parameter("directions", 800, "Directions in which painted scenes differ most.", "K", 1, 6144),),
             "image",
             "What patches of scenes that a program paints an image is made of: the first K directions of their shares.",
             "Coates, Ng 2011; Lee, Mumford, Huang 2001",

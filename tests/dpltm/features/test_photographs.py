@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -138,28 +140,37 @@ def test_units_are_those_of_the_definition():
         for row in range(2):
             for column in range(2):
                 total[:, row, column] += units[:, row : row + 2, column : column + 2].mean((1, 2)) / 2
-    torch.testing.assert_close(units_of(image[None], filters, offset)[0], total.flatten(), rtol=1e-4, atol=1e-4)
+    alike, opposite = total.flatten(1).split(4)
+    expected = torch.stack([alike - opposite, alike + opposite])
+    torch.testing.assert_close(units_of(image[None], filters, offset)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_images_beside_it_change_no_bit_of_an_image():
+    generator = torch.Generator().manual_seed(3)
+    images, filters = (
+        torch.rand(3, 3, 32, 32, generator=generator),
+        torch.randn(8, 3, PATCH, PATCH, generator=generator),
+    )
+    together = units_of(images, filters, torch.zeros(8))
+    for at, image in enumerate(images):
+        assert torch.equal(units_of(image[None], filters, torch.zeros(8))[0], together[at])
 
 
 def test_units_are_turned_within_a_window_and_over_windows():
     """By loops: along a direction in each of four windows, then all, left less right, top less bottom, crosswise."""
     generator = torch.Generator().manual_seed(4)
-    units, directions = (
-        torch.randn(3, 20, generator=generator),
-        torch.linalg.qr(torch.randn(5, 5, generator=generator))[0],
-    )
-    found = turned(units, directions).view(3, 5, 4)
-    for image in range(3):
-        for at in range(5):
-            left_top, right_top, left_low, right_low = (
-                float(sum(directions[at, unit] * units[image, 4 * unit + window] for unit in range(5)))
-                for window in range(4)
-            )
-            expected = (
-                left_top + right_top + left_low + right_low, left_top - right_top + left_low - right_low,
-                left_top + right_top - left_low - right_low, left_top - right_top - left_low + right_low,
-            )  # fmt: skip
-            torch.testing.assert_close(found[image, at], torch.tensor(expected) / 2, rtol=1e-4, atol=1e-5)
+    units, directions = torch.randn(3, 2, 5, 4, generator=generator), torch.randn(2, 2, 5, generator=generator)
+    found = turned(units, directions).view(3, 2, 2, 4)
+    for image, sign, at in itertools.product(range(3), range(2), range(2)):
+        left_top, right_top, left_low, right_low = (
+            float(sum(directions[sign, at, unit] * units[image, sign, unit, window] for unit in range(5)))
+            for window in range(4)
+        )
+        expected = (
+            left_top + right_top + left_low + right_low, left_top - right_top + left_low - right_low,
+            left_top + right_top - left_low - right_low, left_top - right_top - left_low + right_low,
+        )  # fmt: skip
+        torch.testing.assert_close(found[image, sign, at], torch.tensor(expected) / 2, rtol=1e-4, atol=1e-5)
 
 
 def test_the_bundled_features_of_new_scenes_hardly_go_together():
