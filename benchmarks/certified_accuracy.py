@@ -58,7 +58,7 @@ PUBLIC = Public("a benchmark")
 
 DELTA, FIRST_SEED = 1e-5, 10
 DENSITIES = (0.4, 0.6)
-PUBLIC = 7000
+PUBLIC_RECORDS = 7000
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def feature_map(name: str, features: str, public: str | None, components: int | 
 @cache
 def fitted_to_public(public: str, features: str, components: int | None) -> FeatureMap:
     records = dataset(public)
-    some = np.linspace(0, len(records.train) - 1, min(PUBLIC, len(records.train))).astype(int)
+    some = np.linspace(0, len(records.train) - 1, min(PUBLIC_RECORDS, len(records.train))).astype(int)
     rows = [records.train.open(PUBLIC).x[some[start : start + 32]] for start in range(0, len(some), 32)]
     plain = make_feature_map(features, records.train.shape, records.bounds)
     theirs = replace(plain, statistics=channel_statistics(plain, iter(rows)))
@@ -251,8 +251,8 @@ def mask_of(
         order = torch.arange(channels, 0, -1).repeat(spec.features // channels).float().expand(ones[weight].shape)
     else:
         x, y = (torch.from_numpy(np.asarray(public[0], dtype="f4")), public[1])
-        if len(x) > PUBLIC:
-            some = torch.linspace(0, len(x) - 1, PUBLIC).long()
+        if len(x) > PUBLIC_RECORDS:
+            some = torch.linspace(0, len(x) - 1, PUBLIC_RECORDS).long()
             x, y = x[some], y[some]
         ticket = kind == "ticket"
         config = GenerationConfig(

@@ -374,7 +374,7 @@ def _json(path: Path, chance: random.Random) -> None:
     if number and isinstance(row.get("entry"), dict) and chance.random() < 0.9:
         header, *rows = map(json.loads, lines)
         rows[number - 1]["entry"] = _changed(row["entry"], chance)
-        digest, lines = first_digest(header["id"], header["population"], header["unit"]), lines[:1]
+        digest, lines = first_digest(header["id"], header["population"]), lines[:1]
         for row in rows:
             text = canonical(row["entry"])
             digest = hashlib.sha256((digest + text).encode()).hexdigest()

@@ -51,7 +51,7 @@ PUBLIC = Public("a benchmark")
 
 DELTA, CLIP, DENSITY = 1e-5, 0.2, 0.5
 SPREADS, TUNING, TENTH, TWENTIETH = (0.125, 0.25, 0.5), (100, 101, 102), 0.1, 0.05
-PUBLIC = 7000
+PUBLIC_RECORDS = 7000
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def mask_of(kind: str, spec: ModelSpec, model: nn.Module, cell: Cell, seed: int)
     elif kind == "first inputs":
         live["fc1.weight"] = half(-torch.arange(float(wide[1]))).expand(wide)
     elif kind in ("inputs", "magnitude"):
-        x, y = (part[:PUBLIC] for part in inputs(cell.public or "", cell.features)[:2])
+        x, y = (part[:PUBLIC_RECORDS] for part in inputs(cell.public or "", cell.features)[:2])
         settings = {"iterations": 1500, "batch_size": 400, "lr": 0.1, "seed": seed, "criterion": kind}
         return generate(spec, x, y, GenerationConfig(rounds=1, prune=(1 - DENSITY,), **settings)).tickets[-1].mask
     return Mask({name: value.contiguous() for name, value in live.items()})

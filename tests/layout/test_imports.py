@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -326,17 +327,65 @@ def test_mapped_packages_import(place: str, tmp_path: Path) -> None:
     assert done.stdout == "dpltm.tickets dpltm.cli\n", done.stderr
 
 
-@pytest.mark.parametrize("folder", ["benchmarks", "examples", "scripts"])
-def test_what_programs_beside_the_package_import_is_there(folder: str) -> None:
-    """Nothing runs most of them in the tests: a module that went would be missed by nobody."""
-    missing = []
-    for path in sorted((ROOT / folder).glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dpltm":
-                for name in (each.name for each in node.names):
-                    try:
-                        if not hasattr(importlib.import_module(node.module or ""), name):
-                            importlib.import_module(f"{node.module}.{name}")
-                    except ImportError:
-                        missing.append(f"{path.name}: {node.module}.{name}")
-    assert missing == []
+PROGRAMS = [path for folder in ("benchmarks", "examples", "scripts") for path in sorted((ROOT / folder).glob("*.py"))]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_programs_beside_the_package_use_is_there(path: Path) -> None:
+    """Nothing runs most of them in the tests: a module that went, or an argument, would be missed by nobody."""
+    tree, wrong = ast.parse(path.read_text()), []
+    used: dict[str, object] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dpltm":
+            for each in node.names:
+                try:
+                    module = importlib.import_module(node.module or "")
+                    if not hasattr(module, each.name):
+                        importlib.import_module(f"{node.module}.{each.name}")
+                    used[each.asname or each.name] = getattr(module, each.name)
+                except ImportError:
+                    wrong.append(f"{node.module}.{each.name}")
+    wrong += _not_taken(tree, used)
+    wrong += _bound_twice(tree)
+    assert wrong == []
+
+
+def _not_taken(tree: ast.Module, used: dict[str, object]) -> list[str]:
+    """Calls of what was imported by arguments that it does not take."""
+    wrong = []
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and callable(used.get(node.func.id))):
+            continue
+        by_name = {each.arg: None for each in node.keywords if each.arg is not None}
+        some = any(isinstance(each, ast.Starred) for each in node.args) or len(by_name) < len(node.keywords)
+        found = inspect.signature(used[node.func.id])  # type: ignore[arg-type]
+        try:
+            (found.bind_partial if some else found.bind)(
+                *(None for each in node.args if not isinstance(each, ast.Starred)), **by_name
+            )
+        except TypeError as error:
+            wrong.append(f"line {node.lineno}: {node.func.id}: {error}")
+    return wrong
+
+
+def _bound_twice(tree: ast.Module) -> list[str]:
+    """Names of a module that are given a value which has nothing to do with the one that they had."""
+    bound: set[str] = set()
+    wrong = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            mine = {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+            before = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)}
+            wrong += [f"line {node.lineno}: {name} again" for name in sorted(mine & bound - before)]
+            bound |= mine
+    return wrong
+
+
+def test_a_program_that_would_stop_is_found() -> None:
+    tree = ast.parse("LIMIT = other()\nLIMIT = LIMIT + 1\nLIMIT = 7\nf(1, 2)\nf(*x)\nf(1, b=2)\nf(1, c=2)\nf(**x)")
+
+    def f(a: int, b: int = 0) -> None:
+        pass
+
+    assert _bound_twice(tree) == ["line 3: LIMIT again"]
+    assert _not_taken(tree, {"f": f}) == ["line 7: f: got an unexpected keyword argument 'c'"]
