@@ -69,8 +69,9 @@ def accuracy(data: Arrays, unit: str, budget: float, seed: int) -> float:
     facts: dict[str, Any] = {"test": test, "bounds": bounds, "classes": int(y.max()) + 1, "records": count}
     if unit == "person":
         facts |= {"units": persons, "per_unit": SLOTS}
+    ledger = dpltm.Ledger(unit="user" if unit == "person" else "record")
     common: dict[str, Any] = {"steps": STEPS, "delta": DELTA, "features": "unit", "batch_size": float(count)}
-    run = dpltm.train("mlp", x, y, **facts, epsilon=budget, **common, seed=seed)
+    run = dpltm.train("mlp", x, y, **facts, epsilon=budget, **common, seed=seed, ledger=ledger)
     return float(run.metrics[-1]["accuracy"])
 
 
