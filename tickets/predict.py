@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 Inputs = dict[str, np.ndarray]  # arrays by name
-ROWS = 512  # records in the network at once
+ROWS = 32  # records in the network at once, or in what stands in front of it: an image may take 20 MB there
 
 
 def network(folder: Path) -> Callable[[Inputs], np.ndarray]:

@@ -84,7 +84,7 @@ def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
     Returns:
         ``(n, 2, patches, WINDOWS**2)``: likeness with its sign, and without.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and images.requires_grad):
         return _units(images, filters, offset) + _units(images.flip(3), filters, offset)
     side = images.shape[2] - PATCH + 1, images.shape[3] - PATCH + 1
     work = images.new_empty(2, 1, len(filters), math.prod(side))  # an image at a time fits the caches of a processor
@@ -102,7 +102,7 @@ def _units(
     )
     deviation = ((square - mean.square()).clamp_min(0) + CONTRAST).sqrt()
     patches = functional.unfold(images, PATCH) / deviation.flatten(2)
-    flat = filters.flatten(1).expand(len(images), -1, -1)
+    flat = filters.flatten(1).expand(images.shape[0], -1, -1)
     like = torch.baddbmm(-offset.view(1, -1, 1), flat, patches, out=like)
     least = UNLIKE * torch.mul(like, like, out=other).mean(1, keepdim=True).sqrt()
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+import dpltm
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"dpltm": "dpltm", "tickets": "dpltm.tickets", "cli": "dpltm.cli"}  # folder: installed name
 LAYERS = {"dpltm": 0, "dpltm.tickets": 1, "dpltm.cli": 2}
@@ -336,6 +338,8 @@ def test_what_programs_beside_the_package_use_is_there(path: Path) -> None:
     tree, wrong = ast.parse(path.read_text()), []
     used: dict[str, object] = {}
     for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "dpltm":
+            used[f"dpltm.{node.attr}"] = getattr(dpltm, node.attr)
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dpltm":
             for each in node.names:
                 try:
@@ -345,26 +349,23 @@ def test_what_programs_beside_the_package_use_is_there(path: Path) -> None:
                     used[each.asname or each.name] = getattr(module, each.name)
                 except ImportError:
                     wrong.append(f"{node.module}.{each.name}")
-    wrong += _not_taken(tree, used)
-    wrong += _bound_twice(tree)
-    assert wrong == []
+    assert wrong + _not_taken(tree, used) + _bound_twice(tree) == []
 
 
 def _not_taken(tree: ast.Module, used: dict[str, object]) -> list[str]:
-    """Calls of what was imported by arguments that it does not take."""
+    """Calls of what was imported, by its name or as ``dpltm.name``, by arguments that it does not take."""
     wrong = []
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and callable(used.get(node.func.id))):
+        if not (isinstance(node, ast.Call) and callable(called := used.get(ast.unparse(node.func)))):
             continue
         by_name = {each.arg: None for each in node.keywords if each.arg is not None}
-        some = any(isinstance(each, ast.Starred) for each in node.args) or len(by_name) < len(node.keywords)
-        found = inspect.signature(used[node.func.id])  # type: ignore[arg-type]
+        by_place = [None for each in node.args if not isinstance(each, ast.Starred)]
+        whole = len(by_name) == len(node.keywords) and len(by_place) == len(node.args)
+        takes = inspect.signature(called)
         try:
-            (found.bind_partial if some else found.bind)(
-                *(None for each in node.args if not isinstance(each, ast.Starred)), **by_name
-            )
+            (takes.bind if whole else takes.bind_partial)(*by_place, **by_name)
         except TypeError as error:
-            wrong.append(f"line {node.lineno}: {node.func.id}: {error}")
+            wrong.append(f"line {node.lineno}: {ast.unparse(node.func)}: {error}")
     return wrong
 
 
@@ -373,19 +374,32 @@ def _bound_twice(tree: ast.Module) -> list[str]:
     bound: set[str] = set()
     wrong = []
     for node in tree.body:
-        if isinstance(node, ast.Assign):
-            mine = {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-            before = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)}
-            wrong += [f"line {node.lineno}: {name} again" for name in sorted(mine & bound - before)]
-            bound |= mine
+        names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+        match node:
+            case ast.Assign() | ast.AnnAssign():
+                mine = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+            case ast.FunctionDef() | ast.ClassDef():
+                mine, names = {node.name}, []
+            case ast.Import() | ast.ImportFrom():
+                mine = {each.asname or each.name for each in node.names}
+            case _:
+                continue
+        before = {each.id for each in names if isinstance(each.ctx, ast.Load)}
+        wrong += [f"line {node.lineno}: {name} again" for name in sorted(mine & bound - before)]
+        bound |= mine
     return wrong
 
 
 def test_a_program_that_would_stop_is_found() -> None:
-    tree = ast.parse("LIMIT = other()\nLIMIT = LIMIT + 1\nLIMIT = 7\nf(1, 2)\nf(*x)\nf(1, b=2)\nf(1, c=2)\nf(**x)")
-
     def f(a: int, b: int = 0) -> None:
         pass
 
-    assert _bound_twice(tree) == ["line 3: LIMIT again"]
-    assert _not_taken(tree, {"f": f}) == ["line 7: f: got an unexpected keyword argument 'c'"]
+    bound = "from x import A\nA = 1\nLIMIT = {}\nLIMIT = {**LIMIT}\nLIMIT['a'] = 1\nLIMIT: int = 7\ndef LIMIT(): pass"
+    assert _bound_twice(ast.parse(bound)) == [
+        f"line {at}" for at in ("2: A again", "6: LIMIT again", "7: LIMIT again")
+    ]
+    calls = "f(1, 2)\nf(*x)\nf(1, b=2)\nf(1, c=2)\nf(**x)\ndpltm.f()\ng.f()"
+    assert _not_taken(ast.parse(calls), {"f": f, "dpltm.f": f}) == [
+        "line 4: f: got an unexpected keyword argument 'c'",
+        "line 6: dpltm.f: missing a required argument: 'a'",
+    ]

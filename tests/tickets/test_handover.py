@@ -355,6 +355,11 @@ def test_arrays_come_as_a_file_of_numpys(tmp_path):
     assert not (made.path / "encode.py").exists()
 
 
+def test_photographs_go_along_for_any_number_of_records(tmp_path):
+    run = trained("mlp", (14, 14, 3), features="photographs:9")
+    assert export_run(run, tmp_path / "e", to="torch").difference <= 1e-5
+
+
 HEAVY = [
     ("cnn", (14, 14), {}, "onnx"),
     ("mlp", (14, 14), {"features": "conv"}, "onnx"),
