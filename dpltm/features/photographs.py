@@ -116,7 +116,7 @@ def _units(
 
 
 def turned(units: Tensor, directions: Tensor) -> Tensor:
-    """Turn units, as above, within each window along ``directions``, ``(2, count, patches)``; then windows.
+    """Turn what ``units_of`` gives: within each window along ``directions``, ``(2, count, patches)``; then windows.
 
     Of four windows: their sum, left less right, top less bottom, and the diagonals. Patches vary together in much the same
     way in all windows, and likeness with its sign hardly goes with that without, so these are nearly the principal axes of

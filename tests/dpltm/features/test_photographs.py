@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Generator
 
-from dpltm.features import photographs
+from dpltm.features import MAPS, photographs
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.photographs import (
     CANVAS,
@@ -50,6 +50,11 @@ def test_grey_is_three_equal_colours():
 def test_an_image_of_the_size_is_taken_as_it_is():
     x = torch.rand(2, 32, 32, 3)
     assert torch.equal(as_photographs(x), x.permute(0, 3, 1, 2))
+
+
+def test_there_are_as_many_directions_as_may_be_asked_for():
+    most = MAPS["photographs"].parameters[0].high
+    assert make_feature_map(f"photographs:{most}", (32, 32, 3), (0.0, 255.0))(images(1, 32, 32, 3)).shape == (1, most)
 
 
 def test_the_mirror_image_says_the_same():
@@ -154,6 +159,18 @@ def test_images_beside_it_change_no_bit_of_an_image():
     together = units_of(images, filters, torch.zeros(8))
     for at, image in enumerate(images):
         assert torch.equal(units_of(image[None], filters, torch.zeros(8))[0], together[at])
+
+
+def test_images_may_want_a_gradient():
+    """As one who asks which pixels an exported network goes by does."""
+    generator = torch.Generator().manual_seed(5)
+    images, filters = torch.rand(2, 3, 8, 8, generator=generator), torch.randn(4, 3, PATCH, PATCH, generator=generator)
+    wanting = images.clone().requires_grad_()
+    found = units_of(wanting, filters, torch.zeros(4))
+    torch.testing.assert_close(found, units_of(images, filters, torch.zeros(4)))
+    found.square().sum().backward()
+    assert wanting.grad.isfinite().all()
+    assert wanting.grad.any()
 
 
 def test_units_are_turned_within_a_window_and_over_windows():
