@@ -24,7 +24,7 @@ DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f
 """The encoder of drawings, and what ``dpltm features make drawings`` gave for it."""
 
 PHOTOGRAPHS_FILE = "photographs.safetensors"
-PHOTOGRAPHS_DIGEST = "fe6cfd07f5928020e210a61c03a097401de7ea0f6df46edb5c3b01ac89b8eae3"
+PHOTOGRAPHS_DIGEST = "5a3ff51693e43442d8cf54571877f0ba865d14113c3e9331a0d7456ae4079ae7"
 """The dictionary of patches of painted scenes, and what ``dpltm features make photographs`` gave for it."""
 
 Takes = Literal["image", "signal", "any"]

@@ -61,7 +61,7 @@ def as_photographs(x: Tensor) -> Tensor:
     return images.contiguous()
 
 
-# What patches of a dictionary an image is made of, and in which quarter: no network that is trained, one convolution.
+# What patches of a dictionary an image is made of, and roughly where: no network that is trained, one convolution.
 #
 # Patches of an image are brought to one contrast, whitened and compared with those of the dictionary; what is not clearly
 # alike, or clearly its opposite, counts as nothing (Coates, Ng 2011; Thiry et al. 2021).
@@ -69,8 +69,24 @@ def as_photographs(x: Tensor) -> Tensor:
 PATCH = 6  # pixels of a patch's side
 CONTRAST = 0.01  # added to the variance of a patch, so that noise of a plain one is not blown up
 UNLIKE = 0.4  # likeness below so many root mean squares, over the dictionary, counts as nothing
-WINDOWS = 2  # rows and columns of windows that likeness is averaged over
-HADAMARD = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
+WAVES = ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2))  # half waves down and across an image, of cosines
+TAPER = 0.35  # a wave counts for exp(-TAPER) to the number of its half waves down squared, and across
+
+
+def waves(rows: int, columns: int) -> Tensor:
+    """Return what likeness at each place counts for in each average over an image, ``(rows * columns, len(WAVES))``.
+
+    They are the low frequencies of a discrete cosine transform. Windows with edges say more of where something is exactly,
+    and less of what it is: something a pixel further on is in another window, and hardly in another wave.
+    """
+    down, across = (
+        torch.stack(
+            [math.sqrt(min(k, 1) + 1) * torch.cos(math.pi * k * (torch.arange(n) + 0.5) / n) for k in range(3)]
+        )
+        for n in (rows, columns)
+    )
+    parts = [math.exp(-TAPER * (k**2 + m**2)) * torch.outer(down[k], across[m]).flatten() for k, m in WAVES]
+    return torch.stack(parts, 1) / (rows * columns)
 
 
 def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
@@ -82,47 +98,44 @@ def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
         offset: ``(patches,)``, the likeness of the mean patch.
 
     Returns:
-        ``(n, 2, patches, WINDOWS**2)``: likeness with its sign, and without.
+        ``(n, 2, patches, len(WAVES))``: likeness with its sign, and without.
     """
-    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and images.requires_grad):
-        return _units(images, filters, offset) + _units(images.flip(3), filters, offset)
     side = images.shape[2] - PATCH + 1, images.shape[3] - PATCH + 1
+    counts = waves(*side).to(images) / 2
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and images.requires_grad):
+        return _units(images, filters, offset, counts) + _units(images.flip(3), filters, offset, counts)
     work = images.new_empty(2, 1, len(filters), math.prod(side))  # an image at a time fits the caches of a processor
     return torch.cat(
-        [_units(x, filters, offset, *work) + _units(x.flip(3), filters, offset, *work) for x in images.split(1)]
+        [
+            _units(x, filters, offset, counts, *work) + _units(x.flip(3), filters, offset, counts, *work)
+            for x in images.split(1)
+        ]
     )
 
 
-def _units(
-    images: Tensor, filters: Tensor, offset: Tensor, like: Tensor | None = None, other: Tensor | None = None
-) -> Tensor:
-    """Half of the units of images; ``like`` and ``other`` are written over, ``(n, patches, places)``."""
+def _units(images: Tensor, filters: Tensor, offset: Tensor, counts: Tensor, *work: Tensor) -> Tensor:
+    """Averages of likeness by ``counts``, ``(places, waves)``; two tensors, ``(n, patches, places)``, are written over."""
     mean, square = (
         functional.avg_pool2d(part.mean(1, keepdim=True), PATCH, stride=1) for part in (images, images.square())
     )
+    like, other = work or (None, None)
     deviation = ((square - mean.square()).clamp_min(0) + CONTRAST).sqrt()
     patches = functional.unfold(images, PATCH) / deviation.flatten(2)
     flat = filters.flatten(1).expand(images.shape[0], -1, -1)
     like = torch.baddbmm(-offset.view(1, -1, 1), flat, patches, out=like)
     least = UNLIKE * torch.mul(like, like, out=other).mean(1, keepdim=True).sqrt()
-
-    def averaged(beyond: Tensor) -> Tensor:
-        places = beyond.relu_().unflatten(2, deviation.shape[2:])
-        return functional.adaptive_avg_pool2d(places, WINDOWS).flatten(2) / 2
-
-    above = averaged(torch.sub(like, least, out=other))
-    below = averaged(torch.add(like, least, out=other).neg_())
+    above = torch.sub(like, least, out=other).relu_() @ counts
+    below = torch.add(like, least, out=other).neg_().relu_() @ counts
     return torch.stack([above - below, above + below], 1)
 
 
 def turned(units: Tensor, directions: Tensor) -> Tensor:
-    """Turn what ``units_of`` gives: within each window along ``directions``, ``(2, count, patches)``; then windows.
+    """Turn what ``units_of`` gives, within each wave, along ``directions``, ``(2, count, patches)``.
 
-    Of four windows: their sum, left less right, top less bottom, and the diagonals. Patches vary together in much the same
-    way in all windows, and likeness with its sign hardly goes with that without, so these are nearly the principal axes of
-    units, by two small matrices instead of one of 32 times the entries.
+    Patches vary together in much the same way in all waves, waves hardly go together, and neither does likeness with its
+    sign and without: these are nearly the principal axes of units, by two small matrices.
     """
-    return (torch.einsum("sdp,nspw->nsdw", directions, units) @ HADAMARD).flatten(1)
+    return torch.einsum("sdp,nspw->nsdw", directions, units).flatten(1)
 
 
 # Leaves: shapes that hide one another, each with a colour, a pattern and a grain of its own, painted on grounds of noise.
@@ -257,10 +270,10 @@ SCENES = 80  # scenes and things that are painted at a time
 SAMPLE = 6_000  # images that patches and directions are taken from, about, each of a scene of its own
 PATCHES = 60_000  # patches that are taken from them
 SIZE = 1024  # patches of the dictionary
-DIRECTIONS = 768  # that units are turned along in each window, with their sign and without
+DIRECTIONS = 512  # that units are turned along in each wave, with their sign and without
 EVEN = 0.1  # added to variances before whitening, as a share of their mean
 
-WHITENING = 0.25  # power of their variance that turned units are divided by
+WHITENING = 0.3  # power of their variance that turned units are divided by
 
 LEAST = 1e-7  # variance, as if of a turned unit that has less
 
@@ -269,7 +282,7 @@ def make(seed: int, rounds: int = ROUNDS, step: Callable[[int, str], None] | Non
     """Make the bundled tensors, float16.
 
     Returns:
-        ``filters`` and ``offset`` of patches, ``mean`` of units, ``directions`` that units are turned along in each window,
+        ``filters`` and ``offset`` of patches, ``mean`` of units, ``directions`` that units are turned along in each wave,
         and the ``scale`` of each turned unit.
     """
     with threads(1):
@@ -279,8 +292,8 @@ def make(seed: int, rounds: int = ROUNDS, step: Callable[[int, str], None] | Non
         units = units_of(images, filters.float(), offset.float())
         mean = units.mean(0).half()
         units -= mean
-        windows = units.permute(1, 0, 3, 2).flatten(1, 2)
-        directions = torch.stack([principal_axes(rows, DIRECTIONS, 0.0).components for rows in windows]).half()
+        rows = units.permute(1, 0, 3, 2).flatten(1, 2)
+        directions = torch.stack([principal_axes(part, DIRECTIONS, 0.0).components for part in rows]).half()
         scale = turned(units, directions.float()).square().mean(0).clamp_min(LEAST) ** -WHITENING
     tensors = {"filters": filters, "offset": offset, "mean": mean, "directions": directions, "scale": scale.half()}
     return {name: value.contiguous().numpy() for name, value in tensors.items()}

@@ -23,7 +23,7 @@ from dpltm.features import (
 )
 from dpltm.features.drawings import UNITS, Drawings
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.photographs import PATCH, SIZE, WINDOWS, Photographs
+from dpltm.features.photographs import PATCH, SIZE, WAVES, Photographs
 from dpltm.options.features import MakeRequest
 from made_features import check_made, damage
 from refusals import refused
@@ -112,7 +112,7 @@ def test_the_seed_decides_every_bit_of_drawings_and_nothing_is_read(monkeypatch)
 def test_the_seed_decides_every_bit_of_photographs_and_nothing_is_read(monkeypatch):
     first, notes = check_made(photographs, {"SAMPLE": 80, "PATCHES": 2000}, monkeypatch, "filters")
     assert first["filters"].shape == (SIZE, 3, PATCH, PATCH)
-    assert first["directions"].shape == (2, 80 * WINDOWS**2, SIZE), "as many as windows, where those are fewer"
+    assert first["directions"].shape == (2, 80 * len(WAVES), SIZE), "as many as averages, where those are fewer"
     shares = [int(note.removesuffix("% alike")) for note in notes]
     assert shares == sorted(shares), "k-means never gets worse"
 

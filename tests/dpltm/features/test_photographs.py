@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -128,24 +129,27 @@ def test_patches_have_no_mean_and_one_contrast():
 
 
 def test_units_are_those_of_the_definition():
-    """Patch by patch, in the words of the module: contrast, comparison, threshold, means of four quarters, both ways."""
+    """Patch by patch, in the words of the module: contrast, comparison, threshold, means by six waves, both ways."""
     generator = torch.Generator().manual_seed(2)
     image, filters = torch.rand(3, 8, 8, generator=generator), torch.randn(4, 3, PATCH, PATCH, generator=generator)
     filters, offset = filters - filters.mean((1, 2, 3), keepdim=True), torch.randn(4, generator=generator)
-    total = torch.zeros(8, 2, 2)
-    for seen in (image, image.flip(2)):
-        units = torch.zeros(8, 3, 3)
-        for row in range(3):
-            for column in range(3):
-                patch = seen[:, row : row + PATCH, column : column + PATCH]
-                patch = (patch - patch.mean()) / (patch.var(correction=0) + 0.01).sqrt()
-                like = (filters * patch).sum((1, 2, 3)) - offset
-                least = 0.4 * like.square().mean().sqrt()
-                units[:, row, column] = torch.cat([like - least, -like - least]).clamp_min(0)
-        for row in range(2):
-            for column in range(2):
-                total[:, row, column] += units[:, row : row + 2, column : column + 2].mean((1, 2)) / 2
-    alike, opposite = total.flatten(1).split(4)
+    lines = {
+        0: (1.0, 1.0, 1.0),
+        1: (1.5**0.5, 0.0, -(1.5**0.5)),
+        2: (0.5**0.5, -(2**0.5), 0.5**0.5),
+    }  # of three places
+    shares = {0: 1.0, 1: math.exp(-0.35), 2: math.exp(-1.4)}
+    total = torch.zeros(8, 6)
+    for seen, row, column in itertools.product((image, image.flip(2)), range(3), range(3)):
+        patch = seen[:, row : row + PATCH, column : column + PATCH]
+        patch = (patch - patch.mean()) / (patch.var(correction=0) + 0.01).sqrt()
+        like = (filters * patch).sum((1, 2, 3)) - offset
+        least = 0.4 * like.square().mean().sqrt()
+        units = torch.cat([like - least, -like - least]).clamp_min(0)
+        for at, (down, across) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2)]):
+            here = shares[down] * lines[down][row] * shares[across] * lines[across][column]
+            total[:, at] += units * here / 9 / 2
+    alike, opposite = total.split(4)
     expected = torch.stack([alike - opposite, alike + opposite])
     torch.testing.assert_close(units_of(image[None], filters, offset)[0], expected, rtol=1e-4, atol=1e-4)
 
@@ -173,29 +177,22 @@ def test_images_may_want_a_gradient():
     assert wanting.grad.any()
 
 
-def test_units_are_turned_within_a_window_and_over_windows():
-    """By loops: along a direction in each of four windows, then all, left less right, top less bottom, crosswise."""
+def test_units_are_turned_within_a_wave():
+    """By loops: in each wave, with the sign and without, along each direction."""
     generator = torch.Generator().manual_seed(4)
-    units, directions = torch.randn(3, 2, 5, 4, generator=generator), torch.randn(2, 2, 5, generator=generator)
-    found = turned(units, directions).view(3, 2, 2, 4)
-    for image, sign, at in itertools.product(range(3), range(2), range(2)):
-        left_top, right_top, left_low, right_low = (
-            float(sum(directions[sign, at, unit] * units[image, sign, unit, window] for unit in range(5)))
-            for window in range(4)
-        )
-        expected = (
-            left_top + right_top + left_low + right_low, left_top - right_top + left_low - right_low,
-            left_top + right_top - left_low - right_low, left_top - right_top - left_low + right_low,
-        )  # fmt: skip
-        torch.testing.assert_close(found[image, sign, at], torch.tensor(expected) / 2, rtol=1e-4, atol=1e-5)
+    units, directions = torch.randn(3, 2, 5, 6, generator=generator), torch.randn(2, 2, 5, generator=generator)
+    found = turned(units, directions).view(3, 2, 2, 6)
+    for image, sign, at, wave in itertools.product(range(3), range(2), range(2), range(6)):
+        expected = sum(float(directions[sign, at, unit] * units[image, sign, unit, wave]) for unit in range(5))
+        assert float(found[image, sign, at, wave]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 def test_the_bundled_features_of_new_scenes_hardly_go_together():
-    """Turned units are uncorrelated on scenes that nothing was fitted to, nearly, and spread as their fourth root."""
+    """Turned units are nearly uncorrelated on scenes that nothing was fitted to; the first differ most."""
     views = draw_views(300, 1, seeded(987)).permute(0, 2, 3, 1)
     features = Photographs(60, (32, 32, 3))(views)
     spread = features.std(0)
-    assert (spread[:-1] > 0.75 * spread[1:]).all(), "those that differ most are first"
+    assert (spread[:-1] > 0.7 * spread[1:]).all(), "those that differ most are first; of 300, tails are heavy"
     assert spread[1] > 2 * spread[-1]
     together = torch.corrcoef(features.T) - torch.eye(60)
     assert together.abs().mean() < 0.09, "300 samples of nothing in common have 0.046"
