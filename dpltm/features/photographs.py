@@ -69,8 +69,8 @@ def as_photographs(x: Tensor) -> Tensor:
 PATCH = 6  # pixels of a patch's side
 CONTRAST = 0.01  # added to the variance of a patch, so that noise of a plain one is not blown up
 UNLIKE = 0.4  # likeness below so many root mean squares, over the dictionary, counts as nothing
-WAVES = ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2))  # half waves down and across an image, of cosines
-TAPER = 0.35  # a wave counts for exp(-TAPER) to the number of its half waves down squared, and across
+WAVES = ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2))  # halves of a cosine wave down an image, and across
+TAPER = 0.35  # a wave of k halves down and m across counts for exp(-TAPER (k^2 + m^2))
 
 
 def waves(rows: int, columns: int) -> Tensor:
@@ -83,13 +83,13 @@ def waves(rows: int, columns: int) -> Tensor:
     Args:
         rows, columns: of places of a patch, not of pixels.
     """
-    down, across = (
-        torch.stack(
-            [math.sqrt(min(k, 1) + 1) * torch.cos(math.pi * k * (torch.arange(n) + 0.5) / n) for k in range(3)]
-        )
-        for n in (rows, columns)
-    )
-    parts = [math.exp(-TAPER * (k**2 + m**2)) * torch.outer(down[k], across[m]).flatten() for k, m in WAVES]
+
+    def wave(halves: int, places: int) -> Tensor:
+        return math.sqrt(2 if halves else 1) * torch.cos(math.pi * halves * (torch.arange(places) + 0.5) / places)
+
+    parts = [
+        math.exp(-TAPER * (k**2 + m**2)) * torch.outer(wave(k, rows), wave(m, columns)).flatten() for k, m in WAVES
+    ]
     return torch.stack(parts, 1) / (rows * columns)
 
 
@@ -118,12 +118,18 @@ def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
     )
 
 
-def _units(images: Tensor, filters: Tensor, offset: Tensor, counts: Tensor, *work: Tensor) -> Tensor:
-    """Averages of likeness by ``counts``, ``(places, waves)``; two tensors, ``(n, patches, places)``, are written over."""
+def _units(
+    images: Tensor,
+    filters: Tensor,
+    offset: Tensor,
+    counts: Tensor,
+    like: Tensor | None = None,
+    other: Tensor | None = None,
+) -> Tensor:
+    """Averages by ``counts``, ``(places, waves)``; ``like`` and ``other`` are written over, ``(n, patches, places)``."""
     mean, square = (
         functional.avg_pool2d(part.mean(1, keepdim=True), PATCH, stride=1) for part in (images, images.square())
     )
-    like, other = work or (None, None)
     deviation = ((square - mean.square()).clamp_min(0) + CONTRAST).sqrt()
     patches = functional.unfold(images, PATCH) / deviation.flatten(2)
     flat = filters.flatten(1).expand(images.shape[0], -1, -1)

@@ -139,7 +139,7 @@ def test_units_are_those_of_the_definition():
         0: (1.0, 1.0, 1.0),
         1: (1.5**0.5, 0.0, -(1.5**0.5)),
         2: (0.5**0.5, -(2**0.5), 0.5**0.5),
-    }  # of three places
+    }  # at three places
     shares = {0: 1.0, 1: math.exp(-0.35), 2: math.exp(-1.4)}
     total = torch.zeros(8, 6)
     for seen, row, column in itertools.product((image, image.flip(2)), range(3), range(3)):
@@ -191,18 +191,19 @@ def test_units_are_turned_within_a_wave():
 
 def test_the_bundled_features_of_new_scenes_hardly_go_together_within_a_wave():
     """On scenes that nothing was fitted to. The first differ most, as their variance to the power of 0.2."""
-    views = draw_views(300, 1, seeded(987)).permute(0, 2, 3, 1)
+    views = draw_views(600, 1, seeded(987)).permute(0, 2, 3, 1)
     found = Photographs(60, (32, 32, 3))
     features = found(views)
     spread = features.std(0)
-    assert (spread[:-1] > 0.7 * spread[1:]).all(), "those that differ most are first; of 300, tails are heavy"
+    assert (spread[:-1] > 0.75 * spread[1:]).all(), "those that differ most are first"
     variance = (features / found._scale).var(0)
     assert float((spread[1] / spread[-1]).log() / (variance[1] / variance[-1]).log()) == pytest.approx(0.2, abs=0.03)
     sign, wave = found._kept // (DIRECTIONS * len(WAVES)), found._kept % len(WAVES)
     same = (sign[:, None] == sign) & (wave[:, None] == wave) & ~torch.eye(60, dtype=torch.bool)
-    together = torch.corrcoef(features.T)[same].abs()
-    assert len(together) > 200
-    assert together.mean() < 0.09, "300 samples of nothing in common have 0.046"
+    together = (torch.corrcoef(features.T) - torch.eye(60)).abs()
+    assert together.mean() < 0.09, "600 samples of nothing in common have 0.033"
+    assert same.sum() > 200
+    assert together[same].mean() < 0.09
 
 
 def test_filters_compare_whitened_patches():
