@@ -101,7 +101,7 @@ TRAINING_KEYS = ("iterations", "batch-size", "lr", "rewind")
 
 _TABLES: Mapping[str, Mapping[str, Any]] = {
     "recipe": {"title": str, "source": str, "seeds": int, "measure": str, "notes": list},
-    "figure": {"over": str, "x": str, "log": bool},
+    "figure": {"over": str, "x": str, "log": bool, "apart": str},
     "quick": {"seeds": int, "round": int, "train": dict, "select": dict, "tune": dict, "tickets": dict, "latent": dict},
     "arm": {"name": str, "paper": (int, float, list), "tickets": str, "round": (int, str), "against": str, "vary": dict,
             "train": dict, "select": dict, "tune": dict, "latent": dict, "note": str},
@@ -399,6 +399,8 @@ class _Reader:
             self.problems.append(f"[figure] over: {over!r} is not one of steps, values")
         if over == "values" and not any(arm.varied is not None for arm in arms):
             self.problems.append("[figure] over: no arm has vary, so there are no values")
+        if (apart := self.document["figure"].get("apart")) is not None and (over, apart) != ("steps", "dataset"):
+            self.problems.append('[figure] apart: there is "dataset" alone, where the figure is over steps')
         return {"over": over, **self.document["figure"]}
 
 

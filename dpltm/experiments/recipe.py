@@ -4,7 +4,7 @@
     [train]  [select]  [tune]    options of those commands that all arms share
     [tickets.NAME]               dpltm generate, once a seed; with from = "OTHER", dpltm tickets transfer of that set
     [[arm]]                      name, paper, tickets, round, against, vary, and tables train, select, tune
-    [figure]                     over = "steps" or "values"
+    [figure]                     over = "steps" or "values"; apart = "dataset": accuracy over steps, one chart a dataset
     [quick]                      with --quick: seeds, round, and tables train, select, tune and tickets that override
                                  all of those; of values that vary, the first alone is taken
     [latent.scheme|encode|train] options of dpltm latent, for an arm that has a table latent rather than train
@@ -89,7 +89,8 @@ class Recipe:
     Attributes:
         seeds: 0 to this, less one.
         measure: what rows are compared by: ``accuracy`` or ``rmse``.
-        figure: ``over`` steps or values, ``x``: the label along it, ``log``: whether that is logarithmic; or None.
+        figure: ``over`` steps or values, ``x``: the label along it, ``log``: whether that is logarithmic, ``apart``: whether
+            each dataset has a chart; or None.
     """
 
     path: Path

@@ -22,6 +22,7 @@ from dpltm.experiments.table import paired, summary
 from dpltm.privacy.mechanisms import NoisySgd, Selection
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.workbench.sweep import _charts, new_session
 from recipes import read_recipe
 
 HEAD = """
@@ -120,6 +121,22 @@ def test_a_sweep_from_start_to_end(cli: Callable[..., Any], sweep: Callable[...,
     assert not list(out.glob("members/*/tickets"))  # copies that were drawn from are gone
     shown = cli("run", "--config", "r.toml", "--jobs", "1").out
     assert shown.startswith("all together: certified epsilon = ")
+
+
+def test_a_figure_has_one_chart_of_each_dataset(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
+    x, y = np.random.default_rng(0).uniform(0, 16, (300, 64)), np.arange(300) % 10
+    np.savez(cwd / "other.npz", x_train=x[:200], y_train=y[:200], x_test=x[200:], y_test=y[200:])
+    facts = 'dataset = "other.npz", bounds = "0,16", classes = 10'
+    other = f'[[arm]]\nname = "other"\ntrain = {{ {facts} }}\n'
+    body = sweep(HEAD + DENSE + other + '[figure]\nover = "steps"\napart = "dataset"\n')
+    found = _charts(
+        read_recipe((cwd / "r.toml").read_text()), body, SweepFolder(cwd / "r.sweep", "Digits", new_session())
+    )
+    assert [chart.title for chart in found] == ["digits: Accuracy over steps", "other.npz: Accuracy over steps"]
+    for chart, row in zip(found, body["arms"], strict=True):  # the last point is what the table has
+        (line,) = chart.series
+        assert line.name.startswith(row["name"])
+        assert line.points[-1] == (3.0, pytest.approx(100 * row["mean"]))
 
 
 def test_a_failed_member_leaves_a_hole(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:

@@ -554,14 +554,17 @@ def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> lis
         return []
     arms = [(arm, row) for arm, row in zip(recipe.arms, body["arms"], strict=True) if row["mean"] is not None]
     if recipe.figure["over"] == "steps":
-        runs = {
-            _with_epsilon(arm.name, [row]): [
+        parts: dict[str, dict[str, list[Path]]] = {}
+        for arm, row in arms:
+            part = arm.train.get("dataset", "") if "apart" in recipe.figure else ""
+            parts.setdefault(part, {})[_with_epsilon(arm.name, [row])] = [
                 folder.trial(trial.name) / "run"
                 for trial in recipe.trials if trial.arm is arm and folder.result(trial.name) is not None
-            ]
-            for arm, row in arms
-        }  # fmt: skip
-        return seeds_over_steps(runs, recipe.measure)
+            ]  # fmt: skip
+        if "apart" not in recipe.figure:
+            return seeds_over_steps(parts.get("", {}), recipe.measure)
+        found = ((name, seeds_over_steps(runs, recipe.measure)[:1]) for name, runs in parts.items())
+        return [replace(chart, title=f"{name}: {chart.title}") for name, charts in found for chart in charts]
     groups: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
     for arm, row in arms:
         if isinstance(arm.varied, (int, float)):

@@ -120,6 +120,7 @@ def test_an_arm_that_is_wrong(arm: str, said: str) -> None:
         (HEAD.replace("seeds = 2", 'measure = "f1"') + DENSE, "'f1'"),
         (HEAD + DENSE + "[figure]\nover = \"values\"\n", "no arm has vary"),
         (HEAD + DENSE + "[figure]\nover = \"time\"\n", "'time'"),
+        (HEAD + DENSE + "[figure]\napart = \"model\"\n", "apart"),
         (HEAD + DENSE + '[tickets.b]\nfrom = "c"\n[tickets.c]\nfrom = "b"\n', "circle"),
         (HEAD + DENSE + "[quick]\ntrain = { stepz = 1 }\n", "'stepz'"),
         (HEAD + DENSE + "tickets = 3\n", "tickets"),

@@ -1,0 +1,108 @@
+"""Whether tanh saturates, is unstable or keeps ascending over the 60 epochs of its paper: accuracy over steps, finely.
+
+    DPLTM_DATA=... python benchmarks/tanh_curves.py [--dataset mnist] [--arms clip ...] [--epochs 60] [--plot FILE]
+
+The convolutional network trains at the paper's settings (sigma 1.1 of a claimed bound of 1, batches of 256 by Poisson
+sampling, step size 0.15), under clip and under tanh as printed. Each fiftieth step is scored on 2,000 test records. Prints,
+for each arm, means over seeds: accuracy after some epochs; the best; the mean of the last ten measurements; the swing, which
+is the root of half the mean square of changes from one measurement to the next over the last third; and the slope of a line
+through the last third, in points for 10 epochs. Samples and noise are of seeded generators here, which a real run never
+has. ``dpltm run --config examples/papers/tanh-figure.toml`` trains by whole commands, measured ten times a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dpltm.filters import Filter, make_filter
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.evaluation import accuracy
+from dpltm.networks.masks import Mask
+from dpltm.randomness.noise import FastSource
+from dpltm.records import Public, load
+from dpltm.records.batches import Records
+from dpltm.records.dataset import Rows
+from dpltm.records.scaling import scale
+from dpltm.tickets.charts import Chart, Series, write_charts
+from dpltm.training.config import TrainingConfig
+from dpltm.training.descent import train
+
+SIGMA, BATCH, RATE, EVERY, SEEN = 1.1, 256, 0.15, 50, 2000
+EPOCHS = (1, 2, 5, 10, 20, 30, 40, 50, 60)
+ARMS: dict[str, tuple[str, dict[str, float | bool]]] = {
+    "clip": ("clip", {"clip_norm": 1.0}),
+    **{
+        f"tanh as printed, k = {k:g}, c = {c:g}": ("tanh", {"tanh_range": k, "tanh_scale": c, "no_pre_clip": True})
+        for k, c in ((1.0, 1.0), (10.0, 1.0), (1.0, 0.5), (1.0, 2.0))
+    },
+}
+"""Filters by name; the first three are the figure's, the others change the vertical range."""
+
+
+def curve(name: str, filter: Filter, epochs: int, seed: int) -> np.ndarray:
+    """Accuracy on the first ``SEEN`` records of the test split in percent, after each ``EVERY`` steps."""
+    dataset, public = load(name), Public("a benchmark")
+    x, test = (
+        torch.from_numpy(scale(np.asarray(split.open(public).x), dataset.bounds))
+        for split in (dataset.train, dataset.test)
+    )
+    y, labels = (torch.from_numpy(split.open(public).y) for split in (dataset.train, dataset.test))
+    shape = "x".join(map(str, dataset.train.shape if len(dataset.train.shape) == 3 else (*dataset.train.shape, 1)))
+    model = build(ModelSpec(f"cnn:{shape}", x.shape[1], 10), seed)
+    config = TrainingConfig(filter, BATCH / len(x), round(epochs * len(x) / BATCH), BATCH, SIGMA, RATE)
+    found: list[float] = []
+
+    def measure(step: int) -> None:
+        if step % EVERY == 0:
+            found.append(100 * accuracy(model, test[:SEEN], labels[:SEEN]))
+
+    records = Records(x, y, read=Rows(x.numpy(), y.numpy()))
+    sampling, noise = FastSource(seed + 1000), FastSource(seed)
+    train(model, Mask.dense(model), records, config, sampling=sampling, noise=noise, progress=measure)
+    return np.array(found)
+
+
+def told(found: np.ndarray, each: float) -> str:
+    """One line on curves, ``(seeds, measurements)``, of which there are ``each`` an epoch."""
+    at = {epoch: round(epoch * each) - 1 for epoch in EPOCHS}
+    reached = ", ".join(
+        f"{epoch}: {found[:, place].mean():.2f}" for epoch, place in at.items() if place < found.shape[1]
+    )
+    last = found[:, -(found.shape[1] // 3) :]
+    swing = math.sqrt((np.diff(last, axis=1) ** 2).mean() / 2)
+    slope = np.polyfit(np.arange(last.shape[1]) / each, last.mean(0), 1)[0]
+    best, end = found.max(1).mean(), last[:, -10:].mean()
+    over = f"best {best:.2f}, mean of the last ten {end:.2f}; swing {swing:.2f}; slope {10 * slope:+.2f}"
+    return f"after epochs {reached}; {over}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", default="mnist")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--plot", type=Path)
+    options = parser.parse_args()
+    if options.epochs < 3:
+        parser.error("--epochs: a swing takes at least 3")
+    torch.set_num_threads(1)
+    each, lines = len(load(options.dataset).train) / BATCH / EVERY, []
+    for arm in options.arms:
+        filter = make_filter(ARMS[arm][0], **ARMS[arm][1])
+        found = np.stack([curve(options.dataset, filter, options.epochs, seed) for seed in range(options.seeds)])
+        print(f"{options.dataset}, {arm}: {told(found, each)}", flush=True)
+        points = [((place + 1) / each, value) for place, value in enumerate(found.mean(0).tolist())]
+        lines.append(Series(arm, points, "-"))
+    if options.plot is not None:
+        title = f"{options.dataset}: tanh as printed, {options.epochs} epochs"
+        write_charts(options.plot, [Chart("Accuracy over epochs", "epoch", "accuracy, %", lines)], title)
+
+
+if __name__ == "__main__":
+    main()
