@@ -96,7 +96,7 @@ COMMANDS = [
         no_args_is_help=True,
         commands=laters({
             "features:make": "Makes what is bundled for features again: from a formula and a seed, and no data."
-            " On one core drawings take under an hour, photographs a minute.",
+            " On one core drawings take under an hour, photographs a minute or two.",
         }),
     ),
     Group(

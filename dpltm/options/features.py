@@ -10,7 +10,7 @@ from dpltm.options import option
 @dataclass(frozen=True, kw_only=True)
 class MakeRequest:
     """Makes what is bundled for features again: from a formula and a seed, and no data. On one core
-    drawings take under an hour, photographs a minute.
+    drawings take under an hour, photographs a minute or two.
 
     The bundled one is seed 0 with the steps that are usual. Where torch rounds in the same way, its digest is the same.
 
