@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -38,6 +39,9 @@ PLOTS = (".png", ".svg", ".pdf")
 COLOURS = {"blue": "#0a58a5", "orange": "#9a4a00", "green": "#17653b", "violet": "#6b3fa0"}
 TEXT, SOFT, LINE = "#1b1f24", "#505a64", "#d5dae0"
 """Colours of a page on white; inside a page the variables of its style take their place, on dark ones too."""
+
+TITLE = 60
+"""Letters of a title above a chart; a longer one goes on below."""
 
 FEW = 3
 """Lines of a legend that find room among the curves; more stand below."""
@@ -193,7 +197,7 @@ def write_charts(path: Path, charts: Sequence[Chart], title: str) -> None:
             axes.set_visible(False)
         else:
             _draw(axes, chart)
-    figure.suptitle(title, fontsize="medium", parse_math=False)
+    figure.suptitle(textwrap.fill(title, TITLE * across), fontsize="medium", parse_math=False)
     _save(figure, path)
 
 

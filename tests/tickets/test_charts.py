@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dpltm.errors import ArtifactError
@@ -100,6 +101,23 @@ def test_the_file_of_the_same_charts_is_the_same(tmp_path: Path, suffix: str) ->
         write_charts(path, [Chart("t", "x", "y", [LINE]), *[Chart("u", "x", "y", [LINE] * 5)] * 2], "All")
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
+
+
+@pytest.mark.parametrize("across", [1, 2])
+def test_a_long_title_stays_within_the_picture(across: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, real = [], Figure.savefig
+
+    def kept(figure: Figure, *place: Any, **how: Any) -> None:
+        drawn.append(figure)
+        real(figure, *place, **how)
+
+    monkeypatch.setattr(Figure, "savefig", kept)
+    write_charts(tmp_path / "f.png", [Chart("t", "x", "y", [LINE])] * across, "Wide words " * 20)
+    (figure,) = drawn
+    (title,) = [text for text in figure.texts if text.get_text().startswith("Wide")]
+    box = title.get_window_extent(FigureCanvasAgg(figure).get_renderer())
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
 
 
 def test_a_picture_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -575,7 +575,11 @@ def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> lis
         spread = [(scale * (mean - half), scale * (mean + half)) for mean, half in ends]
         title = _with_epsilon(name, [row for _, row in points])
         lines.append(Series(title, [(x, scale * row["mean"]) for x, row in points], "o-", spread))
-    title, axes = "95 % intervals over seeds", {"xscale": "log"} if recipe.figure.get("log", False) else {}
+    several = any(row["interval"] is not None for points in groups.values() for _, row in points)
+    title, axes = (
+        "95 % intervals over seeds" if several else "one seed",
+        {"xscale": "log"} if recipe.figure.get("log", False) else {},
+    )
     return [Chart(title, recipe.figure.get("x", "value"), LABELS[recipe.measure], lines, axes)] if lines else []
 
 
