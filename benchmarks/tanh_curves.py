@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import argparse
 import math
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
+from filtered_norms import BATCH, RATE, SIGMA
+from torch import Tensor
 
 from dpltm.filters import Filter, make_filter
 from dpltm.networks import ModelSpec, build
@@ -33,7 +36,7 @@ from dpltm.tickets.charts import Chart, Series, write_charts
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
 
-SIGMA, BATCH, RATE, EVERY, SEEN = 1.1, 256, 0.15, 50, 2000
+EVERY, SEEN = 50, 2000
 EPOCHS = (1, 2, 5, 10, 20, 30, 40, 50, 60)
 ARMS: dict[str, tuple[str, dict[str, float | bool]]] = {
     "clip": ("clip", {"clip_norm": 1.0}),
@@ -45,22 +48,28 @@ ARMS: dict[str, tuple[str, dict[str, float | bool]]] = {
 """Filters by name; the first three are the figure's, the others change the vertical range."""
 
 
-def curve(name: str, filter: Filter, epochs: int, seed: int) -> np.ndarray:
-    """Accuracy on the first ``SEEN`` records of the test split in percent, after each ``EVERY`` steps."""
+@cache
+def inputs(name: str) -> tuple[str, Tensor, Tensor, Tensor, Tensor]:
+    """The network for a dataset; features and labels of its training records, and of the ``SEEN`` that are scored."""
     dataset, public = load(name), Public("a benchmark")
-    x, test = (
-        torch.from_numpy(scale(np.asarray(split.open(public).x), dataset.bounds))
-        for split in (dataset.train, dataset.test)
-    )
-    y, labels = (torch.from_numpy(split.open(public).y) for split in (dataset.train, dataset.test))
-    shape = "x".join(map(str, dataset.train.shape if len(dataset.train.shape) == 3 else (*dataset.train.shape, 1)))
-    model = build(ModelSpec(f"cnn:{shape}", x.shape[1], 10), seed)
+    parts: list[Tensor] = []
+    for split in (dataset.train.open(public), dataset.test.open(public)):
+        parts += [torch.from_numpy(scale(np.asarray(split.x), dataset.bounds)), torch.from_numpy(split.y)]
+    x, y, test, labels = parts
+    shape = dataset.train.shape if len(dataset.train.shape) == 3 else (*dataset.train.shape, 1)
+    return "cnn:" + "x".join(map(str, shape)), x, y, test[:SEEN], labels[:SEEN]
+
+
+def curve(name: str, filter: Filter, epochs: int, seed: int) -> np.ndarray:
+    """Accuracy on test records in percent, after each ``EVERY`` steps."""
+    network, x, y, test, labels = inputs(name)
+    model = build(ModelSpec(network, x.shape[1], 10), seed)
     config = TrainingConfig(filter, BATCH / len(x), round(epochs * len(x) / BATCH), BATCH, SIGMA, RATE)
     found: list[float] = []
 
     def measure(step: int) -> None:
         if step % EVERY == 0:
-            found.append(100 * accuracy(model, test[:SEEN], labels[:SEEN]))
+            found.append(100 * accuracy(model, test, labels))
 
     records = Records(x, y, read=Rows(x.numpy(), y.numpy()))
     sampling, noise = FastSource(seed + 1000), FastSource(seed)
@@ -94,7 +103,7 @@ def main() -> None:
     if options.epochs < 6:
         parser.error("--epochs: what comes after five takes at least 6")
     torch.set_num_threads(1)
-    each, lines = len(load(options.dataset).train) / BATCH / EVERY, []
+    each, lines = len(inputs(options.dataset)[1]) / BATCH / EVERY, []
     if each < 1:
         parser.error(f"--dataset: an epoch takes at least {EVERY} steps, so {BATCH * EVERY:,} records")
     for arm in options.arms:

@@ -139,6 +139,15 @@ def test_a_figure_has_one_chart_of_each_dataset(sweep: Callable[..., dict[str, A
         assert line.points[-1] == (3.0, pytest.approx(100 * row["mean"]))
 
 
+def test_a_figure_of_one_seed_has_no_intervals(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
+    varied = '[[arm]]\nname = "dense"\nvary = { "train.lr" = [0.1, 0.2] }\n[figure]\nover = "values"\n'
+    body = sweep(HEAD + varied, "--seeds", "1")
+    recipe, folder = read_recipe(HEAD + varied), SweepFolder(cwd / "r.sweep", "Digits", new_session())
+    (one,) = _charts(recipe, body, folder)
+    (several,) = _charts(recipe, sweep(HEAD + varied), folder)
+    assert (one.title, several.title) == ("one seed", "95 % intervals over seeds")
+
+
 def test_a_failed_member_leaves_a_hole(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
     """Whether a map suits the records shows when it is made, in a member; what is mended fills the hole."""
     broken = HEAD + DENSE + '[[arm]]\nname = "broken"\ntrain = { features = "wavelets" }\n'

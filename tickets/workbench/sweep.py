@@ -554,17 +554,22 @@ def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> lis
         return []
     arms = [(arm, row) for arm, row in zip(recipe.arms, body["arms"], strict=True) if row["mean"] is not None]
     if recipe.figure["over"] == "steps":
-        parts: dict[str, dict[str, list[Path]]] = {}
-        for arm, row in arms:
-            part = arm.train.get("dataset", "") if "apart" in recipe.figure else ""
-            parts.setdefault(part, {})[_with_epsilon(arm.name, [row])] = [
+        runs = {
+            _with_epsilon(arm.name, [row]): [
                 folder.trial(trial.name) / "run"
                 for trial in recipe.trials if trial.arm is arm and folder.result(trial.name) is not None
-            ]  # fmt: skip
+            ]
+            for arm, row in arms
+        }  # fmt: skip
         if "apart" not in recipe.figure:
-            return seeds_over_steps(parts.get("", {}), recipe.measure)
-        found = ((name, seeds_over_steps(runs, recipe.measure)[:1]) for name, runs in parts.items())
-        return [replace(chart, title=f"{name}: {chart.title}") for name, charts in found for chart in charts]
+            return seeds_over_steps(runs, recipe.measure)
+        parts: dict[str, dict[str, list[Path]]] = {}
+        for (arm, _), (name, of_arm) in zip(arms, runs.items(), strict=True):
+            parts.setdefault(arm.train.get("dataset", ""), {})[name] = of_arm
+        return [
+            replace(chart, title=f"{dataset}: {chart.title}")
+            for dataset, part in parts.items() for chart in seeds_over_steps(part, recipe.measure)[:1]  # no epsilon
+        ]  # fmt: skip
     groups: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
     for arm, row in arms:
         if isinstance(arm.varied, (int, float)):
@@ -576,10 +581,8 @@ def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> lis
         title = _with_epsilon(name, [row for _, row in points])
         lines.append(Series(title, [(x, scale * row["mean"]) for x, row in points], "o-", spread))
     several = any(row["interval"] is not None for points in groups.values() for _, row in points)
-    title, axes = (
-        "95 % intervals over seeds" if several else "one seed",
-        {"xscale": "log"} if recipe.figure.get("log", False) else {},
-    )
+    title = "95 % intervals over seeds" if several else "one seed"
+    axes = {"xscale": "log"} if recipe.figure.get("log", False) else {}
     return [Chart(title, recipe.figure.get("x", "value"), LABELS[recipe.measure], lines, axes)] if lines else []
 
 
