@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -101,12 +101,15 @@ class OwnNetwork(Layout):
         return Mask(tensors, self.weights, self.frozen)
 
     def with_roles_of(self, other: Network) -> OwnNetwork:
-        """Return the same where what ``other`` freezes, or may prune, is so by name."""
+        """Return the same where what ``other`` freezes, or may prune, is so by name; whose weights it may take over."""
         if not isinstance(other, OwnNetwork):
             return self
         frozen = tuple(name for name in self.parameter_shapes if name in (*self.frozen, *other.frozen))
         weights = tuple(name for name in self.parameter_shapes if name in other.weights and name not in frozen)
-        return replace(self, frozen=frozen, weights=weights)
+        start: StartProvenance = max(
+            self.start_provenance, other.start_provenance, key=get_args(StartProvenance).index
+        )
+        return replace(self, frozen=frozen, weights=weights, start_provenance=start)
 
     def check_code(self, label: str) -> None:
         if self.own is None:
@@ -394,7 +397,9 @@ def network_notes(network: Network) -> tuple[str, ...]:
     if not isinstance(network, OwnNetwork) or network.own is None:
         return ()
     notes = []
-    if network.own.start_provenance is not None:
+    if (
+        network.own.start_provenance is not None or network.start_provenance == "public"
+    ):  # a file keeps what was declared
         notes.append(
             f"the starting weights of {network.text} were declared {network.start_provenance}; that was not checked"
         )

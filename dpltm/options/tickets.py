@@ -193,4 +193,7 @@ class TransferRequest(CodeOptions, TransferOptions, DataOptions):
     """
 
     set: str | None = option(None, "Ticket set, or one of its rounds.", "SET[@ROUND]", argument=True, required=True)
+    start_provenance: str | None = option(
+        None, "What weights of `model` depend on that are no random draw.", choices=("data-free", "public")
+    )
     out: str | None = option(None, "Folder to write.", "DIR", required=True)

@@ -463,19 +463,22 @@ class Dataset(Protocol):
 
 
 _of_process: list[Ledger] = []
+_making = threading.Lock()  # two threads would make two ledgers, each with a part of one account
 
 
 def of_process(unit: str = RECORD) -> Ledger:
     """Return the ledger of arrays where none is named: one a process. Raises InputError if it protects another unit:
     two ledgers would let what concerns the same people stand apart."""
-    if not _of_process:
-        _of_process.append(Ledger(unit=unit))
-    (ledger,) = _of_process
-    if ledger.book.settled is None:
-        ledger._unit = unit
-    if ledger.unit != unit:
+    with _making:
+        if not _of_process:
+            _of_process.append(Ledger(unit=unit))
+        (ledger,) = _of_process
+        if ledger.book.settled is None:
+            ledger._unit = unit
+        protected = ledger.unit
+    if protected != unit:
         raise InputError(
-            f"`ledger`: that of this process protects one {ledger.unit}, not one {unit}, and figures for the two do not add"
+            f"`ledger`: that of this process protects one {protected}, not one {unit}, and figures for the two do not add"
             f" up; for other people pass one of their own, Ledger(unit={unit!r})"
         )
     return ledger

@@ -169,6 +169,13 @@ def check_provenance(provenance: ProvenanceKind, lineage: Lineage) -> None:
         raise ArtifactError(f"provenance {provenance}: its lineage holds no entry that this could come from")
 
 
+def with_start(provenance: ProvenanceKind, network: Network) -> ProvenanceKind:
+    """Return the provenance of tickets whose starting weights may come from a release."""
+    if provenance in ("private", "dp") or not network.lineage.paid:
+        return provenance
+    return "private" if any(entry.of(Unprotected) for entry in network.lineage.paid) else "dp"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     """A ticket's accuracy and score on the private records: revealed where asked for, and entered without protection."""

@@ -55,7 +55,7 @@ from dpltm.records import Arrays, Dataset, Split, at_unit
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.registry import listed
-from dpltm.training.artifacts import ProvenanceKind, TicketSet
+from dpltm.training.artifacts import ProvenanceKind, TicketSet, with_start
 from dpltm.training.config import TrainingConfig, sensitivity
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy, user_cross_entropy
 from dpltm.training.release import Sources
@@ -397,7 +397,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
         ),
         name=options.name or plan.dataset.name,
         criterion=options.criterion,
-        provenance=_with_start(plan.provenance, plan.spec),
+        provenance=with_start(plan.provenance, plan.spec),
         made_from=lineage,
         config=_settings(plan),
         feature_map=plan.dataset.feature_map,
@@ -441,13 +441,6 @@ def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
         return plan, made, plan.lineage | entered
 
 
-def _with_start(provenance: ProvenanceKind, spec: Network) -> ProvenanceKind:
-    """Return the provenance of tickets whose starting weights may come from a release."""
-    if provenance in ("private", "dp") or not spec.lineage.paid:
-        return provenance
-    return "private" if any(entry.of(Unprotected) for entry in spec.lineage.paid) else "dp"
-
-
 def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset: Dataset) -> ProvenanceKind:
     """Return the provenance of tickets from synthetic records: the release behind those."""
     if provenance == "public":
@@ -483,7 +476,7 @@ def _input_notes(plan: Generation) -> list[str]:
 
 def _provenance_notes(plan: Generation) -> list[str]:
     """Notes that follow from where the tickets come from; of private ones the statement itself tells."""
-    match _with_start(plan.provenance, plan.spec):
+    match with_start(plan.provenance, plan.spec):
         case "data-free":
             return [
                 "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round"

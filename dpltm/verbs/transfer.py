@@ -14,7 +14,7 @@ from dpltm.features.feature_map import FeatureMap
 from dpltm.features.setup import FeatureSources, as_declared, declarations, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, Network, check_kind_takes, check_tables
 from dpltm.networks.own import OwnModel
-from dpltm.networks.own_network import for_records, started_at
+from dpltm.networks.own_network import for_records, network_notes, started_at
 from dpltm.options.data import FeatureOptions
 from dpltm.options.tickets import ImportOptions, TransferOptions
 from dpltm.privacy.account import check_private, check_unprotected
@@ -27,7 +27,7 @@ from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, r
 from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
 from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes
-from dpltm.training.artifacts import Parent, ProvenanceKind, TicketSet, columns_in
+from dpltm.training.artifacts import Parent, ProvenanceKind, TicketSet, columns_in, with_start
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ def transfer(
         body=replace(made.tickets, spec=started_at(target, made.tickets.theta0)),
         name=options.name or tickets.name,
         criterion=tickets.criterion,
-        provenance=tickets.provenance,
-        made_from=lineage_of(tickets, dataset),
+        provenance=with_start(tickets.provenance, target),
+        made_from=lineage_of(tickets, dataset, target),
         config={**config, **schema, **columns},
         parent=Parent(tickets.id, tickets.name, round, f"transfer ({options.mode})"),
         feature_map=dataset.feature_map or tickets.feature_map,
         draws=tickets.draws,
     )
-    return TransferredSet(result, made.layers, (*public_input_notes(dataset), *notes))
+    return TransferredSet(result, made.layers, (*public_input_notes(dataset), *network_notes(target), *notes))
 
 
 def _by_name(tickets: TicketSet, dataset: Dataset) -> tuple[Dataset, dict[str, list[str]], tuple[str, ...]]:
@@ -110,8 +110,7 @@ def _target(spec: Network, dataset: Dataset, model: OwnModel | None, label: str)
             f"`model` is missing: {label} is of {spec.text!a:.100}; name the same with a last layer for"
             f" {dataset.labels or f'{dataset.classes} classes'}"
         )
-    drawn = replace(model, start_provenance=model.start_provenance or "data-free")  # of the new layer alone
-    return for_records(drawn, dataset).with_roles_of(spec)
+    return for_records(model, dataset).with_roles_of(spec)  # which asks for what weights depend on that are no draw
 
 
 class StatedFront(Protocol):

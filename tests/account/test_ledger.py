@@ -5,7 +5,9 @@ import json
 import multiprocessing
 import os
 import pickle
+import sys
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.entry import Entry, Head, Lineage, Part, entry_from_json, to_json
-from dpltm.privacy.ledger import Book, Ledger, Moved, next_digest
+from dpltm.privacy.ledger import Book, Ledger, Moved, next_digest, of_process
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, RandomizedResponse, Unprotected
 
 DELTA = 1e-5
@@ -233,3 +235,30 @@ def test_a_ledger_in_memory_is_of_one_process():
     assert found.get(timeout=60) == ("ledger", 1)
     child.join()
     assert child.exitcode == 0
+
+
+def test_threads_that_begin_at_once_share_the_ledger_of_the_process(monkeypatch):
+    """Without a lock several are made: an account in parts, and a process in which every later call fails."""
+    module = sys.modules["dpltm.privacy.ledger"]
+    monkeypatch.setattr(module, "_of_process", [])
+    begin = threading.Barrier(100)
+
+    class Slow(Ledger):  # the other threads run between the look and the entry
+        def __init__(self, *args, **named):
+            time.sleep(0.001)
+            super().__init__(*args, **named)
+
+    monkeypatch.setattr(module, "Ledger", Slow)
+    ledgers = []
+
+    def begins():
+        begin.wait()
+        ledgers.append(of_process())
+
+    threads = [threading.Thread(target=begins) for _ in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ledgers) == 100
+    assert {id(ledger) for ledger in ledgers} == {id(of_process())}

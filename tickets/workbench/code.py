@@ -81,11 +81,11 @@ def with_code_of_run(run: Run, request: NamesModel) -> Run:
     return run if request.model is None else run_with_code(run, code_named(request.model))
 
 
-def code_named(text: str) -> OwnModel:
-    """Return what a text on the command line names; InputError where that is no code."""
+def code_named(text: str, **settings: Any) -> OwnModel:
+    """Return what a text on the command line names, with fields of ``OwnModel``; InputError where that is no code."""
     if not names_code(text):
         raise InputError(f"`model`: {text!r:.80} names no code; name it as FILE.py:NAME or package.module:NAME")
-    return _named(text)
+    return _named(text, **settings)
 
 
 def _named(text: str, **settings: Any) -> OwnModel:

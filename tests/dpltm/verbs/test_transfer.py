@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.setup import FeatureSources, with_feature_map
 from dpltm.networks import ModelSpec
+from dpltm.networks.own import own_model
+from dpltm.networks.own_network import OwnNetwork, for_records
 from dpltm.options.data import FeatureOptions
 from dpltm.options.tickets import ImportOptions, TransferOptions
 from dpltm.privacy.entry import Lineage
@@ -168,3 +171,56 @@ def test_what_stands_in_front_of_an_imported_network() -> None:
         (Stated(Front(True)), "scatter:1,2", "`features`: scatter:1,2 is not what the network in t stands behind"),
     ):
         assert refused(front, origin, features).startswith(message)
+
+
+# --- weights handed in ---
+
+
+class Layers(torch.nn.Module):
+    """Two layers, whose last is for other classes than that of the tickets."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(36, 4), torch.nn.Linear(4, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x.flatten(1)).relu())
+
+
+def other_layers() -> Layers:
+    return Layers(2)
+
+
+def own_tickets(model: Any = Layers, **said: Any) -> TicketSet:
+    spec = for_records(own_model(model, **said), images())
+    made = without_data(spec, GenerationConfig(rounds=1, prune=(0.3,), criterion="random"))
+    return replace(SET, body=made, provenance="data-free", made_from=Lineage())
+
+
+TRAINED = Lineage((replace(MOMENTS, id="7" * 64),))
+
+
+@pytest.mark.parametrize("mode", ["ticket", "mask-only", "shuffled-mask", "random"])
+@pytest.mark.parametrize(
+    "handed_in", [{"code": other_layers()}, {"code": other_layers, "start": other_layers().state_dict()}]
+)
+def test_weights_handed_in_are_declared(mode: str, handed_in: dict[str, Any]) -> None:
+    tickets, records, options = own_tickets(), images(classes=2), TransferOptions(mode=mode)
+    code, start = handed_in["code"], {name: value for name, value in handed_in.items() if name != "code"}
+    message = refused(transfer, tickets, records, options, model=own_model(code, **start))
+    assert message.startswith("`start_provenance` is missing: say what the weights")
+    made = transfer(tickets, records, options, model=own_model(code, start_provenance="public", **start))
+    assert [note for note in made.notes if "were declared public; that was not checked" in note]
+    assert made.tickets.provenance == "data-free"
+    behind = transfer(tickets, records, options, model=own_model(code, start_lineage=TRAINED, **start)).tickets
+    assert (behind.provenance, behind.lineage.entries) == ("dp", TRAINED.entries)
+
+
+def test_what_was_declared_of_the_tickets_stays_declared() -> None:
+    """A class that is drawn takes the place of an instance whose weights were declared public: those are kept."""
+    tickets = own_tickets(Layers(), start_provenance="public")
+    made = transfer(tickets, images(classes=2), TransferOptions(), model=own_model(other_layers))
+    spec = made.tickets.body.spec
+    assert isinstance(spec, OwnNetwork)
+    assert spec.start_provenance == "public"
+    assert [note for note in made.notes if "were declared public" in note]
