@@ -20,7 +20,7 @@ from dpltm.filters import make_filter
 from dpltm.networks import Network, build, model_spec
 from dpltm.networks.evaluation import accuracy, check_score
 from dpltm.networks.own import OwnModel
-from dpltm.networks.own_network import OwnNetwork, check_labels, network_notes, started_at
+from dpltm.networks.own_network import OwnNetwork, check_labels, network_notes, source_facts, started_at
 from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers
@@ -84,6 +84,7 @@ class Generation:
     Under DP it is a release (:class:`dpltm.privacy.release.Release`), of which tickets are post-processing.
 
     Attributes:
+        source: what a resume must find again of the code (``source_facts``).
         beside: drafts of what is declared before records are used, and of looks at them with no mechanism.
         own: whether the epsilon that is asked for, and reported, is that of the set's lineage alone, as in a sweep.
     """
@@ -92,6 +93,7 @@ class Generation:
     dataset: Dataset
     spec: Network
     config: GenerationConfig
+    source: Mapping[str, str]
     provenance: ProvenanceKind
     lineage: Lineage
     ledger: Ledger
@@ -133,7 +135,8 @@ class Generation:
     def shown(self) -> dict[str, Any]:
         """Facts of a mechanism's work for its checkpoints."""
         feature_map = self.dataset.feature_map
-        return {"model": self.spec.identity, "features": None if feature_map is None else feature_map.id}
+        features = None if feature_map is None else feature_map.id
+        return {"model": self.spec.identity, "features": features, **self.source}
 
     @property
     def facts(self) -> str:
@@ -146,6 +149,7 @@ class Generation:
             repr(self.config),
             self.options.criterion,
             self.options.epsilon,
+            dict(self.source),
             *([] if slots is None else [slots]),
         ]
         return TICKETS + facts_digest(body)
@@ -325,6 +329,7 @@ def plan(
         dataset=dataset,
         spec=spec,
         config=settle(options, spec, dataset, provenance),
+        source=source_facts(spec),
         provenance=_of_synthetic(options, provenance, dataset) if dataset.synthetic else provenance,
         lineage=lineage_of(dataset, dataset.feature_map, spec),
         ledger=ledger,
