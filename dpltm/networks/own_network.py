@@ -403,8 +403,9 @@ def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, w
 
 def source_facts(network: Network) -> dict[str, str]:
     """Return what decides a network's sums beside records, weights and options, for whoever goes on with a release."""
-    own = isinstance(network, OwnNetwork) and network.own is not None
-    return versions() | (network.source if own else loaded_code(()))
+    if isinstance(network, OwnNetwork) and network.own is not None:
+        return versions() | network.source
+    return versions() | loaded_code(())
 
 
 def network_notes(network: Network) -> tuple[str, ...]:

@@ -57,8 +57,8 @@ from dpltm.records.settle import check_delta
 from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet
 from dpltm.training.config import TrainingConfig, sensitivity
-from dpltm.training.descent import Descent, NoisyGradients, cross_entropy, user_cross_entropy
-from dpltm.training.release import Sources
+from dpltm.training.descent import Descent, NoisyGradients
+from dpltm.training.release import Sources, check_trainable, loss_of
 from dpltm.verbs.synthesize import (
     RECORDS,
     SENSITIVITY,
@@ -182,11 +182,13 @@ class Generation:
         """Refuse nothing more: what shows without trying was refused as it was planned."""
 
     def rehearse(self) -> None:
-        """Refuse what cannot be trained."""
+        """Refuse what cannot be trained, here or later by its tickets."""
         check_labels(self.spec, self.dataset)
         if self.entry.of(NoisySgd):
             unused = Sources(*(KeyedSource(bytes(32)) for _ in range(3)))
             self._inputs.check(lambda records: self._training(unused, records))
+        else:
+            check_trainable(self.spec, self.dataset)
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
         """Yield the tickets."""
@@ -224,8 +226,7 @@ class Generation:
             config.lr,
         )
         records = batched_records(opened, dataset, whole=isinstance(self.spec, OwnNetwork))
-        loss = user_cross_entropy if dataset.of_persons else self.spec.loss or cross_entropy
-        mask = dense_mask(self.spec)
+        mask, loss = dense_mask(self.spec), loss_of(self.spec, dataset)
         sampling, noise = sources.sampling, sources.noise
         gradients = NoisyGradients(model, mask, loss, records, settings, sampling=sampling, noise=noise)
         return model, Descent(gradients)
