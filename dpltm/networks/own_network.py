@@ -27,7 +27,8 @@ from dpltm.networks.evaluation import OfValues, check_loss
 from dpltm.networks.input_parts import apart, pieces
 from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Holder, Layout, StartProvenance, buffers_of
 from dpltm.networks.masks import Mask
-from dpltm.networks.own import Batch, OwnModel, check_module, copied, own_model
+from dpltm.networks.own import Batch, OwnModel, check_module, copied, own_model, plain
+from dpltm.networks.source import loaded_code, versions
 from dpltm.networks.state import evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
@@ -72,6 +73,17 @@ class OwnNetwork(Layout):
         if self.own is None or not self.edited:
             return made
         return hashlib.sha256(f"{made} {self.own.source_sha256}".encode()).hexdigest()
+
+    @cached_property
+    def source(self) -> dict[str, str]:
+        """Digests of the modules that it runs (``dpltm.networks.source``), those that a training pass imports included."""
+        assert self.own is not None
+        model = self.build(0).train()
+        with contextlib.suppress(Exception), torch.random.fork_rng(devices=[]):  # whoever trains it refuses what fails
+            model(self.made_up()).sum().backward()
+        functions = [part for part in (self.loss, self.own.score, self.own.inputs, self.own.code) if callable(part)]
+        modules = [each for part in (model, *functions) if isinstance(part, nn.Module) for each in part.modules()]
+        return loaded_code([*functions, *(type(plain(module)) for module in modules)])
 
     @property
     def prunable(self) -> tuple[str, ...]:
@@ -390,6 +402,13 @@ def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, w
             if wrong
             else f"`model`: {text} has its {what}s in another order than the network that this was made with"
         )
+
+
+def source_facts(network: Network) -> dict[str, str]:
+    """Return what decides a network's sums beside records, weights and options, for whoever goes on with a release."""
+    if isinstance(network, OwnNetwork) and network.own is not None:
+        return versions() | network.source
+    return versions() | loaded_code(())
 
 
 def network_notes(network: Network) -> tuple[str, ...]:

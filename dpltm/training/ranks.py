@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import hashlib
 import json
-import platform
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from torch import distributed as group
 
 from dpltm.errors import BudgetError, DpltmError, InputError, RankError, first_line
 from dpltm.gradients.linear_layer import compiler_at_hand
+from dpltm.networks.source import versions
 from dpltm.records.mapped import pieces
 from dpltm.training.launcher import Place
 
@@ -198,9 +198,7 @@ def together(ranks: Ranks | None, work: Callable[[], T]) -> T:
 def environment() -> dict[str, str]:
     """Facts that decide the last bits of a sum, beside the numbers, for ranks to agree on."""
     return {
-        "version of torch": torch.__version__,
-        "version of numpy": np.__version__,
-        "version of python": platform.python_version(),
+        **versions(),
         "threads of torch": str(torch.get_num_threads()),
         "a compiler": "at hand" if compiler_at_hand() else "not at hand",
     }

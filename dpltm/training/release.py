@@ -17,7 +17,8 @@ import torch
 
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.features.normalisation import release_mean
-from dpltm.gradients import RecordGradients
+from dpltm.gradients import Loss, RecordGradients
+from dpltm.networks import Network, build
 from dpltm.networks.evaluation import Inputs, accuracy, count_correct, root_mean_squared_error, skill
 from dpltm.networks.own_network import OwnNetwork, check_labels
 from dpltm.networks.skill import Skill
@@ -32,6 +33,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
 from dpltm.privacy.release import Secret
 from dpltm.privacy.statement import json_figure
+from dpltm.pruning.generation import dense_mask
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
 from dpltm.records import Arrays, Augmentation, Dataset, Split
 from dpltm.records.mapped import pieces
@@ -256,15 +258,36 @@ def prepare(training: Training, sources: Sources, opened: Arrays) -> NoisyGradie
     return gradients
 
 
+def loss_of(spec: Network, dataset: Dataset, augment: Augmentation = "none") -> Loss:
+    """Return the loss that a network is trained by, one value a record, or person."""
+    if dataset.of_persons:
+        return user_cross_entropy
+    return (spec.loss or cross_entropy) if augment == "none" else mean_cross_entropy
+
+
+def check_trainable(spec: Network, dataset: Dataset) -> None:
+    """Refuse a network of the user's own that no training would take, by the trial that each begins with.
+
+    Filter, noise and mask have no say in that trial, and it looks at a made-up record: so whoever pays for a draw before the
+    training can have it first. Kinds by name are known to pass.
+    """
+    if not isinstance(spec, OwnNetwork):
+        return
+    named = spec.labels is None or spec.loss is not None  # of other labels, whoever trains says what they mean
+    loss = loss_of(spec, dataset) if named else lambda outputs, _: outputs.flatten(1).square().mean(1)
+    made_up = network_inputs(Split(*dataset.train.made_up(), valued=dataset.train.valued), dataset)
+    records = batched_records(made_up.made_up(), dataset, whole=True)
+    gradients = RecordGradients(build(spec), dense_mask(spec), loss, grouped=dataset.of_persons)
+    gradients.check(*records.take(np.zeros(1, dtype=np.int64)))
+
+
 def noisy_gradients(training: Training, sources: Sources, opened: Arrays) -> NoisyGradients:
     """Put network, records, loss and random numbers together; of several ranks, the numbers of rank 0 count."""
     dataset, options, start = training.dataset, training.options, training.start
     model, augment = start.model.to(options.device), cast(Augmentation, options.augment)
     own = isinstance(start.spec, OwnNetwork)
     records = batched_records(opened, dataset, options.device, augment, whole=own)
-    loss = (start.spec.loss or cross_entropy) if augment == "none" else mean_cross_entropy
-    loss = user_cross_entropy if dataset.of_persons else loss
-    config, planned = training.config, training.planned
+    loss, config, planned = loss_of(start.spec, dataset, augment), training.config, training.planned
     key = model, loss, config.compile, config.kernels, config.groups is None
     found = NoisyGradients(
         model,

@@ -20,7 +20,7 @@ from dpltm.filters import make_filter
 from dpltm.networks import Network, build, model_spec
 from dpltm.networks.evaluation import accuracy, check_score
 from dpltm.networks.own import OwnModel
-from dpltm.networks.own_network import OwnNetwork, check_labels, network_notes, started_at
+from dpltm.networks.own_network import OwnNetwork, check_labels, network_notes, source_facts, started_at
 from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers
@@ -57,8 +57,8 @@ from dpltm.records.settle import check_delta
 from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet, with_start
 from dpltm.training.config import TrainingConfig, sensitivity
-from dpltm.training.descent import Descent, NoisyGradients, cross_entropy, user_cross_entropy
-from dpltm.training.release import Sources
+from dpltm.training.descent import Descent, NoisyGradients
+from dpltm.training.release import Sources, check_trainable, loss_of
 from dpltm.verbs.synthesize import (
     RECORDS,
     SENSITIVITY,
@@ -84,6 +84,7 @@ class Generation:
     Under DP it is a release (:class:`dpltm.privacy.release.Release`), of which tickets are post-processing.
 
     Attributes:
+        source: what a resume must find again of the code (``source_facts``).
         beside: drafts of what is declared before records are used, and of looks at them with no mechanism.
         own: whether the epsilon that is asked for, and reported, is that of the set's lineage alone, as in a sweep.
     """
@@ -92,6 +93,7 @@ class Generation:
     dataset: Dataset
     spec: Network
     config: GenerationConfig
+    source: Mapping[str, str]
     provenance: ProvenanceKind
     lineage: Lineage
     ledger: Ledger
@@ -133,7 +135,8 @@ class Generation:
     def shown(self) -> dict[str, Any]:
         """Facts of a mechanism's work for its checkpoints."""
         feature_map = self.dataset.feature_map
-        return {"model": self.spec.identity, "features": None if feature_map is None else feature_map.id}
+        features = None if feature_map is None else feature_map.id
+        return {"model": self.spec.identity, "features": features, **self.source}
 
     @property
     def facts(self) -> str:
@@ -146,6 +149,7 @@ class Generation:
             repr(self.config),
             self.options.criterion,
             self.options.epsilon,
+            dict(self.source),
             *([] if slots is None else [slots]),
         ]
         return TICKETS + facts_digest(body)
@@ -178,11 +182,13 @@ class Generation:
         """Refuse nothing more: what shows without trying was refused as it was planned."""
 
     def rehearse(self) -> None:
-        """Refuse what cannot be trained."""
+        """Refuse what cannot be trained, here or later by its tickets."""
         check_labels(self.spec, self.dataset)
         if self.entry.of(NoisySgd):
             unused = Sources(*(KeyedSource(bytes(32)) for _ in range(3)))
             self._inputs.check(lambda records: self._training(unused, records))
+        else:
+            check_trainable(self.spec, self.dataset)
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
         """Yield the tickets."""
@@ -220,8 +226,7 @@ class Generation:
             config.lr,
         )
         records = batched_records(opened, dataset, whole=isinstance(self.spec, OwnNetwork))
-        loss = user_cross_entropy if dataset.of_persons else self.spec.loss or cross_entropy
-        mask = dense_mask(self.spec)
+        mask, loss = dense_mask(self.spec), loss_of(self.spec, dataset)
         sampling, noise = sources.sampling, sources.noise
         gradients = NoisyGradients(model, mask, loss, records, settings, sampling=sampling, noise=noise)
         return model, Descent(gradients)
@@ -325,6 +330,7 @@ def plan(
         dataset=dataset,
         spec=spec,
         config=settle(options, spec, dataset, provenance),
+        source=source_facts(spec),
         provenance=_of_synthetic(options, provenance, dataset) if dataset.synthetic else provenance,
         lineage=lineage_of(dataset, dataset.feature_map, spec),
         ledger=ledger,

@@ -20,7 +20,7 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks.evaluation import PricedScore, accuracy, check_score, count_correct
 from dpltm.networks.own import OwnModel
-from dpltm.networks.own_network import as_trained
+from dpltm.networks.own_network import as_trained, source_facts
 from dpltm.options import check_choices, check_required, recorded
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import PrivateTuneOptions
@@ -176,6 +176,7 @@ def settle(
         "set": one.facts["ticket"],
         "model": one.facts["model"],
         "features": None if one.dataset.feature_map is None else one.dataset.feature_map.id,
+        **source_facts(one.start.spec),
     }
     filters = " or ".join(dict.fromkeys(str(each.config.filter) for each in trainings))
     draft = PrivateSearch(tuple(each.mechanism for each in trainings), SCORE_NOISE, gamma)

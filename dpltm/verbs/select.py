@@ -37,7 +37,8 @@ from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes,
 from dpltm.records.settle import check_delta
 from dpltm.training.artifacts import Candidate, TicketSet, Winner
 from dpltm.training.config import private_score
-from dpltm.verbs.train import protected_units
+from dpltm.training.release import check_trainable
+from dpltm.verbs.train import check_takes_persons, protected_units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +107,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     tickets.body.spec.check_code(tickets.label)
     check_score(tickets.body.spec, "select")
     dataset = protected_units(tickets.takes(dataset), options)
+    check_takes_persons(tickets.body.spec, dataset)
     check_delta(options.delta, dataset)
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
     part = ledger.part(dataset)
@@ -129,6 +131,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     check_private(account, part)
     account.check_budget((made.entry, *made.looks))
     check_unprotected(ledger.account(), made.looks, options.unprotected)
+    check_trainable(tickets.body.spec, dataset)
     drawn = (made.entry,)
     before, after = (each.epsilon(options.delta) for each in (account, account + drawn))
     services.progress.say(

@@ -22,7 +22,7 @@ from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
-from dpltm.networks.own_network import as_trained, network_notes
+from dpltm.networks.own_network import as_trained, network_notes, source_facts
 from dpltm.options import check_choices, recorded
 from dpltm.options.data import PER_UNIT, UnitOptions
 from dpltm.options.train import TrainOptions
@@ -218,6 +218,7 @@ def settle(
         "model": start.spec.identity,
         "weights": weights_id(start),
         "features": None if dataset.feature_map is None else dataset.feature_map.uncentred.id,
+        **source_facts(start.spec),
     }
     words = f"training, {config.filtered}, {live:,} live weights"
     return Training(

@@ -245,6 +245,72 @@ def test_code_that_was_edited_is_refused(cli, stopped, refused):
     assert cli(command, "--quiet").code == 0
 
 
+HELPED = """
+{before}
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(12, 2)
+
+    def forward(self, x):
+        {within}
+        return head(self, self.layer(x))
+"""
+HEAD_OF = "def head(module, out): return {sign}out if module.training else out\n"
+BESIDE, BY_ITSELF = "from {lib}_ops import head", "from {lib}.ops import head"
+HELPERS = {
+    "of the package": ("{lib}.net", "{lib}/ops.py", {"before": BY_ITSELF}),
+    "beside the package": ("{lib}.net", "{lib}_ops.py", {"before": BESIDE}),
+    "beside the file": ("net.py", "{lib}_ops.py", {"before": BESIDE}),
+    "imported in forward": ("net.py", "{lib}/ops.py", {"within": BY_ITSELF}),
+    "imported in training": (
+        "net.py",
+        "{lib}/ops.py",
+        {"within": "if not self.training: return self.layer(x)\n        " + BY_ITSELF},
+    ),
+    "of an installed package": ("site-packages/{lib}.net", "site-packages/{lib}/ops.py", {"before": BY_ITSELF}),
+}
+
+
+@pytest.mark.parametrize("helper", HELPERS)
+@pytest.mark.parametrize("work", ON_BITS)
+def test_an_edited_helper_of_a_network_is_refused(cli, stopped_at, refused, monkeypatch, work, helper):
+    """It computes the same in evaluation mode; but the same noise would hide two sums, whose difference it shows."""
+    lib = f"lib_{work}_{[*HELPERS].index(helper)}"  # of each test its own: a package is imported once a process
+    module, edited, lines = HELPERS[helper]
+    folder = Path("site-packages" if "installed" in helper else ".").absolute()
+    (folder / lib).mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(folder)
+    body = HELPED.format(**{"before": "", "within": "pass", **lines}).format(lib=lib)
+    Path("net.py").write_text(body)
+    (folder / lib / "net.py").write_text(body)
+    place = Path(edited.format(lib=lib))
+    place.write_text(HEAD_OF.format(sign=""))
+    x = np.random.default_rng(0).integers(0, 2, (200, 12), dtype=np.uint8)
+    np.savez("d.npz", x_train=x, y_train=x[:, 0])
+    named = f"{module.format(lib=lib).removeprefix('site-packages/')}:Net"
+    command = ON_BITS[work].replace("mlp:4", named) + " --dataset d.npz --bounds 0,1 --classes 2 --delta 1e-3 --out r"
+    assert stopped_at(ctrl_c, 2, command).code == 130
+    place.write_text(HEAD_OF.format(sign="-"))
+    said = ".".join(Path(edited.format(lib=lib).removeprefix("site-packages/")).with_suffix("").parts)
+    assert f"begun otherwise: `code of {said}` was " in refused(command)
+    place.write_text(HEAD_OF.format(sign=""))
+    assert cli(command, "--quiet").code == 0
+
+
+@pytest.mark.parametrize("work", ON_BITS)
+def test_other_libraries_are_refused(cli, stopped_at, refused, monkeypatch, work):
+    command = f"{ON_BITS[work]} {PRIVATE} --delta 1e-4 --out r"
+    assert stopped_at(ctrl_c, 2, command).code == 130
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "__version__", "1.0")
+        assert "begun otherwise: `version of torch` was " in refused(command)
+    assert cli(command, "--quiet").code == 0
+
+
 def test_without_what_pays_for_it_nothing_goes_on(stopped, refused):
     stopped(ctrl_c, 4, TRAIN)
     Path("l.jsonl").rename("away")

@@ -185,6 +185,37 @@ def test_run_looks_at_the_records_of_every_stage_first(refused, change, select, 
     assert refused(*RUN).startswith(message)
 
 
+MIXING = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.layer(x - x.mean(0) if self.training else x)
+"""
+
+
+def test_a_network_that_cannot_be_trained_is_refused_before_the_first_stage(refused):
+    Path("nets.py").write_text(MIXING)
+    write(("mlp:8", "nets.py:Net"))
+    assert "what one record gives depends on" in refused(*RUN)
+
+
+def test_an_audit_that_the_sparsest_ticket_has_no_room_for_is_refused_before_the_first_stage(refused, cli):
+    """Of 64 * 8 + 8 * 10 weights 30 % go in each of two rounds; 18 biases stay."""
+    fewest = 592 - 178 - 124 + 18
+    write(train=f"audit = {fewest + 1}")
+    assert refused(*RUN).startswith(
+        f"--audit: {fewest + 1} canaries need a live coordinate each, and there are {fewest}"
+    )
+    write(train=f"audit = {fewest}")
+    assert cli(*RUN, "--dry-run").code == 0
+
+
 # --- a recipe ---
 
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from dpltm.errors import ArtifactError, CodeError, InputError, did_you_mean, first_line
 from dpltm.networks import NAMES_CODE, names_code
 from dpltm.networks.own import OwnModel, own_model
+from dpltm.networks.source import FILE_MODULE
 from dpltm.options.network import GIVEN, NetworkOptions
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.records.weights import file_digest
@@ -115,7 +116,7 @@ def _named(text: str, **settings: Any) -> OwnModel:
 
 def _of_file(path: Path) -> ModuleType:
     """Run one file by itself: nothing beside it can be imported through it."""
-    name = f"dpltm_code_{file_digest(path)[:16]}"
+    name = f"{FILE_MODULE}{file_digest(path)[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -42,6 +42,7 @@ from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.train import check_request, opened_ledger, train
+from dpltm.training.canaries import check_canaries
 from dpltm.training.config import private_score
 from dpltm.training.start import fresh
 from dpltm.verbs import generate as generation
@@ -216,6 +217,11 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
             " or `split` (0.9 leaves a tenth for the selection)"
         ) from None
     book.account().check_budget((planned.entry,))
+    mask, sparsest = planned.start.mask, scheduled_densities(made.spec, made.config)[-1]
+    pruned = round((1 - sparsest) * sum(mask[name].numel() for name in mask.prunable))
+    fewest = mask.live - pruned  # or the training of a sparse winner would refuse its audit
+    check_canaries(learning.audit, planned.config.filter, fewest, planned.mechanism.noise_multiplier)
+    planned.rehearse()
     return training.planned_statement(planned)
 
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dpltm import __version__
 from dpltm.errors import InputError, RankError, as_flags
 from dpltm.features.setup import features_of
 from dpltm.networks import model_spec
@@ -195,5 +194,5 @@ def _joined(place: Place, request: TrainRequest) -> Ranks:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
     options = {f"`{name}`": repr(value) for name, value in asdict(request).items()}
-    ranks.agree(options | {"version of dpltm": __version__} | environment())
+    ranks.agree(options | environment())
     return ranks

@@ -10,7 +10,10 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
+import dpltm
 from dpltm.errors import BudgetError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import Services
@@ -67,6 +70,77 @@ def public() -> TicketSet:
 
 def drawn(tickets: TicketSet, dataset: Dataset = PRIVATE, options: SelectOptions = ASKED, ledger=None) -> Winner:
     return select(plan(tickets, dataset, options, ledger or Ledger(), QUIET))
+
+
+# What the training after it would refuse
+
+
+class Scaled(torch.autograd.Function):
+    """Works in plain PyTorch, and without setup_context not in torch.func."""
+
+    @staticmethod
+    def forward(context, x: Tensor, weight: Tensor) -> Tensor:
+        context.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(context, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = context.saved_tensors
+        return gradient * weight, (gradient * x).sum(0)
+
+
+class Weighted(nn.Module):
+    """No rule takes it, since the whole network owns a parameter; and torch.func does not either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.head = nn.Parameter(torch.randn(6)), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(Scaled.apply(x, self.query))
+
+
+class InTraining(nn.Module):
+    """Mixes records while it is trained, and not when it scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x - x.mean(0) if self.training else x)
+
+
+MAPS = {"": None, " behind a map": "unit"}
+
+
+@pytest.mark.parametrize("features", MAPS.values(), ids=MAPS)
+@pytest.mark.parametrize("network", [Weighted, InTraining])
+def test_a_network_that_no_training_takes_is_refused_before_a_draw(network, features):
+    """In the words of the training, which would come after the draw was paid for."""
+    given = {"rounds": 1, "iterations": 2, "batch_size": 20}
+    behind = {} if features is None else {"features": features}
+    tickets = dpltm.generate(PUBLIC, model=network, provenance="public", **given, **behind)
+    ledger = Ledger()
+    said = refused(dpltm.train, tickets, PRIVATE, round=1, noise_multiplier=4.0, steps=1, ledger=ledger)
+    assert refused(plan, tickets, PRIVATE, ASKED, ledger, QUIET) == said
+    assert refused(dpltm.select, tickets, PRIVATE, eps1=0.5, ledger=ledger) == said
+    under_dp = {"criterion": "dp-synthetic", "epsilon": 1.0, "ledger": ledger, **given, **behind}
+    assert refused(dpltm.generate, PRIVATE, model=network, **under_dp) == said
+    assert not ledger.entries
+    assert dpltm.generate(PRIVATE, model=network, provenance="data-free", criterion="random", rounds=1).provenance
+
+
+def test_a_network_that_takes_no_person_is_refused_before_a_draw():
+    few = {"rounds": 1, "iterations": 2, "batch_size": 20}
+    tickets = dpltm.generate(PUBLIC, model=lambda: nn.Linear(6, 3), provenance="public", **few)
+    x = np.random.default_rng(0).integers(0, 256, (200, 6), dtype=np.uint8)
+    persons = {"units": np.arange(200) // 2, "unit": "user", "per_unit": 2}
+    ledger = Ledger(unit="user")
+    options = {**persons, "classes": 3, "delta": 1e-4, "ledger": ledger}
+    said = refused(dpltm.train, tickets, x, np.arange(200) % 3, round=1, noise_multiplier=4.0, steps=1, **options)
+    assert refused(dpltm.select, tickets, x, np.arange(200) % 3, eps1=0.5, **options) == said
+    assert not ledger.entries
 
 
 # What is entered
