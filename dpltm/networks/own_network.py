@@ -16,6 +16,7 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import CodeError, InputError, first_line
 from dpltm.networks import KINDS, Looked, ModelSpec, Network, check_kind_takes, kind_name, resolve
-from dpltm.networks.evaluation import OfValues, check_loss
+from dpltm.networks.evaluation import CHUNK, OfValues, check_loss
 from dpltm.networks.input_parts import apart, pieces
 from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Holder, Layout, StartProvenance, buffers_of
 from dpltm.networks.masks import Mask
@@ -44,6 +45,9 @@ AGREE = 1e-3
 
 APART = 1e-4
 """The same between a record alone and in a batch, in float32."""
+
+LENGTHS = (9, 33)
+"""Batches, beside those of 1 and 8 records, that every network is tried with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +147,9 @@ class OwnNetwork(Layout):
             raise InputError(f"`model`: {self.text} gives a value of type {type(module).__name__}, no torch.nn.Module")
         return copied(module, self.text)  # or a factory could hand out one and the same
 
-    def made_up(self) -> Tensor:
-        """Return the made-up records, ``(8, features)``: fractions of multiples of the golden ratio; of tables positions."""
-        parts = fractions(RECORDS, self.features)
+    def made_up(self, records: int = RECORDS) -> Tensor:
+        """Return made-up records, ``(records, features)``: fractions of multiples of the golden ratio; of tables positions."""
+        parts = fractions(records, self.features)
         if self.tables:
             sizes = torch.tensor(self.tables, dtype=torch.float64).repeat(self.features)[: self.features]
             parts = (parts * sizes).floor()
@@ -213,17 +217,48 @@ class OwnNetwork(Layout):
         apart = alone.shape == outputs.shape and float((alone - outputs).abs().max()) <= APART * _largest(outputs)
         pairs = [(x, other) for other in self._with_another(x)]
         pairs += self._padded(x)
-        for one, other in pairs:
-            try:
-                given, with_other = (_run(self, model, each)[1:].nan_to_num() for each in (one, other))
-            except CodeError:  # records that it will not take
-                continue
-            apart = apart and torch.equal(given, with_other)
-        if not apart:
-            raise InputError(
-                f"`model`: what {self.text} gives for a record depends on the others in the batch: no bound would hold;"
-                " leave out whatever averages or compares over records, or takes another dimension than 0 for the record"
-            )
+        apart = apart and all(self._same_but_first(model, *pair) for pair in pairs)
+        if not (apart and all(self._apart_among(model, rows, outputs) for rows in LENGTHS)):
+            raise self._mixes()
+
+    def check_scored(self, rows: int) -> None:
+        """Refuse a network whose outputs for a record depend on the others among so many."""
+        if self.own is None:
+            return
+        model = self.build(0)
+        if not self._apart_among(model, rows, _run(self, model, self.made_up())):
+            raise self._mixes()
+
+    def _mixes(self) -> InputError:
+        return InputError(
+            f"`model`: what {self.text} gives for a record depends on the others in the batch: no bound would hold;"
+            " leave out whatever averages or compares over records, or takes another dimension than 0 for the record"
+        )
+
+    def _apart_among(self, model: nn.Module, rows: int, outputs: Tensor) -> bool:
+        """Whether records among so many give what they give among few, wherever they stand and whatever the others hold:
+        ordinary values, constants, NaN, and a long record among short ones."""
+        x = self.made_up(rows)
+        base, turned = (_run(self, model, batch).nan_to_num() for batch in (x, x.roll(1, 0)))
+        if not base.shape == turned.shape == (rows, *outputs.shape[1:]):
+            return False
+        turned, most = turned.roll(-1, 0), APART * _largest(outputs)
+        apart = [float((values[:RECORDS] - outputs).abs().max()) <= most for values in (base, turned)]
+        apart.append(float((turned - base).abs().max()) <= APART * _largest(base))
+        *ways, missing = self._with_another(x)
+        mixed = x.clone()
+        mixed[: len(ways)] = torch.stack([way[0] for way in ways])
+        others = (mixed, missing)
+        pairs = [(x, other) for other in others] + [*islice(self._padded(x), 1)]
+        return all(apart) and all(self._same_but_first(model, *pair, len(ways)) for pair in pairs)
+
+    def _same_but_first(self, model: nn.Module, one: Tensor, other: Tensor, first: int = 1) -> bool:
+        """Whether two batches that differ in the ``first`` records give the same to a bit for all others."""
+        try:
+            values = [_run(self, model, batch)[first:].nan_to_num() for batch in (one, other)]
+        except CodeError:  # records that it will not take
+            return True
+        return torch.equal(*values)
 
     def _padded(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield batches of short records, and each with a long one among them; all parts are short together."""
@@ -387,6 +422,13 @@ def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, w
             if wrong
             else f"`model`: {text} has its {what}s in another order than the network that this was made with"
         )
+
+
+def check_scored_rows(network: Network, rows: int = CHUNK) -> None:
+    """Refuse a network of the user's own that mixes records where so many private ones are scored at once, before that is
+    paid for."""
+    if isinstance(network, OwnNetwork):
+        network.check_scored(rows)
 
 
 def network_notes(network: Network) -> tuple[str, ...]:
