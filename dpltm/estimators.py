@@ -603,7 +603,7 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`units` is missing: whose each record is, since the run protects persons")
         held_out, names = self._scored(X, codes, units if of_persons else None)
         check_epsilon("score_epsilon", epsilon)
-        check_scored_rows(self.run_.spec, ROWS)
+        check_scored_rows(self.run_.spec, self.run_.bounds, ROWS)
         each = epsilon / (len(values) * GRID)
         if each < MIN_EPSILON:
             raise InputError(f"`score_epsilon`: {epsilon:g} is nothing but noise; give 0.01 or more")

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from dpltm.networks.shards import local, sharded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.batches import TRIES
-from dpltm.records.made_up import constant, padded
+from dpltm.records.made_up import constant, padded, tokens_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -228,7 +228,8 @@ class MadeUp:
     """Batches of the same shape and dtype as ``x`` and ``y``, of which nothing else is looked at.
 
     ``dtype`` is wider where that of the records is narrow; ``largest`` are whole numbers (tokens, classes) in records and in
-    labels, as large as the model and the loss take, among a few; ``records`` is the default size.
+    labels, as large as the model and the loss take, among a few; ``records`` is the default size. ``fillings`` are rows of
+    padding, as records are prepared.
     """
 
     x: Tensor
@@ -236,6 +237,7 @@ class MadeUp:
     dtype: torch.dtype
     largest: tuple[int, int] = (1, 1)
     records: int = SIZES[0]
+    fillings: Tensor | None = None
 
     def batch(self, records: int | None = None) -> tuple[Tensor, Tensor]:
         """A batch; the same every time for a number of records."""
@@ -315,10 +317,9 @@ class Probe:
         return Draws(self.made_up.keys(x, start), self.axes)
 
     @classmethod
-    def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, x: Tensor, y: Tensor) -> Probe:
-        """Try the network for the first time; of ``x`` and ``y`` only shape, dtype and device are looked at. Raises
-        InputError if it fails, the loss is not one value a record, or the model changes its own buffers."""
-        made_up = MadeUp(x, y, next(model.parameters()).dtype)
+    def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, made_up: MadeUp) -> Probe:
+        """Try the network for the first time. Raises InputError if it fails, the loss is not one value a record, or the model
+        changes its own buffers."""
         probe, failure = cls(model, tuple(units), loss, made_up), Exception()
         for largest in (1, 0):  # perhaps there is one class, or one token
             probe = replace(probe, made_up=replace(made_up, largest=(largest, largest)))
@@ -329,7 +330,7 @@ class Probe:
             except Exception as error:  # whatever the user's own code raises
                 failure = error
         raise InputError(
-            f"model or loss: fails on {made_up.records} made-up records of shape {tuple(x.shape[1:])}:"
+            f"model or loss: fails on {made_up.records} made-up records of shape {tuple(made_up.x.shape[1:])}:"
             f" {first_line(failure)}"
         ) from failure
 
@@ -507,8 +508,8 @@ class Probe:
 
     def _check_padded(self, x: Tensor, y: Tensor, along: dict[int, int]) -> None:
         """Refuse a network in which short records depend on whether a long one is among them: cut to the longest."""
-        declared = (getattr(module, "padding_idx", None) for module in self.model.modules())
-        for short, long in padded(x, () if x.is_floating_point() else filter(_is_whole, declared)):
+        declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
+        for short, long in padded(x, declared, self.made_up.fillings):
             try:
                 base, seen = self.seen(short, y), self.seen(long, y)
             except InputError:
@@ -633,10 +634,6 @@ def _of_all(call: Call) -> bool:
     """True for an embedding of tokens that are the same for every record, in one row."""
     shapes = [value.shape for value in (*call.inputs[:1], *call.outputs) if isinstance(value, Tensor)]
     return type(call.module) is nn.Embedding and all(len(shape) > 1 and shape[0] == 1 for shape in shapes)
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int)
 
 
 def _refuse_mixed(place: str | None) -> None:

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -32,9 +32,10 @@ from dpltm.networks.own import Batch, OwnModel, check_module, copied, own_model
 from dpltm.networks.state import evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
-from dpltm.records.made_up import constant, fractions, padded
+from dpltm.records.made_up import constant, fractions, padded, padding_rows, tokens_of
 from dpltm.records.mapped import pieces as pieces_of
 from dpltm.records.scaling import MAX_CHANNELS
+from dpltm.records.scaling import prepare as scaled
 from dpltm.records.split import LabelForm
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ class OwnNetwork(Layout):
         return copied(module, self.text)  # or a factory could hand out one and the same
 
     def made_up(self, records: int = RECORDS) -> Tensor:
-        """Return made-up records, ``(records, features)``: fractions of multiples of the golden ratio; of tables positions."""
+        """Return made-up records, ``(records, features)``: fractions of multiples of the golden ratio, or
+        positions."""
         parts = fractions(records, self.features)
         if self.tables:
             sizes = torch.tensor(self.tables, dtype=torch.float64).repeat(self.features)[: self.features]
@@ -216,17 +218,20 @@ class OwnNetwork(Layout):
         alone = torch.cat([_run(self, model, x[row : row + 1]) for row in range(RECORDS)])
         apart = alone.shape == outputs.shape and float((alone - outputs).abs().max()) <= APART * _largest(outputs)
         pairs = [(x, other) for other in self._with_another(x)]
-        pairs += self._padded(x)
+        pairs += self._padded(model, x)
         apart = apart and all(self._same_but_first(model, *pair) for pair in pairs)
         if not (apart and all(self._apart_among(model, rows, outputs) for rows in LENGTHS)):
             raise self._mixes()
 
-    def check_scored(self, rows: int) -> None:
-        """Refuse a network whose outputs for a record depend on the others among so many."""
+    def check_scored(self, rows: int, bounds: tuple[float, float]) -> None:
+        """Refuse a network whose outputs for a record depend on the others among so many, or on padding as it is scaled."""
         if self.own is None:
             return
-        model = self.build(0)
-        if not self._apart_among(model, rows, _run(self, model, self.made_up())):
+        model, x = self.build(0), self.made_up()
+        stored = padding_rows(torch.zeros(1, self.features)).numpy()
+        fillings = torch.from_numpy(scaled(stored, bounds, self.tables, self.parts))
+        apart = all(self._same_but_first(model, *pair) for pair in self._padded(model, x, fillings))
+        if not (apart and self._apart_among(model, rows, _run(self, model, x))):
             raise self._mixes()
 
     def _mixes(self) -> InputError:
@@ -249,7 +254,7 @@ class OwnNetwork(Layout):
         mixed = x.clone()
         mixed[: len(ways)] = torch.stack([way[0] for way in ways])
         others = (mixed, missing)
-        pairs = [(x, other) for other in others] + [*islice(self._padded(x), 1)]
+        pairs = [(x, other) for other in others] + [*islice(self._padded(model, x), 1)]
         return all(apart) and all(self._same_but_first(model, *pair, len(ways)) for pair in pairs)
 
     def _same_but_first(self, model: nn.Module, one: Tensor, other: Tensor, first: int = 1) -> bool:
@@ -260,16 +265,24 @@ class OwnNetwork(Layout):
             return True
         return torch.equal(*values)
 
-    def _padded(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _padded(self, model: nn.Module, x: Tensor, fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield batches of short records, and each with a long one among them; all parts are short together."""
-        rows = (
-            pieces(x, self.parts) if self.parts else [(x.long() if self.tables else x).unflatten(1, self.record_shape)]
-        )
-        ways = [list(padded(part)) or [(part, part)] for part in rows]
+        rows, declared = self._stored(x), tokens_of(model)
+        fills = [None] * len(rows) if fillings is None else self._stored(fillings)
+        ways = [
+            list(padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
+            for part, fill in zip(rows, fills, strict=True)
+        ]
         for number in range(max(map(len, ways))):
             pairs = [way[number % len(way)] for way in ways]
             short, long = (_in_rows([pair[which] for pair in pairs]) for which in (0, 1))
             yield short, long
+
+    def _stored(self, x: Tensor) -> Sequence[Tensor]:
+        """Parts of records, each in its own shape."""
+        return (
+            pieces(x, self.parts) if self.parts else [(x.long() if self.tables else x).unflatten(1, self.record_shape)]
+        )
 
     def _with_another(self, x: Tensor) -> Iterator[Tensor]:
         for first in (1 - x[0], *constant(x[0])):
@@ -424,11 +437,11 @@ def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, w
         )
 
 
-def check_scored_rows(network: Network, rows: int = CHUNK) -> None:
+def check_scored_rows(network: Network, bounds: tuple[float, float], rows: int = CHUNK) -> None:
     """Refuse a network of the user's own that mixes records where so many private ones are scored at once, before that is
     paid for."""
     if isinstance(network, OwnNetwork):
-        network.check_scored(rows)
+        network.check_scored(rows, bounds)
 
 
 def network_notes(network: Network) -> tuple[str, ...]:

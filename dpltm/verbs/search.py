@@ -182,7 +182,7 @@ def settle(
     words = f"a search over {len(tried)} settings, {filters}"
     words += "" if options.metric == "accuracy" else f", by {options.metric}"
     score = private_score(options.metric, options.class_shares, one.dataset, one.start.spec.score)
-    check_scored_rows(one.start.spec)
+    check_scored_rows(one.start.spec, one.dataset.bounds)
     return Search(
         options=options,
         settings=tuple(tried),

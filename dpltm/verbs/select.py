@@ -113,7 +113,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     fixed = tickets.provenance != "private" or not _made_from(tickets, part, options.adjacency)  # type: ignore[arg-type]
     densities = tuple(ticket.mask.density for ticket in tickets.body.tickets[1:])
     metric = private_score(options.metric, options.class_shares, dataset, tickets.body.spec.score)
-    check_scored_rows(tickets.body.spec)
+    check_scored_rows(tickets.body.spec, dataset.bounds)
     settled = settle(options, dataset.records, densities, fixed, metric)
     made = Draw(
         options=options,

@@ -348,7 +348,7 @@ def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoin
         if options.by is not None:
             raise InputError("`by`: subgroups are of the test split, which `eval_private` leaves alone; leave one out")
         private_score(options.metric, options.class_shares, dataset, start.spec.score)
-        check_scored_rows(start.spec)
+        check_scored_rows(start.spec, dataset.bounds)
     if options.by is not None:
         check_column(dataset, options.by)
 

@@ -23,7 +23,7 @@ from dpltm.gradients import RecordGradients
 from dpltm.networks import build, model_spec, without_batch_norm
 from dpltm.networks.evaluation import count_correct, total_score
 from dpltm.networks.own import own_model
-from dpltm.networks.own_network import OwnNetwork, network_notes
+from dpltm.networks.own_network import OwnNetwork, check_scored_rows, network_notes
 from dpltm.networks.state import put, weights_of
 from dpltm.pruning import CRITERIA
 from dpltm.pruning.generation import GenerationConfig, dense_mask, without_data
@@ -459,6 +459,34 @@ def test_a_network_is_tried_with_as_many_records_as_are_scored_under_a_price(kin
     with pytest.raises(Exception, match="depends on the others in the batch"):
         call()
     assert len(ledger.entries) == before
+
+
+class CutAt(HandMade):
+    """Cuts records to the longest where they are padded by ``padding``."""
+
+    padding = 0.0
+
+    def forward(self, x):
+        longest = max(1, int(((x - self.padding).abs() > 1e-6).sum(1).max()))
+        return super().forward(x * (longest / x.shape[1]))
+
+
+@pytest.mark.parametrize("padding", [0.0, 1.0, -1.0])
+def test_every_end_of_scaled_records_is_tried_as_padding(monkeypatch, padding):
+    monkeypatch.setattr(CutAt, "padding", padding)
+    assert "depends on the others in the batch" in message(CutAt)
+
+
+@pytest.mark.parametrize(("bounds", "stored"), [((-3, 5), 0.0), ((-3, 7), 1.0), ((2, 6), 4.0)])
+def test_padding_is_tried_as_it_is_scaled_before_records_are_scored(monkeypatch, bounds, stored):
+    """By 0 and 1 as they are stored; what nobody pads with is not tried."""
+    low, high = bounds
+    monkeypatch.setattr(CutAt, "padding", (stored - low) / (high - low) * (2 if low < 0 else 1) - (low < 0))
+    spec = network(CutAt)
+    if stored == 4.0:
+        check_scored_rows(spec, bounds, 40)
+    else:
+        assert "depends on the others in the batch" in refused(check_scored_rows, spec, bounds, 40)
 
 
 def test_what_the_code_raised_is_the_cause():
