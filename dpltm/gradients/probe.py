@@ -318,7 +318,7 @@ class Probe:
 
     @classmethod
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, made_up: MadeUp) -> Probe:
-        """Try the network for the first time. Raises InputError if it fails, the loss is not one value a record, or the model
+        """Try the network for the first time; InputError if it fails, the loss is not one value a record, or the model
         changes its own buffers."""
         probe, failure = cls(model, tuple(units), loss, made_up), Exception()
         for largest in (1, 0):  # perhaps there is one class, or one token

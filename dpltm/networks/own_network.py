@@ -26,7 +26,7 @@ from dpltm.errors import CodeError, InputError, first_line
 from dpltm.networks import KINDS, Looked, ModelSpec, Network, check_kind_takes, kind_name, resolve
 from dpltm.networks.evaluation import CHUNK, OfValues, check_loss
 from dpltm.networks.input_parts import apart, pieces
-from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Holder, Layout, StartProvenance, buffers_of
+from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Layout, StartProvenance, buffers_of, holder_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import Batch, OwnModel, check_module, copied, own_model
 from dpltm.networks.state import evaluating, put, states_of, weights_of
@@ -120,7 +120,7 @@ class OwnNetwork(Layout):
     def build(self, seed: int | None) -> nn.Module:
         """Build the network; see :func:`dpltm.networks.build`. Without code, a module that only holds weights."""
         if self.own is None:
-            return Holder.of(self)
+            return holder_of(self)
         module = self.made(seed)
         if self.start is not None:
             put(module, {**weights_of(module), **self.start})
