@@ -493,10 +493,10 @@ def remembered(make_plan: Callable[..., Any]) -> Callable[..., Any]:
     """How gradients are taken, of each network and shape of records once."""
     known: dict[Any, Any] = {}
 
-    def plan(model: Any, mask: Any, loss: Any, x: Tensor, y: Tensor, *given: Any) -> Any:
-        key = id(model), x.shape[1:], y.shape[1:], given
+    def plan(model: Any, mask: Any, loss: Any, like: Any, *given: Any) -> Any:
+        key = id(model), like.x.shape[1:], like.y.shape[1:], given
         if key not in known:
-            known[key] = make_plan(model, mask, loss, x, y, *given)
+            known[key] = make_plan(model, mask, loss, like, *given)
         return known[key]
 
     return plan

@@ -44,6 +44,7 @@ from dpltm.errors import DataError, DpltmError, InputError, in_python, named, sh
 from dpltm.features.inputs import Services
 from dpltm.features.setup import features_of, take_over_map
 from dpltm.networks.masks import Mask
+from dpltm.networks.own_network import check_scored_rows
 from dpltm.options import arguments
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
@@ -602,6 +603,7 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`units` is missing: whose each record is, since the run protects persons")
         held_out, names = self._scored(X, codes, units if of_persons else None)
         check_epsilon("score_epsilon", epsilon)
+        check_scored_rows(self.run_.spec, self.run_.bounds, ROWS)
         each = epsilon / (len(values) * GRID)
         if each < MIN_EPSILON:
             raise InputError(f"`score_epsilon`: {epsilon:g} is nothing but noise; give 0.01 or more")

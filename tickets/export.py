@@ -22,7 +22,7 @@ from torch import Tensor
 from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
-from dpltm.networks.state import put
+from dpltm.networks.state import put, traceable
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
@@ -217,8 +217,8 @@ def export_onnx(
     check_free(path)
     batch = torch.export.Dim("batch", min=1)
     program = onnx_program(
-        model.eval, torch.zeros(2, spec.features), spec.text, input_names=["records"], output_names=["outputs"],
-        dynamic_shapes=({0: batch},),
+        traceable(model).eval, torch.zeros(2, spec.features), spec.text, input_names=["records"],
+        output_names=["outputs"], dynamic_shapes=({0: batch},),
     )  # fmt: skip
     program.model.metadata_props.update({} if origin is None else {_ORIGIN: _stated(origin)})
     with new_file(path) as staging:

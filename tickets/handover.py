@@ -34,7 +34,7 @@ from dpltm.features.normalisation import NORM
 from dpltm.features.transforms import FourierFeatures, NeighbourAverage
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import DIVERGED, has_diverged
-from dpltm.networks.state import evaluating, put, weights_of
+from dpltm.networks.state import evaluating, put, traceable, weights_of
 from dpltm.options.evaluate import RUN_FORMS
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
@@ -338,8 +338,9 @@ class _Served(nn.Module):
         self._bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
         self._tables, self._map, self._shape = run.spec.tables, run.feature_map, network.shape
         self._parts = [(part.size, part.bounds(self._bounds)) for part in run.spec.parts]
-        self._model = build(run.spec)
-        put(self._model, weights_of(run.model))
+        model = build(run.spec)
+        put(model, weights_of(run.model))
+        self._model = traceable(model)
 
     def forward(self, given: dict[str, Tensor]) -> Tensor:
         if self._encoding is not None:

@@ -19,7 +19,7 @@ from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
-from dpltm.gradients.probe import Loss, Probe, losses_of, structure, undisturbed
+from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, undisturbed
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.masks import Mask
 from dpltm.randomness.sampling import ROUNDING, check_chunks, scale_of
@@ -96,6 +96,7 @@ class RecordGradients:
         self._count = sum(int(live.sum()) for live in self._live_mask.values())
         self._plan: Plan | None = None
         self._checked: tuple[object, ...] = ()
+        self._fillings: Tensor | None = None
         self.pass_rows: int | None = None
         self._parameters = list(model.parameters())
         self._order: Tensor | None = None  # of live coordinates as layers give them, if not in that of parameters
@@ -123,13 +124,15 @@ class RecordGradients:
         """
         return self._rounding
 
-    def check(self, x: Tensor, y: Tensor) -> None:
+    def check(self, x: Tensor, y: Tensor, fillings: Tensor | None = None) -> None:
         """Decide how gradients are computed for batches like these; of ``x`` and ``y`` only shape, dtype and device matter.
+        ``fillings`` are public rows of padding, ``(k, ...)``, that records may end in.
 
         The first batch decides it otherwise, after something may have been spent. It is done anew where a module was
         exchanged, hooked, patched or set to another mode since. Raises InputError where the loss is not one value a
         record, records are mixed, or no rule gets the gradients right.
         """
+        self._fillings = self._fillings if fillings is None else fillings
         state = structure(self._model, self._loss)
         if self._plan is None or state != self._checked:
             self._plan = None
@@ -139,9 +142,9 @@ class RecordGradients:
                     "model: its parameters are not those that it had at first; begin anew with this model"
                 )
             with full_precision():
-                self._plan = make_plan(
-                    self._model, self._live_mask, self._loss, x, y, self._compile, self._kernels, self._grouped
-                )
+                like = MadeUp(x, y, self._parameters[0].dtype, fillings=self._fillings)
+                settings = self._compile, self._kernels, self._grouped
+                self._plan = make_plan(self._model, self._live_mask, self._loss, like, *settings)
             self._checked = state
             layers = [layer for layer, _ in self._plan.layers]
             sizes = [size for layer in layers for size in layer.sizes]

@@ -130,22 +130,20 @@ def make_plan(
     model: nn.Module,
     live_mask: Mapping[str, Tensor],
     loss: Loss,
-    x: Tensor,
-    y: Tensor,
+    like: MadeUp,
     compile: bool,
     kernels: str,
     written: bool = False,
 ) -> Plan:
-    """Plan for batches like ``x`` and ``y``, of which only shape, dtype and device are looked at; leaves ``model`` as
-    it was.
+    """Plan for batches like ``like``; leaves ``model`` as it was.
 
     ``written`` asks for every gradient written out. Raises InputError where the loss is not one value a record, records are
     mixed, or no rule gets the gradients right.
     """
-    off = torch.autocast(x.device.type, enabled=False)
+    off = torch.autocast(like.x.device.type, enabled=False)
     with undisturbed(model, loss), off, torch.enable_grad():
         units = _units(model)
-        probe = Probe.first(model, units.values(), loss, x, y).apart()
+        probe = Probe.first(model, units.values(), loss, like).apart()
         refusal: InputError | None = None
         try:
             plan = _assign(probe, units, live_mask, compile, kernels, written)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from dpltm.networks.shards import local, sharded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.batches import TRIES
-from dpltm.records.made_up import constant, padded
+from dpltm.records.made_up import constant, padded, tokens_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -203,10 +203,19 @@ LENGTHS = (1, 2, 8, 16, 32)
 
 ALIKE, ALIKE_WIDE = 2e-3, 1e-6
 """Largest relative difference, in float32 and float64, between batches of different lengths: other orders of
-summation."""
+summation. float64 decides; in float32, whatever is larger must be a unit near zero."""
 
 KINK = 0.1
-"""Largest share of what a layer sees or gives, in L2 norm, that a unit may change which rounding switches on or off."""
+"""Largest share of what a layer sees or gives, in L2 norm, that in float32 a unit may change which rounding switches on or
+off."""
+
+ROUNDINGS = 8
+"""How many times as far as by the last bits of its factors a float32 sum may be rounded."""
+
+HOW_MANY = "how many there are"
+
+PARTS = (*(slice(0, length) for length in LENGTHS[:-1]), slice(1, LENGTHS[-1] + 1))
+"""Parts of a batch that are compared with the whole of it: of every length, the last at another place as well."""
 
 MIXED = (
     "no bound would hold; leave out whatever averages or compares over records, in the model and in the loss, divides by the"
@@ -219,7 +228,8 @@ class MadeUp:
     """Batches of the same shape and dtype as ``x`` and ``y``, of which nothing else is looked at.
 
     ``dtype`` is wider where that of the records is narrow; ``largest`` are whole numbers (tokens, classes) in records and in
-    labels, as large as the model and the loss take, among a few; ``records`` is the default size.
+    labels, as large as the model and the loss take, among a few; ``records`` is the default size. ``fillings`` are rows of
+    padding, as records are prepared.
     """
 
     x: Tensor
@@ -227,6 +237,7 @@ class MadeUp:
     dtype: torch.dtype
     largest: tuple[int, int] = (1, 1)
     records: int = SIZES[0]
+    fillings: Tensor | None = None
 
     def batch(self, records: int | None = None) -> tuple[Tensor, Tensor]:
         """A batch; the same every time for a number of records."""
@@ -306,10 +317,9 @@ class Probe:
         return Draws(self.made_up.keys(x, start), self.axes)
 
     @classmethod
-    def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, x: Tensor, y: Tensor) -> Probe:
-        """Try the network for the first time; of ``x`` and ``y`` only shape, dtype and device are looked at. Raises
-        InputError if it fails, the loss is not one value a record, or the model changes its own buffers."""
-        made_up = MadeUp(x, y, next(model.parameters()).dtype)
+    def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, made_up: MadeUp) -> Probe:
+        """Try the network for the first time; InputError if it fails, the loss is not one value a record, or the model
+        changes its own buffers."""
         probe, failure = cls(model, tuple(units), loss, made_up), Exception()
         for largest in (1, 0):  # perhaps there is one class, or one token
             probe = replace(probe, made_up=replace(made_up, largest=(largest, largest)))
@@ -320,7 +330,7 @@ class Probe:
             except Exception as error:  # whatever the user's own code raises
                 failure = error
         raise InputError(
-            f"model or loss: fails on {made_up.records} made-up records of shape {tuple(x.shape[1:])}:"
+            f"model or loss: fails on {made_up.records} made-up records of shape {tuple(made_up.x.shape[1:])}:"
             f" {first_line(failure)}"
         ) from failure
 
@@ -459,10 +469,7 @@ class Probe:
         along = self._along(base)
         self._check_replaced(x, y, base, along)
         self._check_padded(x, y, along)
-        batch = self.made_up.batch(LENGTHS[-1] + 1)
-        whole = self.seen(*batch)
-        self._compare_parts("how many there are", [slice(0, length) for length in LENGTHS], batch, whole)
-        self._compare_parts("its place in the batch", [slice(1, LENGTHS[-1] + 1)], batch, whole)
+        self._compare_lengths()
 
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
@@ -501,8 +508,8 @@ class Probe:
 
     def _check_padded(self, x: Tensor, y: Tensor, along: dict[int, int]) -> None:
         """Refuse a network in which short records depend on whether a long one is among them: cut to the longest."""
-        declared = (getattr(module, "padding_idx", None) for module in self.model.modules())
-        for short, long in padded(x, () if x.is_floating_point() else filter(_is_whole, declared)):
+        declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
+        for short, long in padded(x, declared, self.made_up.fillings):
             try:
                 base, seen = self.seen(short, y), self.seen(long, y)
             except InputError:
@@ -526,31 +533,78 @@ class Probe:
             if records in value.shape and other.ndim == value.ndim and other.shape[value.shape.index(records)] == more
         }
 
-    def _compare_parts(
-        self, what: str, parts: Sequence[slice], batch: tuple[Tensor, Tensor], whole: list[tuple[str, Tensor]]
-    ) -> None:
+    def _compare_lengths(self) -> None:
         """Refuse a network in which parts of a batch, alone, give something else than in the whole of it.
 
-        A difference in float32 is looked at again in float64, if it is as small as that of a unit near zero: in a wide
-        layer there is always one that a sum in another order switches on or off.
+        float64 decides, where other orders of summation leave next to nothing. float32 is looked at as well, for what
+        depends on the length there alone: a unit near zero may differ, which in a wide layer rounding switches on or off.
+        Where float64 cannot run, float32 may differ as much as rounding of the weights to their last bits moves it.
         """
-        place, size = self._told_by_part(*batch, whole, parts, ALIKE)
+        batch, wide = self.made_up.batch(LENGTHS[-1] + 1), next(self.model.parameters()).dtype == torch.float64
+        whole = self.seen(*batch)
+        sizes = [_largest(value) for _, value in whole]
+        coarse = [(ALIKE_WIDE if wide else ALIKE) * size for size in sizes]
+        apart = self._told_by_part(batch, whole, coarse, 0.0 if wide else KINK)
         why = ""
-        if place and size <= KINK:
+        if not apart and not wide:
             try:
-                with in_float64(self.model, self.loss):
-                    x, y = (part.double() if part.is_floating_point() else part for part in batch)
-                    place, _ = self._told_by_part(x, y, self.seen(x, y), parts, ALIKE_WIDE)
+                apart = self._told_in_float64(batch)
             except Exception as error:  # it may not run in another precision
-                why = f"; or a unit near zero was switched by rounding, which float64 would tell, but: {first_line(error)}"
-        if place:
+                fine = [min(pair) for pair in zip(coarse, self._rounded(batch, whole), strict=True)]
+                apart = self._told_by_part(batch, whole, fine)
+                why = f"; or by rounding, which float64 would tell, but: {first_line(error)}"
+        if apart:
+            what, place = apart
             raise InputError(f"model or loss: what one record gives depends on {what} (seen at {place}{why}): {MIXED}")
 
+    def _told_in_float64(self, batch: tuple[Tensor, Tensor]) -> tuple[str, str] | None:
+        if any(map(sharded, self.model.parameters())):
+            raise NotImplementedError("its parameters are sharded")
+        with in_float64(self.model, self.loss):
+            x, y = (part.double() if part.is_floating_point() else part for part in batch)
+            whole = self.seen(x, y)
+            return self._told_by_part((x, y), whole, [ALIKE_WIDE * _largest(value) for _, value in whole])
+
+    def _rounded(self, batch: tuple[Tensor, Tensor], whole: list[tuple[str, Tensor]]) -> list[float]:
+        """How far float32 sums in another order may be from ``whole``: a computed product of matrices is the exact one of
+        factors of which each is moved by few last bits (Higham 2002, 3.5), so what such a move changes is measured; times
+        ``ROUNDINGS``, and at least as far as a number is rounded by itself."""
+        generator = torch.Generator().manual_seed(0)
+
+        def moved(value: Tensor) -> Tensor:
+            signs = torch.randint(0, 2, value.shape, generator=generator).to(value.device) * 2 - 1
+            return value * (1 + 2.0**-23 * signs)
+
+        parameters = [local(value) for value in self.model.parameters()]
+        before = [value.clone() for value in parameters]
+        with torch.no_grad():
+            for value in parameters:
+                value.copy_(moved(value))
+        try:
+            x, y = batch
+            other = self.seen(moved(x) if x.is_floating_point() else x, y)
+        finally:
+            with torch.no_grad():
+                for value, old in zip(parameters, before, strict=True):
+                    value.copy_(old)
+        if [value.shape for _, value in other] != [value.shape for _, value in whole]:
+            return [0.0] * len(whole)
+        return [
+            ROUNDINGS * max(_largest((two - one).nan_to_num()), 2.0**-23 * _largest(one))
+            for (_, one), (_, two) in zip(whole, other, strict=True)
+        ]
+
     def _told_by_part(
-        self, x: Tensor, y: Tensor, whole: list[tuple[str, Tensor]], parts: Sequence[slice], alike: float
-    ) -> tuple[str | None, float]:
-        """Name of what differs in a part of the batch, None if nothing does; and the largest share that differs."""
-        found, largest, sizes = None, 0.0, [_largest(value) for _, value in whole]
+        self,
+        batch: tuple[Tensor, Tensor],
+        whole: list[tuple[str, Tensor]],
+        most: Sequence[float],
+        share: float = 0.0,
+        parts: Sequence[slice] = PARTS,
+    ) -> tuple[str, str] | None:
+        """What parts of the batch depend on, and where that is seen: by more than ``most`` in a number, and ``share`` of a
+        record's L2 norm; None if nothing does."""
+        x, y = batch
         for rows in parts:
             start, stop = rows.start, rows.stop
             try:
@@ -562,22 +616,24 @@ class Probe:
                     f"model or loss: fails on {stop - start} made-up records: {first_line(error)}"
                 ) from error
             if len(part) != len(whole):
-                return "the layers that are called", math.inf
-            for (name, one), (_, other), size in zip(part, whole, sizes, strict=True):
-                share = _apart(one, other, rows, len(x), alike * size)
-                if share:
-                    found, largest = found or name, max(largest, share)
-        return found, largest
+                return HOW_MANY, "the layers that are called"
+            shares = [
+                _apart(value, other, rows, len(x), largest)
+                for (_, value), (_, other), largest in zip(part, whole, most, strict=True)
+            ]
+            if max(shares) > share:
+                place = next(name for (name, _), apart in zip(part, shares, strict=True) if apart)
+                if start == 0:
+                    return HOW_MANY, place
+                first = self._told_by_part(batch, whole, most, share, [slice(0, stop - start)])  # or the same length
+                return first or ("its place in the batch", place)
+        return None
 
 
 def _of_all(call: Call) -> bool:
     """True for an embedding of tokens that are the same for every record, in one row."""
     shapes = [value.shape for value in (*call.inputs[:1], *call.outputs) if isinstance(value, Tensor)]
     return type(call.module) is nn.Embedding and all(len(shape) > 1 and shape[0] == 1 for shape in shapes)
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int)
 
 
 def _refuse_mixed(place: str | None) -> None:

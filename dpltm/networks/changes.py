@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError, did_you_mean
+from dpltm.networks.state import layer_at
 
 LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 """Layers that are linear in their weights: the layer of a sum of weights is the sum of both layers."""
@@ -67,5 +68,5 @@ def changes_of(model: nn.Module, layers: str | Sequence[str] = "*") -> nn.Module
         return Changed(copied)
     for name in chosen:
         place, _, last = name.rpartition(".")
-        setattr(copied.get_submodule(place), last, Changed(found[name]))
+        setattr(layer_at(copied, place), last, Changed(found[name]))
     return copied

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from dpltm.errors import InputError, first_line
 from dpltm.networks import ModelSpec, renamed
 from dpltm.networks.masks import Mask
+from dpltm.networks.state import layer_at
 from dpltm.networks.unit_groups import NORMS, Coordinates, UnitGroup, Use, positions, unit_groups
 
 
@@ -166,7 +167,7 @@ def _folded(masked: nn.Module, mask: Mask, example: Tensor) -> tuple[nn.Module, 
 def _fold(network: nn.Module, mask: Mask, group: UnitGroup, example: Tensor) -> tuple[nn.Module, Mask]:
     """The network with a layer's constants folded, as far as a try-out finds it the same; itself if there are none."""
     units = (_live(group.incoming, mask, group.count) == 0) & (_live(group.outgoing, mask, group.count) > 0)
-    if not bool(units.any()) or not all(_takes_constants(network.get_submodule(use.layer)) for use in group.uses):
+    if not bool(units.any()) or not all(_takes_constants(layer_at(network, use.layer)) for use in group.uses):
         return network, mask
     tries = _tries(network, mask, example)
     constants = []
@@ -210,7 +211,7 @@ def _seen_range(tries: list[tuple[nn.Module, Tensor]], use: Use) -> tuple[Tensor
     """Least and largest value at each input of a use, over records, places and networks."""
     seen: list[Tensor] = []
     for tried, x in tries:
-        layer = tried.get_submodule(use.layer)
+        layer = layer_at(tried, use.layer)
         channels = 1 if isinstance(layer, (nn.Conv1d, nn.Conv2d)) else -1
         hook = layer.register_forward_pre_hook(
             lambda _, inputs, c=channels: seen.append(inputs[0].movedim(c, -1).flatten(0, -2)[:, use.inputs])
@@ -225,7 +226,7 @@ def _with_constants(network: nn.Module, group: UnitGroup, units: Tensor, constan
     """A copy with the constants of ``units`` added to the biases behind them, and the units pruned."""
     folded = copy.deepcopy(network)
     for use, values in zip(group.uses, constants, strict=True):
-        layer = folded.get_submodule(use.layer)
+        layer = layer_at(folded, use.layer)
         assert isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d))
         assert layer.bias is not None
         chosen = units[use.units]

@@ -20,7 +20,7 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.networks import MAX_NAME_LENGTH, MAX_WEIGHTS
 from dpltm.networks.content import content_id
 from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH
-from dpltm.networks.state import persistent_buffers
+from dpltm.networks.state import OF_PYTORCH, persistent_buffers
 from dpltm.records.input_parts import DTYPES as PART_DTYPES
 from dpltm.records.input_parts import MAX_WORDS, InputPart, Parts
 from dpltm.records.split import LabelForm
@@ -221,7 +221,7 @@ class Layout:
         if any(len(shapes[name]) < 2 for name in self.weights):
             raise InputError(f"{where}: only weights of two and more dimensions can be pruned")
         try:
-            held = Holder.of(self, "meta")
+            held = holder_of(self, "meta")
         except (KeyError, ValueError, TypeError, AttributeError):
             raise InputError(f"{where}: names of parameters that no module has") from None
         if list(dict(held.named_parameters())) != list(shapes):
@@ -266,29 +266,31 @@ class Holder(nn.Module):
 
     layout: Layout
 
-    @classmethod
-    def of(cls, layout: Layout, device: str = "cpu") -> Holder:
-        holder = cls()
-        for name, shape in layout.parameter_shapes.items():
-            place, _, last = name.rpartition(".")
-            value = nn.Parameter(torch.zeros(shape, device=device), requires_grad=name not in layout.frozen)
-            holder._at(place).register_parameter(last, value)
-        for name, one in layout.buffers.items():
-            place, _, last = name.rpartition(".")
-            holder._at(place).register_buffer(
-                last, torch.zeros(one.shape, dtype=getattr(torch, one.dtype), device=device)
-            )
-        object.__setattr__(holder, "layout", layout)
-        return holder
-
-    def _at(self, place: str) -> nn.Module:
-        module: nn.Module = self
-        for part in place.split(".") if place else ():
-            if part not in module._modules:
-                module.add_module(part, nn.Module())
-            module = cast(nn.Module, module._modules[part])
-        return module
-
     def forward(self, x: Tensor) -> Tensor:
         del x
         raise self.layout.no_code("this network")
+
+
+def holder_of(layout: Layout, device: str = "cpu") -> Holder:
+    """Return a module with the parameters and buffers of a layout, zeros; KeyError and the like for names that none has."""
+    holder = Holder()
+    for name, shape in layout.parameter_shapes.items():
+        place, _, last = name.rpartition(".")
+        value = nn.Parameter(torch.zeros(shape, device=device), requires_grad=name not in layout.frozen)
+        _module_at(holder, place).register_parameter(last, value)
+    for name, one in layout.buffers.items():
+        place, _, last = name.rpartition(".")
+        value = torch.zeros(one.shape, dtype=getattr(torch, one.dtype), device=device)
+        _module_at(holder, place).register_buffer(last, value)
+    object.__setattr__(holder, "layout", layout)
+    return holder
+
+
+def _module_at(module: nn.Module, place: str) -> nn.Module:
+    for part in place.split(".") if place else ():
+        if not part or part in OF_PYTORCH:
+            raise KeyError(part)
+        if part not in module._modules:
+            setattr(module, part, nn.Module())  # ``add_module`` refuses names of methods, such as half
+        module = cast(nn.Module, module._modules[part])
+    return module

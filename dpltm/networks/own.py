@@ -22,7 +22,7 @@ from dpltm.errors import InputError, did_you_mean, first_line
 from dpltm.networks import MAX_NAME_LENGTH, names_code
 from dpltm.networks.layout import DTYPES, StartProvenance
 from dpltm.networks.norms import check_batch_norm
-from dpltm.networks.state import persistent_buffers
+from dpltm.networks.state import check_names, persistent_buffers
 from dpltm.privacy.entry import Lineage
 from dpltm.records.weights import file_digest, read_weights
 
@@ -304,6 +304,7 @@ def plain(module: nn.Module) -> nn.Module:
 
 def copied(module: nn.Module, text: str) -> nn.Module:
     """Return a copy on the processor, of the user's class, without gradients; InputError where it cannot be copied."""
+    check_names(module, f"`model`: {text}")
     lazy = next((name for name, one in module.named_parameters() if isinstance(one, UninitializedParameter)), None)
     if lazy is not None:
         raise InputError(

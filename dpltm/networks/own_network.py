@@ -13,9 +13,10 @@ import contextlib
 import hashlib
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import torch
@@ -23,18 +24,19 @@ from torch import Tensor, nn
 
 from dpltm.errors import CodeError, InputError, first_line
 from dpltm.networks import KINDS, Looked, ModelSpec, Network, check_kind_takes, kind_name, resolve
-from dpltm.networks.evaluation import OfValues, check_loss
+from dpltm.networks.evaluation import CHUNK, OfValues, check_loss
 from dpltm.networks.input_parts import apart, pieces
-from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Holder, Layout, StartProvenance, buffers_of
+from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Layout, StartProvenance, buffers_of, holder_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import Batch, OwnModel, check_module, copied, own_model, plain
 from dpltm.networks.source import loaded_code, versions
 from dpltm.networks.state import evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
-from dpltm.records.made_up import constant, fractions, padded
+from dpltm.records.made_up import constant, fractions, padded, padding_rows, tokens_of
 from dpltm.records.mapped import pieces as pieces_of
 from dpltm.records.scaling import MAX_CHANNELS
+from dpltm.records.scaling import prepare as scaled
 from dpltm.records.split import LabelForm
 
 if TYPE_CHECKING:
@@ -45,6 +47,9 @@ AGREE = 1e-3
 
 APART = 1e-4
 """The same between a record alone and in a batch, in float32."""
+
+LENGTHS = (9, 33)
+"""Batches, beside those of 1 and 8 records, that every network is tried with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +135,7 @@ class OwnNetwork(Layout):
     def build(self, seed: int | None) -> nn.Module:
         """Build the network; see :func:`dpltm.networks.build`. Without code, a module that only holds weights."""
         if self.own is None:
-            return Holder.of(self)
+            return holder_of(self)
         module = self.made(seed)
         if self.start is not None:
             put(module, {**weights_of(module), **self.start})
@@ -158,9 +163,10 @@ class OwnNetwork(Layout):
             raise InputError(f"`model`: {self.text} gives a value of type {type(module).__name__}, no torch.nn.Module")
         return copied(module, self.text)  # or a factory could hand out one and the same
 
-    def made_up(self) -> Tensor:
-        """Return the made-up records, ``(8, features)``: fractions of multiples of the golden ratio; of tables positions."""
-        parts = fractions(RECORDS, self.features)
+    def made_up(self, records: int = RECORDS) -> Tensor:
+        """Return made-up records, ``(records, features)``: fractions of multiples of the golden ratio, or
+        positions."""
+        parts = fractions(records, self.features)
         if self.tables:
             sizes = torch.tensor(self.tables, dtype=torch.float64).repeat(self.features)[: self.features]
             parts = (parts * sizes).floor()
@@ -227,29 +233,71 @@ class OwnNetwork(Layout):
         alone = torch.cat([_run(self, model, x[row : row + 1]) for row in range(RECORDS)])
         apart = alone.shape == outputs.shape and float((alone - outputs).abs().max()) <= APART * _largest(outputs)
         pairs = [(x, other) for other in self._with_another(x)]
-        pairs += self._padded(x)
-        for one, other in pairs:
-            try:
-                given, with_other = (_run(self, model, each)[1:].nan_to_num() for each in (one, other))
-            except CodeError:  # records that it will not take
-                continue
-            apart = apart and torch.equal(given, with_other)
-        if not apart:
-            raise InputError(
-                f"`model`: what {self.text} gives for a record depends on the others in the batch: no bound would hold;"
-                " leave out whatever averages or compares over records, or takes another dimension than 0 for the record"
-            )
+        pairs += self._padded(model, x)
+        apart = apart and all(self._same_but_first(model, *pair) for pair in pairs)
+        if not (apart and all(self._apart_among(model, rows, outputs) for rows in LENGTHS)):
+            raise self._mixes()
 
-    def _padded(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield batches of short records, and each with a long one among them; all parts are short together."""
-        rows = (
-            pieces(x, self.parts) if self.parts else [(x.long() if self.tables else x).unflatten(1, self.record_shape)]
+    def check_scored(self, rows: int, bounds: tuple[float, float]) -> None:
+        """Refuse a network whose outputs for a record depend on the others among so many, or on padding as it is scaled."""
+        if self.own is None:
+            return
+        model, x = self.build(0), self.made_up()
+        stored = padding_rows(torch.zeros(1, self.features)).numpy()
+        fillings = torch.from_numpy(scaled(stored, bounds, self.tables, self.parts))
+        apart = all(self._same_but_first(model, *pair) for pair in self._padded(model, x, fillings))
+        if not (apart and self._apart_among(model, rows, _run(self, model, x))):
+            raise self._mixes()
+
+    def _mixes(self) -> InputError:
+        return InputError(
+            f"`model`: what {self.text} gives for a record depends on the others in the batch: no bound would hold;"
+            " leave out whatever averages or compares over records, or takes another dimension than 0 for the record"
         )
-        ways = [list(padded(part)) or [(part, part)] for part in rows]
+
+    def _apart_among(self, model: nn.Module, rows: int, outputs: Tensor) -> bool:
+        """Whether records among so many give what they give among few, wherever they stand and whatever the others hold:
+        ordinary values, constants, NaN, and a long record among short ones."""
+        x = self.made_up(rows)
+        base, turned = (_run(self, model, batch).nan_to_num() for batch in (x, x.roll(1, 0)))
+        if not base.shape == turned.shape == (rows, *outputs.shape[1:]):
+            return False
+        turned, most = turned.roll(-1, 0), APART * _largest(outputs)
+        apart = [float((values[:RECORDS] - outputs).abs().max()) <= most for values in (base, turned)]
+        apart.append(float((turned - base).abs().max()) <= APART * _largest(base))
+        *ways, missing = self._with_another(x)
+        mixed = x.clone()
+        mixed[: len(ways)] = torch.stack([way[0] for way in ways])
+        others = (mixed, missing)
+        pairs = [(x, other) for other in others] + [*islice(self._padded(model, x), 1)]
+        return all(apart) and all(self._same_but_first(model, *pair, len(ways)) for pair in pairs)
+
+    def _same_but_first(self, model: nn.Module, one: Tensor, other: Tensor, first: int = 1) -> bool:
+        """Whether two batches that differ in the ``first`` records give the same to a bit for all others."""
+        try:
+            values = [_run(self, model, batch)[first:].nan_to_num() for batch in (one, other)]
+        except CodeError:  # records that it will not take
+            return True
+        return torch.equal(*values)
+
+    def _padded(self, model: nn.Module, x: Tensor, fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield batches of short records, and each with a long one among them; all parts are short together."""
+        rows, declared = self._stored(x), tokens_of(model)
+        fills = [None] * len(rows) if fillings is None else self._stored(fillings)
+        ways = [
+            list(padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
+            for part, fill in zip(rows, fills, strict=True)
+        ]
         for number in range(max(map(len, ways))):
             pairs = [way[number % len(way)] for way in ways]
             short, long = (_in_rows([pair[which] for pair in pairs]) for which in (0, 1))
             yield short, long
+
+    def _stored(self, x: Tensor) -> Sequence[Tensor]:
+        """Parts of records, each in its own shape."""
+        return (
+            pieces(x, self.parts) if self.parts else [(x.long() if self.tables else x).unflatten(1, self.record_shape)]
+        )
 
     def _with_another(self, x: Tensor) -> Iterator[Tensor]:
         for first in (1 - x[0], *constant(x[0])):
@@ -409,6 +457,13 @@ def source_facts(network: Network) -> dict[str, str]:
     if isinstance(network, OwnNetwork) and network.own is not None:
         return versions() | network.source
     return versions() | loaded_code(())
+
+
+def check_scored_rows(network: Network, bounds: tuple[float, float], rows: int = CHUNK) -> None:
+    """Refuse a network of the user's own that mixes records where so many private ones are scored at once, before that is
+    paid for."""
+    if isinstance(network, OwnNetwork):
+        network.check_scored(rows, bounds)
 
 
 def network_notes(network: Network) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError, first_line
+from dpltm.networks.state import layer_at
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 """Layers that make and use units."""
@@ -183,7 +184,7 @@ def _uses(group: Any, names: Mapping[int, str], maker: nn.Module) -> tuple[Use, 
 
 def _parameter(places: nn.Module, layer: str, kind: str) -> tuple[str, Tensor] | None:
     """Name and positions of a layer's weight or bias; tied parameters have the first of their names."""
-    value = getattr(places.get_submodule(layer), kind)
+    value = getattr(layer_at(places, layer), kind)
     if value is None:
         return None
     return next(name for name, known in places.named_parameters() if known is value), value.detach().long()

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from dpltm.errors import DataError, InputError
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
+from dpltm.networks.state import layer_at
 from dpltm.pruning import Groups, PruningRound, Schedule, Scope
 from dpltm.records import Dataset
 from dpltm.records.schema import Column, Schema, parse_schema
@@ -155,7 +156,7 @@ def by_initial_weights(step: PruningRound) -> Mask:
 
 def by_trained_inputs(step: PruningRound) -> Mask:
     """The next mask of ``inputs``: inputs are the columns of a layer's weights, but the rows of a table."""
-    table = isinstance(step.model.get_submodule(next(iter(step.live)).rpartition(".")[0]), nn.Embedding)
+    table = isinstance(layer_at(step.model, next(iter(step.live)).rpartition(".")[0]), nn.Embedding)
     return prune_by_input(step.trained, step.mask, step.live, step.scope, 0 if table else 1, step.groups)
 
 

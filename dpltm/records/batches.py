@@ -14,7 +14,7 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.randomness.sampling import LIMIT
-from dpltm.records.made_up import constant, padded
+from dpltm.records.made_up import constant, padded, padding_rows
 from dpltm.records.mapped import gathered
 from dpltm.records.units import ABSENT
 
@@ -89,6 +89,12 @@ class Records:
     def take(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the records at ``index``, ready for the model."""
         return self._ready(_rows(self._x, index), _rows(self._y, index))
+
+    def fillings(self) -> Tensor | None:
+        """Return what ``prepare`` makes of rows of padding, ``(k, ...)``; None where rows stay as they are stored."""
+        if self._prepare is None:
+            return None
+        return self._prepare(padding_rows(_rows(self._x, np.zeros(1, dtype=np.int64)))).to(self._device)
 
     def _filled(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the same; of persons without the slots that all of them leave empty, which add nothing to any sum."""

@@ -6,10 +6,38 @@ import math
 from collections.abc import Iterable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 PADDINGS = (0, 1, -1, -100)
-"""Values that stand where a short row ends: of whole numbers; of others but for 1, and NaN as well; of images 0 alone."""
+"""Values that stand where a short row ends; of bytes 255 as well, and of numbers that are not whole NaN; of images their
+ends alone. Bounds need no more: what is scaled ends at 0, 1 or -1 (``scaling.unit_range``)."""
+
+
+def paddings(x: Tensor) -> tuple[float, ...]:
+    """Return the values that rows like those of ``x`` may be padded with."""
+    largest = 1 if x.is_floating_point() or x.dtype == torch.bool else torch.iinfo(x.dtype).max
+    if x.is_cuda and not x.is_floating_point():
+        return (0,)  # a token that is none ends the process there
+    if x.ndim > 3:
+        return (0, largest) if largest <= 255 else (0,)
+    if x.is_floating_point():
+        return (*PADDINGS, math.nan)
+    if x.dtype.is_signed:
+        return PADDINGS
+    return tuple(dict.fromkeys((0, 1, largest) if largest <= 255 else (0, 1)))
+
+
+def padding_rows(x: Tensor) -> Tensor:
+    """Return a row of each of those values alone, ``(paddings, ...)``."""
+    return torch.stack([torch.full_like(x[0], value) for value in paddings(x)])
+
+
+def tokens_of(model: nn.Module, last: bool = True) -> set[int]:
+    """Return tokens that tables of a model declare as padding; and, if ``last``, that of each which stands at its end."""
+    tokens = {getattr(module, "padding_idx", None) for module in model.modules()}
+    if last:
+        tokens |= {module.num_embeddings - 1 for module in model.modules() if isinstance(module, nn.Embedding)}
+    return {token for token in tokens if isinstance(token, int)}
 
 
 def fractions(count: int, columns: int) -> Tensor:
@@ -25,7 +53,7 @@ def constant(row: Tensor, largest: int = 1) -> list[Tensor]:
     return [torch.zeros_like(row), torch.full_like(row, largest)]
 
 
-def padded(x: Tensor, declared: Iterable[int] = ()) -> Iterator[tuple[Tensor, Tensor]]:
+def padded(x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches of short rows, and each once more with the first row as it is in ``x``, which is long.
 
     A function that cuts its batch to the longest row gives the others something else in the two. Rows are short along
@@ -34,26 +62,25 @@ def padded(x: Tensor, declared: Iterable[int] = ()) -> Iterator[tuple[Tensor, Te
     Args:
         x: rows, ``(n, ...)``.
         declared: paddings that somebody names.
+        fillings: rows of padding, ``(k, ...)``, that somebody knows beside those of one value.
     """
-    values: tuple[float, ...] = PADDINGS
-    if x.ndim > 3 or (
-        x.is_cuda and not x.is_floating_point()
-    ):  # images; and a token that is none ends the process there
-        values = ()
-    elif x.is_floating_point():
-        values = (*(value for value in PADDINGS if value != 1), math.nan)
-    elif not x.dtype.is_signed:
-        values = tuple(value for value in PADDINGS if value >= 0)
     named = dict.fromkeys((0, *declared))
-    ways = [(value, False) for value in dict.fromkeys((*values, *named))] + [(value, True) for value in named]
+    ways = [(torch.full_like(x[0], value), False) for value in dict.fromkeys((*paddings(x), *named))]
+    ways += [(torch.full_like(x[0], value), True) for value in named]
+    if x.is_cuda and not x.is_floating_point():
+        fillings = None
+    for filling in () if fillings is None else fillings.to(x):
+        if not any(torch.equal(filling.nan_to_num(9e9), way.nan_to_num(9e9)) for way, _ in ways):
+            ways.append((filling, False))
     for along in range(1, x.ndim):
         length = x.shape[along]
         if length < 2:
             continue
         kept = max(1, length // 4)
-        for value, at_front in ways:
+        for filling, at_front in ways:
+            start = 0 if at_front else kept
             short = x.clone()
-            short.narrow(along, 0 if at_front else kept, length - kept).fill_(value)
+            short.narrow(along, start, length - kept).copy_(filling.narrow(along - 1, start, length - kept))
             long = short.clone()
             long[0] = x[0]
             yield short, long

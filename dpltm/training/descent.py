@@ -92,7 +92,7 @@ class NoisyGradients:
         self._shards = Shards(ranks, model)
         with self._shards.turns():
             if example is not None:
-                self.gradients.check(*example)
+                self.gradients.check(*example, records.fillings())
         element_wise = config.filter.kind == "element-wise"  # whose sums are in float64 anyway
         self._chunks = config.groups or (None if element_wise else math.ceil(config.expected_batch / USUAL))
         self.noise_std = config.noise_std

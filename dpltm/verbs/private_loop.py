@@ -22,7 +22,7 @@ from dpltm.gradients import Loss
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.networks.shards import reshard, sharded
-from dpltm.networks.state import weights_of
+from dpltm.networks.state import check_names, weights_of
 from dpltm.options import arguments, check_required
 from dpltm.options.data import PER_UNIT
 from dpltm.options.train import LoopOptions
@@ -429,6 +429,7 @@ class PrivateLoop:
     ) -> None:
         for name, value in (("model", model), ("loss", loss), *([] if ledger is None else [("ledger", ledger)])):
             check_type(name, value)
+        check_names(model, "model:")
         given = LoopSettings.of(settings)
         self.ledger = of_process(given.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage

@@ -20,7 +20,7 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks.evaluation import PricedScore, accuracy, check_score, count_correct
 from dpltm.networks.own import OwnModel
-from dpltm.networks.own_network import as_trained, source_facts
+from dpltm.networks.own_network import as_trained, check_scored_rows, source_facts
 from dpltm.options import check_choices, check_required, recorded
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import PrivateTuneOptions
@@ -183,6 +183,7 @@ def settle(
     words = f"a search over {len(tried)} settings, {filters}"
     words += "" if options.metric == "accuracy" else f", by {options.metric}"
     score = private_score(options.metric, options.class_shares, one.dataset, one.start.spec.score)
+    check_scored_rows(one.start.spec, one.dataset.bounds)
     return Search(
         options=options,
         settings=tuple(tried),

@@ -12,7 +12,7 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
 from dpltm.networks.evaluation import PricedScore, check_priced, check_score, total_score
-from dpltm.networks.own_network import check_labels, network_notes
+from dpltm.networks.own_network import check_labels, check_scored_rows, network_notes
 from dpltm.networks.state import put
 from dpltm.options import check_choices
 from dpltm.options.select import SelectOptions
@@ -115,6 +115,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     fixed = tickets.provenance != "private" or not _made_from(tickets, part, options.adjacency)  # type: ignore[arg-type]
     densities = tuple(ticket.mask.density for ticket in tickets.body.tickets[1:])
     metric = private_score(options.metric, options.class_shares, dataset, tickets.body.spec.score)
+    check_scored_rows(tickets.body.spec, dataset.bounds)
     settled = settle(options, dataset.records, densities, fixed, metric)
     made = Draw(
         options=options,

@@ -22,7 +22,7 @@ from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
-from dpltm.networks.own_network import as_trained, network_notes, source_facts
+from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
 from dpltm.options import check_choices, recorded
 from dpltm.options.data import PER_UNIT, UnitOptions
 from dpltm.options.train import TrainOptions
@@ -349,6 +349,7 @@ def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoin
         if options.by is not None:
             raise InputError("`by`: subgroups are of the test split, which `eval_private` leaves alone; leave one out")
         private_score(options.metric, options.class_shares, dataset, start.spec.score)
+        check_scored_rows(start.spec, dataset.bounds)
     if options.by is not None:
         check_column(dataset, options.by)
 

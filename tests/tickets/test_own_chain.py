@@ -13,7 +13,8 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.layout import Holder
 from dpltm.networks.state import weights_of
 from dpltm.tickets import load, save
-from dpltm.tickets.export import Origin, export_state_dict, pull, push
+from dpltm.tickets.export import Origin, export_onnx, export_state_dict, pull, push
+from dpltm.tickets.handover import export_run
 from dpltm.tickets.store import problems
 from own_networks import (
     CASES,
@@ -218,3 +219,105 @@ def test_compaction_is_refused_by_name(tmp_path):
     assert refused(compact_set, tickets, 1, tmp_path / "out").endswith(
         "only networks of a kind by name can be compacted"
     )
+
+
+ATTRIBUTES = sorted(name for name in {*dir(nn.Module), *vars(nn.Module())} if not name.startswith("_"))
+NEEDED = ("training",)
+"""Of these what PyTorch itself cannot do without."""
+
+
+def named(layers: tuple[str, ...], classes: int = CLASSES) -> type[nn.Module]:
+    """A class whose layers, one after the other, have such names; and two that :class:`Holder` had once."""
+
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name in layers:
+                setattr(self, name, nn.Sequential(nn.Linear(6, 6), nn.Tanh()))
+            self.of = nn.Linear(6, classes)
+            self.layout = nn.Parameter(torch.ones(6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for name in layers:
+                x = self._modules[name](x)
+            return self.of(x * self.layout)
+
+    return Named
+
+
+def chain(model: type[nn.Module], folder, **more):
+    """Tickets, winner and run, and these from disk without and with the code."""
+    draw, ledger = np.random.default_rng(0), dpltm.Ledger()
+    y, facts = np.arange(60) % CLASSES, {"bounds": (0, 1), "classes": CLASSES}
+    tickets = dpltm.generate(draw.random((60, 6)), y, ledger=ledger, model=model, **{**TICKETS, **more}, **facts)
+    x = draw.random((60, 6))
+    winner = dpltm.select(tickets, x, y, eps1=0.5, score="additive", ledger=ledger, **facts)
+    run = dpltm.train(winner, x, y, ledger=ledger, **TRAINING, **facts)
+    save(winner, folder / "set")
+    save(run, folder / "run")
+    assert problems(folder / "set") == []
+    held = load(folder / "run").model
+    assert isinstance(held, Holder)
+    assert all(torch.equal(value, weights_of(run.model)[name]) for name, value in weights_of(held).items())
+    again = load(folder / "run", model=model)
+    assert np.array_equal(dpltm.predict(again, x[:5]).outputs, dpltm.predict(run, x[:5]).outputs)
+    return load(folder / "set", model=model), again, x, y, facts
+
+
+@pytest.mark.parametrize("name", [name for name in ATTRIBUTES if name not in NEEDED])
+def test_a_layer_may_have_the_name_of_any_attribute_of_a_module(name, tmp_path):
+    """``add_module`` refuses these, and ``self.half = nn.Linear(...)`` does not."""
+    winner, run, *_ = chain(named((name,)), tmp_path)
+    assert f"{name}.0.weight" in run.mask.prunable
+    assert f"{name}.0.weight" in winner.tickets.body.theta0
+
+
+def test_layers_of_all_these_names_go_through_what_comes_later(tmp_path):
+    model = named(tuple(name for name in ATTRIBUTES if name not in NEEDED)[::6])
+    winner, run, x, _, facts = chain(model, tmp_path)
+    more = named(tuple(name for name in ATTRIBUTES if name not in NEEDED)[::6], CLASSES + 1)
+    tickets = winner.tickets
+    moved = dpltm.transfer(tickets, x, np.arange(60) % (CLASSES + 1), model=more, **{**facts, "classes": CLASSES + 1})
+    assert moved.body.spec.classes == CLASSES + 1
+    shown = export_run(run, tmp_path / "torch", to="torch")
+    assert shown.difference <= 1e-5
+    export_state_dict(
+        tickets.body.theta0, tickets.body.tickets[1].mask, tmp_path / "s.safetensors", Origin.of(tickets)
+    )
+    assert model().load_state_dict(load_file(tmp_path / "s.safetensors"), strict=False).unexpected_keys == []
+
+
+@pytest.mark.parametrize("criterion", ["inputs", "synflow", "structured"])
+def test_such_layers_are_pruned_by_criteria_that_look_them_up(criterion):
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.half, self.type, self.to = nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, CLASSES)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self._modules["to"](self._modules["type"](self._modules["half"](x)))
+
+    x, y = np.random.default_rng(0).random((60, 6)), np.arange(60) % CLASSES
+    settings = {**TICKETS, "criterion": criterion, "ledger": dpltm.Ledger(), "bounds": (0, 1), "classes": CLASSES}
+    if criterion == "synflow":
+        for name in ("provenance", "iterations", "batch_size"):
+            del settings[name]
+    made = dpltm.generate(x, y, model=Plain, **settings)
+    assert made.body.tickets[-1].mask.live < made.body.tickets[0].mask.live
+
+
+def test_such_layers_are_exported_to_onnx(tmp_path):
+    pytest.importorskip("onnxscript", reason="the package onnxscript is not installed, so ONNX files cannot be made")
+    _, run, *_ = chain(named(("half", "train")), tmp_path)
+    assert export_run(run, tmp_path / "o", to="onnx").difference <= 1e-5
+    export_onnx(run.spec, weights_of(run.model), run.mask, tmp_path / "t.onnx")
+
+
+@pytest.mark.parametrize("name", [*NEEDED, "_buffers", "_forward_hooks"])
+def test_a_layer_in_the_place_of_what_a_module_needs_is_refused(name):
+    x, y, model = np.zeros((60, 6)), np.arange(60) % CLASSES, named((name,))
+    said = f"has a layer named `{name}`, which PyTorch needs for itself; rename it"
+    facts = {"bounds": (0, 1), "classes": CLASSES}
+    assert said in refused(dpltm.generate, x, y, model=model, ledger=dpltm.Ledger(), **TICKETS, **facts)
+    loop = {"batch_size": 20, "steps": 1, "noise_multiplier": 1.0, "delta": 0.1, "ledger": dpltm.Ledger()}
+    assert said in refused(dpltm.PrivateLoop, model(), nn.CrossEntropyLoss(reduction="none"), x, y, **loop)

@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.checkpoint import checkpoint
 
+import dpltm
 from dpltm.filters import Clip
 from dpltm.gradients import probe
 from dpltm.gradients.probe import MadeUp, in_float64
@@ -263,7 +264,7 @@ def nobody_there(x: Tensor, padding: float) -> Tensor:
 
 
 @pytest.mark.parametrize("along", [1, 2])
-@pytest.mark.parametrize("padding", [0.0, -1.0, -100.0, math.nan])
+@pytest.mark.parametrize("padding", [0.0, 1.0, -1.0, -100.0, math.nan])
 def test_signals_that_are_cut_to_the_longest_are_refused_whatever_their_padding(padding, along):
     """Time is dimension 1, or 2 behind channels."""
 
@@ -275,6 +276,56 @@ def test_signals_that_are_cut_to_the_longest_are_refused_whatever_their_padding(
     shape = (4, 12, 3) if along == 1 else (4, 3, 12)
     message = refusal(Applied(forward, layer=nn.Linear(3, 3)), cross_entropy, torch.rand(shape), CLASSES)
     assert message.startswith("model or loss: what one record gives depends on")
+
+
+@pytest.mark.parametrize(
+    ("white", "dtype"), [(1, torch.float32), (255, torch.uint8), (127, torch.int8)], ids=["float", "bytes", "signed"]
+)
+def test_images_that_are_cut_to_the_largest_on_white_paper_are_refused(white, dtype):
+    """A white border is the upper end of the range."""
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        widest = max(1, int((x != white).flatten(1, 2).any(1).sum(1).max()))
+        return self.layer(x[..., :widest].float().mean((2, 3)))
+
+    images = torch.zeros(4, 3, 8, 8, dtype=dtype)
+    message = refusal(Applied(forward, layer=nn.Linear(3, 3)), cross_entropy, images, CLASSES)
+    assert message.startswith("model or loss: what one record gives depends on")
+
+
+def test_series_of_bytes_that_are_cut_on_white_paper_are_refused():
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        return self.layer(x[:, : max(1, int((x != 255).any(2).sum(1).max()))].float().mean(1))
+
+    lines = torch.zeros(4, 12, 3, dtype=torch.uint8)
+    assert refusal(Applied(forward, layer=nn.Linear(3, 3)), cross_entropy, lines, CLASSES)
+
+
+def test_padding_that_is_prepared_is_tried_as_the_network_gets_it():
+    """Each channel is scaled by a mean of its own, so that what was zeros is no longer of one value."""
+    means, stds = torch.tensor([0.4, 0.3]), torch.tensor([0.2, 0.1])
+
+    def normalised(rows: Tensor) -> Tensor:
+        return (rows - means) / stds
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        used = (x != normalised(torch.zeros(2))).any(2).sum(1)
+        return self.layer(x[:, : max(1, int(used.max()))].mean(1))
+
+    model = Applied(forward, layer=nn.Linear(2, 3))
+    x, y = torch.rand(4, 12, 2), torch.tensor([0, 1, 2, 2])
+    checked(model, cross_entropy, x, y)  # which knows of no padding
+    settings = {"batch_size": 4, "steps": 1, "noise_multiplier": 1.0, "delta": 0.1, "ledger": dpltm.Ledger()}
+    message = refused(dpltm.PrivateLoop, model, cross_entropy, x, y, prepare=normalised, **settings)
+    assert message.startswith("model or loss: what one record gives depends on")
+
+
+def test_texts_that_are_cut_to_the_longest_by_their_last_token_are_refused():
+    model = Applied(
+        lambda self, x: self.out(self.table(x[:, : max(1, int((x != 8).sum(1).max()))]).mean(1)),
+        **{"table": nn.Embedding(9, 4), "out": nn.Linear(4, 3)},
+    )
+    assert refusal(model, cross_entropy, torch.full((4, 12), 3), CLASSES)
 
 
 def test_films_that_are_cut_to_the_longest_are_refused():
@@ -509,7 +560,43 @@ def test_what_float64_does_not_forgive_is_refused():
     model = kinked(3000)
     kinked_forward, model._put_together = model._put_together, single
     message = refusal(model, x=torch.zeros(4, 200))
-    assert "a unit near zero was switched by rounding, which float64 would tell, but: no other will do" in message
+    assert "or by rounding, which float64 would tell, but: no other will do" in message
+
+
+def single_class(scale: Callable[[Tensor], Tensor], narrow: bool) -> tuple[nn.Module, Callable[..., Tensor]]:
+    """A linear network, and a loss that holds numbers of single precision if ``narrow``: then float64 cannot run."""
+    weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float32)
+    model = Applied(lambda self, x: self.out(torch.nn.functional.linear(scale(x), self.first)), out=nn.Linear(300, 3))
+    model.first = nn.Parameter(torch.randn(300, 200, generator=torch.Generator().manual_seed(0)))
+    weigh = functional.cross_entropy
+    return model, lambda o, y: weigh(o, y, weight=weights if narrow else None, reduction="none")
+
+
+@pytest.mark.parametrize("narrow", [False, True], ids=["float64 runs", "float64 fails"])
+@pytest.mark.parametrize("share", [1.5e-3, 2e-4, 2e-5])
+def test_a_slight_dependence_on_the_length_is_refused(narrow, share):
+    """Far less than a kink, and than what was once taken for rounding: 4,000 records move by it together."""
+    torch.manual_seed(0)
+    model, loss = single_class(lambda x: x * (1 + share if len(x) % 2 else 1.0), narrow)
+    before = [value.detach().clone() for value in model.parameters()]
+    message = refusal(model, loss, torch.zeros(4, 200), CLASSES)
+    assert message.startswith("model or loss: what one record gives depends on how many there are (seen at ")
+    assert ("or by rounding, which float64 would tell, but: expected scalar type" in message) == narrow
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_what_float64_cannot_run_is_accepted_where_it_differs_by_rounding_alone():
+    torch.manual_seed(0)
+    model, loss = single_class(lambda x: x, narrow=True)
+    gradients = checked(model, loss, torch.zeros(4, 200), CLASSES)
+    assert gradients.filtered_sum(torch.rand(4, 200), CLASSES, Clip(1.0)).values.norm() > 0
+
+
+def test_a_float64_network_is_compared_as_float64_is():
+    model = between(lambda x: x * (1 + 1e-4 if len(x) % 2 else 1.0)).double()
+    assert refusal(model, x=torch.zeros(4, 6, dtype=torch.float64), y=CLASSES, loss=cross_entropy).startswith(
+        "model or loss: what one record gives depends on how many there are"
+    )
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -23,7 +23,7 @@ from dpltm.gradients import RecordGradients
 from dpltm.networks import build, model_spec, without_batch_norm
 from dpltm.networks.evaluation import count_correct, total_score
 from dpltm.networks.own import own_model
-from dpltm.networks.own_network import OwnNetwork, network_notes
+from dpltm.networks.own_network import OwnNetwork, check_scored_rows, network_notes
 from dpltm.networks.state import put, weights_of
 from dpltm.pruning import CRITERIA
 from dpltm.pruning.generation import GenerationConfig, dense_mask, without_data
@@ -405,6 +405,88 @@ def normed() -> nn.Module:
 )
 def test_modules_that_are_refused(model, said):
     assert said in message(model)
+
+
+class Many(HandMade):
+    """Scales by the largest value of many records, or counts their places, outside training."""
+
+    more_than, places = 8, False
+
+    def forward(self, x):
+        if not self.training and len(x) > self.more_than:
+            x = x + torch.arange(len(x))[:, None] if self.places else x / x.amax()
+        return super().forward(x)
+
+
+class FarMany(Many):
+    more_than = 33
+
+
+class FarPlaces(FarMany):
+    places = True
+
+
+@pytest.mark.parametrize("places", [False, True])
+@pytest.mark.parametrize("more_than", [8, 9, 32])
+def test_batches_of_9_and_33_are_tried_as_a_network_is_made(monkeypatch, more_than, places):
+    monkeypatch.setattr(Many, "more_than", more_than)
+    monkeypatch.setattr(Many, "places", places)
+    assert "depends on the others in the batch" in message(Many)
+
+
+@pytest.mark.parametrize("kind", [FarMany, FarPlaces])
+@pytest.mark.parametrize("stage", ["select", "train", "search", "estimator"])
+def test_a_network_is_tried_with_as_many_records_as_are_scored_under_a_price(kind, stage):
+    """Before it is paid: 1,024 (an estimator's 512), where a network is made with up to 33 alone."""
+    draw = np.random.default_rng(0)
+    x, y = draw.random((60, 6)), np.arange(60) % 3
+    facts, ledger = {"bounds": (0, 1), "classes": 3}, dpltm.Ledger()
+    few = {"provenance": "public", "rounds": 1, "iterations": 2, "batch_size": 20, "prune": "0.5"}
+    tickets = dpltm.generate(draw.random((60, 6)), y, model=kind, ledger=dpltm.Ledger(), **few, **facts)
+    price = {"noise_multiplier": 1.0, "steps": 2, "batch_size": 20, "delta": 1e-3}
+    if stage == "select":
+        call = partial(dpltm.select, tickets, x, y, eps1=1.0, score="additive", ledger=ledger, **facts)
+    elif stage == "train":
+        call = partial(dpltm.train, kind, x, y, eval_private=1.0, ledger=ledger, **price, **facts)
+    elif stage == "search":
+        settings = {"epsilon": 4.0, "tries": 2, "delta": 1e-3, "lr": "0.1", "epochs": "1"}
+        call = partial(dpltm.search, kind, x, y, ledger=ledger, **settings, **facts)
+    else:
+        own = {"bounds": (0, 1), "noise_multiplier": 1.0, "epochs": 1, "batch_size": 20, "delta": 1e-3}
+        fitted = dpltm.TicketClassifier(tickets=tickets, round=1, score_epsilon=1.0, ledger=ledger, **own).fit(x, y)
+        call = partial(fitted.score, x, y)
+    before = len(ledger.entries)
+    with pytest.raises(Exception, match="depends on the others in the batch"):
+        call()
+    assert len(ledger.entries) == before
+
+
+class CutAt(HandMade):
+    """Cuts records to the longest where they are padded by ``padding``."""
+
+    padding = 0.0
+
+    def forward(self, x):
+        longest = max(1, int(((x - self.padding).abs() > 1e-6).sum(1).max()))
+        return super().forward(x * (longest / x.shape[1]))
+
+
+@pytest.mark.parametrize("padding", [0.0, 1.0, -1.0])
+def test_every_end_of_scaled_records_is_tried_as_padding(monkeypatch, padding):
+    monkeypatch.setattr(CutAt, "padding", padding)
+    assert "depends on the others in the batch" in message(CutAt)
+
+
+@pytest.mark.parametrize(("bounds", "stored"), [((-3, 5), 0.0), ((-3, 7), 1.0), ((2, 6), 4.0)])
+def test_padding_is_tried_as_it_is_scaled_before_records_are_scored(monkeypatch, bounds, stored):
+    """By 0 and 1 as they are stored; what nobody pads with is not tried."""
+    low, high = bounds
+    monkeypatch.setattr(CutAt, "padding", (stored - low) / (high - low) * (2 if low < 0 else 1) - (low < 0))
+    spec = network(CutAt)
+    if stored == 4.0:
+        check_scored_rows(spec, bounds, 40)
+    else:
+        assert "depends on the others in the batch" in refused(check_scored_rows, spec, bounds, 40)
 
 
 def test_what_the_code_raised_is_the_cause():
