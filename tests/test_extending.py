@@ -158,6 +158,52 @@ def test_a_criterion_in_the_library():
         assert tickets.tickets[1].mask["fc2.weight"].flatten().tolist() == [True] * 3 + [False] * 3
 
 
+def keeps_all(step: PruningRound) -> Mask:
+    return step.mask
+
+
+def from_the_dense_one(step: PruningRound) -> Mask:
+    """As many as the round says, of all that there are: what went before may come again."""
+    scores = {name: torch.rand(value.shape, dtype=torch.float64) for name, value in step.trained.items()}
+    dense = step.mask.replaced({name: torch.ones_like(step.mask[name]) for name in step.live})
+    return keep_topk({name: scores[name] for name in step.live}, dense, step.live, step.scope)
+
+
+def drops_a_layer(step: PruningRound) -> Mask:
+    return step.mask["no such layer"]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("next_mask", "message"),
+    [
+        (keeps_all, "wrong: keeps 592 weights where the schedule says 414; keep exactly as many"),
+        (from_the_dense_one, "wrong: gives no mask that is nested in that of the round before"),
+        (drops_a_layer, "wrong: fails on made-up weights: 'no such layer'"),
+    ],
+)
+@pytest.mark.parametrize("records", [f"{PUBLIC} --provenance public", f"{PRIVATE} --provenance private", PUBLIC])
+def test_a_criterion_is_tried_before_anything_is_spent_or_written(answer, next_mask, message, records):
+    """At the terminal: ``answer`` sees that a refused command leaves nothing behind."""
+    looks_at = "trained weights" if "provenance" in records else "nothing"
+    wrong = Criterion("wrong", "Wrong.", "this test", looks_at, next_mask)
+    with registered(CRITERIA, wrong):
+        length = "--iterations 3 --batch-size 32" if "provenance" in records else ""
+        command = f"generate {records} --model mlp:8 --rounds 2 --prune 0.3 {length} --criterion wrong --out t"
+        assert answer(command).startswith(f"--criterion: {message}")
+
+
+def test_a_criterion_that_goes_wrong_later_ends_the_generation():
+    def late(step: PruningRound) -> Mask:
+        return by_place(step) if step.mask.density > 0.4 else step.mask
+
+    spec, x, y = ModelSpec("mlp:3", 4, 2), torch.eye(4), torch.arange(4) % 2
+    config = {"rounds": 3, "prune": (0.5,), "iterations": 1, "batch_size": 4, "criterion": "late"}
+    with registered(CRITERIA, Criterion("late", "Late.", "this test", "nothing", late, scope="global")):
+        for make in (lambda config: generate(spec, x, y, config), lambda config: without_data(spec, config)):
+            with pytest.raises(InputError, match=r"^`criterion`: late: keeps \d weights where the schedule says \d; "):
+                make(GenerationConfig(**config))
+
+
 # --- a kind of networks: two linear layers of one width ---
 
 

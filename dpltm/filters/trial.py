@@ -27,6 +27,8 @@ SLACK = 1e-5
 def check_filter_bound(filter: Filter) -> None:
     """Refuse a filter that made-up gradients show to be wrong: its bound is no positive number, or a gradient comes
     out longer, of another shape, not finite, or depending on other records."""
+    if filter.kind not in ("radial", "layer-wise", "element-wise"):
+        raise InputError(f"`filter`: {filter}: is of an unknown kind {filter.kind!r:.40}")
     for live in SIZES:
         bound = filter.certified_bound(live)
         if not (isinstance(bound, (int, float)) and 0 < bound < math.inf):

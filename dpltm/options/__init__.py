@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field, field, fields
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from dpltm.errors import InputError, did_you_mean, shown_value, whole_number
 
@@ -26,6 +26,9 @@ _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool,
 _PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
 """Words of a metavar that say that the value is, or may be, a path."""
 
+
+Affects = Literal["plan", "mechanism", "records", "files", "display"]
+"""What an option decides: how steps are computed; what is paid; of whom; what is read and written; what is told."""
 
 METRICS = ("accuracy", "balanced-accuracy", "auc", "rmse")
 """By which networks are judged on records that are not protected; the last is of ratings alone."""
@@ -43,6 +46,7 @@ def option(
     argument: bool = False,
     required: bool = False,
     shown: str | None = None,
+    affects: Affects | None = None,
 ) -> Any:
     """A dataclass field that is an option of a verb, and a flag (or positional argument) of its command.
 
@@ -53,6 +57,7 @@ def option(
         choices: the texts that are allowed; those of a registry are read when they are needed.
         argument: whether it is positional.
         shown: what help shows as the default, if not the default itself.
+        affects: where another value shows; `tests/cli/test_option_effects.py` looks there for each option of a training.
     """
     extra = {
         "help": help,
@@ -64,6 +69,7 @@ def option(
         "argument": argument,
         "required": required,
         "shown": shown,
+        "affects": affects,
     }
     return field(default=default, metadata=extra)
 

@@ -29,42 +29,57 @@ class DataOptions:
         "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",
         "NAME|FILE",
         section="Records",
+        affects="records",
     )
     subset: str | None = option(
         None,
         "Part of the training records: 0.5 or 0.5:1.0 by a public hash of each, or 0:5000 by places of a known dataset.",
         "FRACTION|A:B",
+        affects="records",
     )
-    label: str | None = option(None, "Label column of a table.", "COLUMN")
+    label: str | None = option(None, "Label column of a table.", "COLUMN", affects="records")
     schema: str | None = option(
-        None, "Public schema of a table with words, dates or holes, as dpltm datasets schema drafts it.", "FILE.toml"
+        None,
+        "Public schema of a table with words, dates or holes, as dpltm datasets schema drafts it.",
+        "FILE.toml",
+        affects="records",
     )
-    bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", "LO,HI")
-    classes: int | None = option(None, "Public number of classes.", "K")
+    bounds: str | None = option(
+        None, "Public bounds of every feature; values outside saturate.", "LO,HI", affects="records"
+    )
+    classes: int | None = option(None, "Public number of classes.", "K", affects="records")
     records: int | None = option(
         None,
         "Public number of records, or of persons where those are protected; rates and scores are computed from it.",
         "N",
+        affects="records",
     )
     test: str | None = option(
         None,
         "Where the dataset has no test split: a file with one, or a part of the records, held out by a public hash: 0.2.",
         "FILE|FRACTION",
+        affects="records",
     )
     rows_coincide: bool = option(
         False,
         "Records of different people may well be equal, so a test record that is a training record too is no fault.",
+        affects="records",
     )
     words: int | None = option(
         None,
         "Public size of the table of words; of a file of features, says that they are positions in it.",
         "N",
         shown="10000 for texts",
+        affects="records",
     )
-    length: int | None = option(None, "How many words of a text are kept, the last ones.", "N", shown="256")
-    users: int | None = option(None, "Public number of users, their largest id, of a .dat file of ratings.", "N")
-    items: int | None = option(None, "Public number of items, their largest id.", "N")
-    unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected")
+    length: int | None = option(
+        None, "How many words of a text are kept, the last ones.", "N", shown="256", affects="records"
+    )
+    users: int | None = option(
+        None, "Public number of users, their largest id, of a .dat file of ratings.", "N", affects="records"
+    )
+    items: int | None = option(None, "Public number of items, their largest id.", "N", affects="records")
+    unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected", affects="records")
 
 
 PER_UNIT = 64
@@ -81,6 +96,7 @@ class PerUnitOptions:
         "K",
         shown=str(PER_UNIT),
         section="What is protected",
+        affects="records",
     )
 
 
@@ -93,6 +109,7 @@ class UnitOptions(PerUnitOptions):
         "What is protected: one record, or of ratings all that one user gave.",
         choices=("record", "user"),
         section="What is protected",
+        affects="records",
     )
 
 
@@ -106,6 +123,7 @@ class SharesOptions:
         "P,P,...",
         shown="those of the schema",
         section="Classes",
+        affects="records",
     )
 
 
@@ -129,6 +147,7 @@ class MapOptions:
         metavar(),
         shown="none; of a table that train gets without a network fourier; a ticket set remembers its own",
         section="Features",
+        affects="records",
     )
     public: str | None = option(
         None,
@@ -136,6 +155,7 @@ class MapOptions:
         " and conv features, and `components` come from it.",
         "NAME|FILE",
         shown="normalisation within each record",
+        affects="records",
     )
 
 
@@ -148,4 +168,5 @@ class FeatureOptions(MapOptions):
         "Project features onto so many principal components of those of `public`, partly whitened.",
         "K",
         section="Features",
+        affects="records",
     )

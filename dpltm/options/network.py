@@ -19,19 +19,33 @@ CODE = "FILE.py:NAME|package.module:NAME"
 class NetworkOptions:
     """Given weights, and patterns of parameter names (docs/own-network.md)."""
 
-    start: str | None = option(None, "Weights to start from, by parameter name.", "FILE", section="Your own network")
-    start_prefix: str | None = option(None, "Take the names that begin so, without it, such as bert.", "TEXT")
+    start: str | None = option(
+        None, "Weights to start from, by parameter name.", "FILE", section="Your own network", affects="plan"
+    )
+    start_prefix: str | None = option(
+        None, "Take the names that begin so, without it, such as bert.", "TEXT", affects="plan"
+    )
     start_skip: str | None = option(
-        None, "Parameters that `start` need not have, which start as the code says.", "PATTERN,..."
+        None,
+        "Parameters that `start` need not have, which start as the code says.",
+        "PATTERN,...",
+        affects="plan",
     )
     start_provenance: str | None = option(
         None,
         "What given weights depend on; you declare it.",
         choices=("data-free", "public"),
+        affects="plan",
     )
-    freeze: str | None = option(None, "Parameters that are not trained, such as encoder.*", "PATTERN,...")
+    freeze: str | None = option(
+        None, "Parameters that are not trained, such as encoder.*", "PATTERN,...", affects="plan"
+    )
     prunable: str | None = option(
-        None, "Weights that may be pruned.", "PATTERN,...", shown="all of two and more dimensions that are trained"
+        None,
+        "Weights that may be pruned.",
+        "PATTERN,...",
+        shown="all of two and more dimensions that are trained",
+        affects="plan",
     )
 
 

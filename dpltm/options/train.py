@@ -34,42 +34,56 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
         "Gradient filter; tanh clips before unless `no_pre_clip`, tanh-clip after.",
         choices=FILTERS,
         section="Gradient filter",
+        affects="plan",
     )
-    clip_norm: float = option(CLIP_NORM.default, CLIP_NORM.help, CLIP_NORM.metavar)
-    clip_quantile: float = option(CLIP_QUANTILE.default, CLIP_QUANTILE.help, CLIP_QUANTILE.metavar)
-    tanh_scale: float = option(TANH_SCALE.default, TANH_SCALE.help, TANH_SCALE.metavar)
-    tanh_range: float = option(TANH_RANGE.default, TANH_RANGE.help, TANH_RANGE.metavar)
-    no_pre_clip: bool = option(NO_PRE_CLIP.default, NO_PRE_CLIP.help)
+    clip_norm: float = option(CLIP_NORM.default, CLIP_NORM.help, CLIP_NORM.metavar, affects="plan")
+    clip_quantile: float = option(CLIP_QUANTILE.default, CLIP_QUANTILE.help, CLIP_QUANTILE.metavar, affects="plan")
+    tanh_scale: float = option(TANH_SCALE.default, TANH_SCALE.help, TANH_SCALE.metavar, affects="plan")
+    tanh_range: float = option(TANH_RANGE.default, TANH_RANGE.help, TANH_RANGE.metavar, affects="plan")
+    no_pre_clip: bool = option(NO_PRE_CLIP.default, NO_PRE_CLIP.help, affects="plan")
     microbatch: int | None = option(
         None,
         "Filter the mean gradient of groups of about M records; one record counts with twice the bound.",
         "M",
         shown="single records",
+        affects="plan",
     )
     class_weight: str | None = option(
         None,
         "Multiply the filtered gradient of a record by the weight of its class over the largest; the bound stays.",
         "balanced|W,W,...",
         shown="all alike",
+        affects="plan",
     )
     epsilon: float | None = option(
-        None, "Whole budget: noise is calibrated so that the certified epsilon fits.", "E", section="Budget and noise"
+        None,
+        "Whole budget: noise is calibrated so that the certified epsilon fits.",
+        "E",
+        section="Budget and noise",
+        affects="mechanism",
     )
     noise_multiplier: float | None = option(
         None,
         "Noise over sensitivity, instead of `epsilon`; of `head` least-squares, of all its releases together.",
         "S",
+        affects="mechanism",
     )
-    delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", "D")
+    delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", "D", affects="mechanism")
     epochs: float | None = option(
-        None, "Expected passes over the records.", "N", shown="15", section="Steps and batches"
+        None,
+        "Expected passes over the records.",
+        "N",
+        shown="15",
+        section="Steps and batches",
+        affects="plan",
     )
-    steps: int | None = option(None, "Noisy steps, instead of `epochs`.", "T")
+    steps: int | None = option(None, "Noisy steps, instead of `epochs`.", "T", affects="plan")
     batch_size: float | None = option(
         None,
         "Expected batch size; each record enters with probability N/records.",
         "N",
         shown="1600, at most records/4",
+        affects="plan",
     )
     sampling: str | None = option(
         None,
@@ -77,6 +91,7 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
         " (add-remove).",
         "poisson|truncated:B|allocation:K",
         shown="poisson",
+        affects="plan",
     )
     lr: float | None = option(
         None,
@@ -84,55 +99,81 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
         "X",
         shown="by optimizer: sgd 1, momentum 0.1, adam 0.002, adagrad 0.05; of one layer behind features, by the noise",
         section="Optimizer",
+        affects="plan",
     )
     optimizer: str = option(
-        "sgd", "Optimizer; all have the same guarantee.", choices=("sgd", "momentum", "adam", "adagrad")
+        "sgd",
+        "Optimizer; all have the same guarantee.",
+        choices=("sgd", "momentum", "adam", "adagrad"),
+        affects="plan",
     )
     schedule: str | None = option(
         None,
         "Step size over the run: constant, or down to zero.",
         choices=("constant", "linear", "cosine"),
         shown="constant; of one layer behind features of a table, unit or fourier linear",
+        affects="plan",
     )
     average: str = option(
         "none",
         "The run ends with the last weights, or with an exponential or polynomial average of all, at no cost.",
         choices=("none", "ema", "poly"),
+        affects="plan",
     )
     accountant: str = option(
         "pld",
         "Accountant of the certified figure, and of the budget; clt adds its approximation as nominal, and satisfies none.",
         choices=ACCOUNTANTS,
         section="Accounting and stopping",
+        affects="mechanism",
     )
     budget_stop: bool = option(
-        False, "With `noise_multiplier` and `epsilon`: end before the step that would exceed the budget."
+        False,
+        "With `noise_multiplier` and `epsilon`: end before the step that would exceed the budget.",
+        affects="plan",
     )
     eval_private: float | None = option(
-        None, "Measure accuracy on the private records instead of the test split, for this epsilon.", "E"
+        None,
+        "Measure accuracy on the private records instead of the test split, for this epsilon.",
+        "E",
+        affects="mechanism",
     )
-    stop_at: float | None = option(None, "End once `metric`, measured ten times in a run, reaches this.", "X")
+    stop_at: float | None = option(
+        None, "End once `metric`, measured ten times in a run, reaches this.", "X", affects="plan"
+    )
     metric: str = option(
-        "accuracy", "What decides `stop_at`, and whether a run has skill, on the test split.", choices=METRICS
+        "accuracy",
+        "What decides `stop_at`, and whether a run has skill, on the test split.",
+        choices=METRICS,
+        affects="display",
     )
-    by: str | None = option(None, BY_HELP, "COLUMN")
+    by: str | None = option(None, BY_HELP, "COLUMN", affects="display")
     augment: str = option(
         "none",
         "Average each record's gradient over fixed copies of an image, before the filter: at no cost but time.",
         choices=("none", "flip", "shift", "shift-flip"),
         section="Inputs and settings",
+        affects="plan",
     )
     centre: float | None = option(
         None,
         "Centre features at their noisy mean, for this part of the budget; 0 for not.",
         "F",
         shown="0.05 of one layer behind features of a table, unit or fourier, else 0",
+        affects="plan",
     )
     lineage: str | None = option(
-        None, "What the settings were searched on, as dpltm tune writes it into a file of settings.", "JSON"
+        None,
+        "What the settings were searched on, as dpltm tune writes it into a file of settings.",
+        "JSON",
+        affects="mechanism",
     )
     adjacency: str = option(
-        "add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"), section="What is protected"
+        "add-remove",
+        "Neighbouring relation.",
+        choices=("add-remove", "replace-one"),
+        section="What is protected",
+        affects="mechanism",
     )
     noise: str = option(
         "secure",
@@ -140,34 +181,45 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
         " correlated over BANDS steps, of which a record enters one.",
         "secure|fast|nominal|banded[:BANDS]",
         section="Computation",
+        affects="mechanism",
     )
-    device: str = option("cpu", "Where the network trains.", choices=("cpu", "cuda"))
+    device: str = option("cpu", "Where the network trains.", choices=("cpu", "cuda"), affects="plan")
     precision: str = option(
         "float32",
         "Of the passes through the network; norms, sums and noise are as before, and so is the bound.",
         choices=("float32", "bfloat16"),
+        affects="plan",
     )
-    compile: bool = option(False, "Compile the element-wise filter (tanh, sigmoid): slower to start, faster to run.")
+    compile: bool = option(
+        False, "Compile the element-wise filter (tanh, sigmoid): slower to start, faster to run.", affects="plan"
+    )
     kernels: str = option(
         "auto",
         "How linear layers compute; auto takes sparse products where few weights live. The bound is the same.",
         choices=("auto", "float64", "dense", "sparse"),
+        affects="plan",
     )
     physical_batch: int | None = option(
-        None, "Most records in the network at once, whatever the batch size.", "N", shown="what takes 128 MiB"
+        None,
+        "Most records in the network at once, whatever the batch size.",
+        "N",
+        shown="what takes 128 MiB",
+        affects="plan",
     )
-    seed: int = option(0, "Decides starting weights of `dense`; never the noise or the sampling.", "N")
+    seed: int = option(0, "Decides starting weights of `dense`; never the noise or the sampling.", "N", affects="plan")
     audit: int | None = option(
         None,
         "Made-up records that attack the training from within; dpltm audit says what they found.",
         "M",
         section="Audit",
+        affects="plan",
     )
     head: str = option(
         "dp-sgd",
         "dp-sgd; or least-squares: one layer behind features, in a few Newton steps, with nothing to tune.",
         choices=("dp-sgd", LEAST_SQUARES),
         section="Head",
+        affects="plan",
     )
 
 
@@ -175,13 +227,16 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
 class StartOptions:
     """Start: what is trained."""
 
-    ticket: str | None = option(None, "Ticket set to train from.", "SET[@ROUND]", argument=True, section="Start")
-    dense: bool = option(False, "Train the whole network: that of SET, or of `model`.")
+    ticket: str | None = option(
+        None, "Ticket set to train from.", "SET[@ROUND]", argument=True, section="Start", affects="plan"
+    )
+    dense: bool = option(False, "Train the whole network: that of SET, or of `model`.", affects="plan")
     model: str | None = option(
         None,
         "Network for `dense` without SET; or the code of that of SET.",
         f"{network_metavar()}|{CODE}",
         shown="mlp:300,100; behind features, and of a table, mlp, one layer",
+        affects="plan",
     )
 
 
@@ -203,16 +258,26 @@ class TrainRequest(NetworkOptions, TrainOptions, StartOptions, DataOptions):
         dpltm train digits.tickets@5 --dataset digits --subset 0.5:1.0 --epsilon 3 --dry-run
     """
 
-    out: str | None = option(None, "Folder to write.", "DIR", shown="NAME.run", section="Output and ledger")
-    ledger: str | None = option(None, "Ledger file.", "FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, "NAME")
-    plot: str | None = option(None, "Draw accuracy and certified epsilon over the steps.", "FILE.png|.svg|.pdf")
-    dry_run: bool = option(False, "Check everything and print the noise and the epsilon it would spend.")
+    out: str | None = option(
+        None, "Folder to write.", "DIR", shown="NAME.run", section="Output and ledger", affects="files"
+    )
+    ledger: str | None = option(None, "Ledger file.", "FILE", shown=LEDGER_SHOWN, affects="files")
+    population: str | None = option(None, POPULATION_HELP, "NAME", affects="records")
+    plot: str | None = option(
+        None, "Draw accuracy and certified epsilon over the steps.", "FILE.png|.svg|.pdf", affects="files"
+    )
+    dry_run: bool = option(
+        False, "Check everything and print the noise and the epsilon it would spend.", affects="files"
+    )
     fresh: bool = option(
-        False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
+        False,
+        "Begin again where an interrupted attempt would go on; what that spent stays in the ledger.",
+        affects="files",
     )
     resume: bool = option(
-        False, "Only go on from an interrupted attempt, as the same command does by itself where there is one."
+        False,
+        "Only go on from an interrupted attempt, as the same command does by itself where there is one.",
+        affects="files",
     )
 
 

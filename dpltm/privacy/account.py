@@ -229,6 +229,8 @@ def as_replace_one(mechanism: Mechanism) -> Mechanism:
     """Return a mechanism as it concerns a person who is replaced: two steps, where it is stated for add/remove."""
     if mechanism.adjacency == "replace-one" or isinstance(mechanism, Unprotected):
         return mechanism
+    if mechanism.adjacency != "add-remove":
+        raise InputError(f"adjacency: no price is known under {mechanism.adjacency} for whoever is replaced")
     return replace(over_two_steps(mechanism), adjacency="replace-one")
 
 

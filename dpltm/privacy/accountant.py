@@ -19,6 +19,7 @@ from dpltm.privacy import gdp, pld, renyi
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, FINE, Accountant, Resolution
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
+    BandedSgd,
     DiscreteGaussianRelease,
     GaussianRelease,
     Guarantee,
@@ -101,9 +102,6 @@ def compose(mechanisms: Iterable[Mechanism]) -> Composition:
     for mechanism in mechanisms:
         if is_unprotected(mechanism):
             return NOT_PRIVATE
-        if isinstance(mechanism, TruncatedSgd) and (chance := truncation_chance(mechanism)):
-            failing += chance  # beside its steps, which are priced as those of Poisson sampling
-            losses[GuaranteeLoss(MIN_PURE, chance)] += 1
         match mechanism:
             case AllocatedSgd(participations=times):
                 noise = min(mechanism.noise_multiplier, MAX_NOISE)
@@ -113,10 +111,14 @@ def compose(mechanisms: Iterable[Mechanism]) -> Composition:
                         precision += groups / noise**2
                     elif groups:
                         losses[AllocationLoss(noise, steps)] += groups
-            case NoisySgd(sampling_rate=1):
-                precision += mechanism.compositions / min(mechanism.noise_multiplier, MAX_NOISE) ** 2
-            case NoisySgd():
-                losses[_sampled(mechanism)] += mechanism.compositions
+            case NoisySgd() if type(mechanism) in (NoisySgd, BandedSgd, TruncatedSgd):
+                if isinstance(mechanism, TruncatedSgd) and (chance := truncation_chance(mechanism)):
+                    failing += chance  # beside its steps, which are priced as those of Poisson sampling
+                    losses[GuaranteeLoss(MIN_PURE, chance)] += 1
+                if mechanism.sampling_rate == 1:
+                    precision += mechanism.compositions / min(mechanism.noise_multiplier, MAX_NOISE) ** 2
+                else:
+                    losses[_sampled(mechanism)] += mechanism.compositions
             case GaussianRelease():
                 precision += min(mechanism.noise_multiplier, MAX_NOISE) ** -2
             case PrivateSearch():
@@ -149,6 +151,8 @@ def compose(mechanisms: Iterable[Mechanism]) -> Composition:
                 if mechanism.delta or not large:
                     remaining = MIN_PURE if large else max(mechanism.epsilon, MIN_PURE)
                     losses[GuaranteeLoss(remaining, mechanism.delta)] += 1
+            case _:
+                raise _unknown(mechanism)
     if precision:
         losses[GaussianLoss(precision**-0.5)] += 1
     if rho:
@@ -168,7 +172,7 @@ def is_unprotected(mechanism: Mechanism) -> bool:
             return math.isinf(mechanism.certified_epsilon)
         case TruncatedSgd() if truncation_chance(mechanism) == 1:
             return True
-        case NoisySgd() | GaussianRelease():
+        case NoisySgd() | GaussianRelease():  # any training: none is priced that ``compose`` has no case for
             return mechanism.noise_multiplier < MIN_NOISE
         case PrivateSearch():
             return mechanism.score_noise < MIN_NOISE or any(map(is_unprotected, mechanism.trainings))
@@ -176,19 +180,27 @@ def is_unprotected(mechanism: Mechanism) -> bool:
             return mechanism.deviation / mechanism.sensitivity < MIN_NOISE
         case LaplaceRelease() | RandomizedResponse() | Guarantee() | Zcdp():
             return False
-    raise InputError(f"the accountant does not know the mechanism {type(mechanism).__name__}")
+    raise _unknown(mechanism)
+
+
+def _unknown(mechanism: Mechanism) -> InputError:
+    return InputError(f"the accountant does not know the mechanism {type(mechanism).__name__}")
 
 
 def _check_common_relation(mechanisms: tuple[Mechanism, ...]) -> None:
     """Raise InputError for mechanisms that have no relation between neighbours in common; an account gives them one."""
     relations = {mechanism.adjacency for mechanism in mechanisms if not isinstance(mechanism, Unprotected)}
+    if unpriced := relations - {"add-remove", "replace-one"}:
+        raise InputError(f"adjacency: no price is known under {', '.join(unpriced)}")
     if len(relations) > 1 and not any(map(is_unprotected, mechanisms)):
         raise InputError("adjacency: mechanisms under add-remove and under replace-one have no common guarantee")
 
 
 def _losses_of_try(training: NoisySgd, score_noise: float) -> tuple[tuple[PrivacyLoss, int], ...]:
-    score = GaussianRelease(score_noise, adjacency=training.adjacency)
-    return tuple(compose([training, score]).losses.items())
+    composition = compose([training, GaussianRelease(score_noise, adjacency=training.adjacency)])
+    if composition.delta or composition.plain or composition.draw:
+        raise InputError(f"trainings: a search cannot price all that a {type(training).__name__} costs")
+    return tuple(composition.losses.items())
 
 
 def _sampled(mechanism: NoisySgd) -> SampledGaussianLoss:
@@ -197,7 +209,7 @@ def _sampled(mechanism: NoisySgd) -> SampledGaussianLoss:
 
 
 def _pure_epsilon(loss: PrivacyLoss) -> float:
-    return math.inf if isinstance(loss, GuaranteeLoss) and loss.delta else bounded_epsilon(loss)
+    return math.inf if getattr(loss, "delta", 0.0) else bounded_epsilon(loss)
 
 
 def bounded_epsilon(loss: PrivacyLoss) -> float:

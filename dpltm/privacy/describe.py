@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
+from dpltm.errors import InputError
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
@@ -107,4 +108,4 @@ def describe_mechanism(mechanism: Mechanism, unit: str = "record") -> str:
             return f"known to be ({figure(mechanism.epsilon)}{failing})-DP"
         case Unprotected():
             return "released without protection: nothing can be certified"
-    raise AssertionError(type(mechanism).__name__)
+    raise InputError(f"there are no words for the mechanism {type(mechanism).__name__}")

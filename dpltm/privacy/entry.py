@@ -74,6 +74,9 @@ Kind = Literal["release", "local", "public", "excluded", "budget", "apart", "dra
   nothing: the release has paid for all of them (``release.hand_out``).
 """
 
+_DECLARATIONS = ("public", "excluded", "apart", "drawn")
+"""Kinds that cost nothing, and hold no mechanism; whatever is neither one of these nor a budget is paid for."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -111,7 +114,7 @@ class Part:
             another hash leaves one range and enters another; a person may have records of any hash, at any place, and
             with anybody else: patients whose records are cut by doctor are in several ranges.
         """
-        if self.snapshot is None or self.cut == "whole":
+        if self.snapshot is None or self.cut not in ("place", "record", "person"):
             return False
         if self.cut == "place":
             return unit == RECORD
@@ -207,15 +210,15 @@ class Entry:
             raise ArtifactError("entry: a budget is one guarantee, with a delta above 0")
         if self.kind == "apart" and self.population is None:
             raise ArtifactError("entry: Expected the name of the population that is apart")
-        if self.kind in ("public", "excluded", "apart", "drawn") and self.mechanisms:
+        if self.kind in _DECLARATIONS and self.mechanisms:
             raise ArtifactError(f"entry: {self.kind} costs nothing, so Expected no mechanisms")
-        if self.kind in ("release", "local") and not self.mechanisms:
+        if self.paid and not self.mechanisms:
             raise ArtifactError("entry: a release without a mechanism must never pass as free")
 
     @property
     def paid(self) -> bool:
         """True if it costs something."""
-        return self.kind in ("release", "local")
+        return self.kind != "budget" and self.kind not in _DECLARATIONS
 
     @property
     def exposes(self) -> bool:

@@ -12,7 +12,7 @@ import dp_accounting as dp
 
 from dpltm.errors import InputError
 from dpltm.privacy.mechanisms import (
-    AllocatedSgd,
+    BandedSgd,
     GaussianRelease,
     LaplaceRelease,
     Mechanism,
@@ -67,12 +67,13 @@ def to_event(mechanisms: Iterable[Mechanism]) -> dp.DpEvent:
 def _event(mechanism: Mechanism) -> dp.DpEvent:
     if mechanism.adjacency == "add-remove":
         match mechanism:
-            case AllocatedSgd():
-                pass
             case TruncatedSgd(sampling_rate=rate, most_records=records, truncated_batch_size=batch):
                 step = dp.TruncatedSubsampledGaussianDpEvent(records, rate, batch, mechanism.noise_multiplier)
                 return dp.SelfComposedDpEvent(step, mechanism.steps)
-            case NoisySgd(sampling_rate=rate, compositions=steps, noise_multiplier=noise):
+            case NoisySgd(sampling_rate=rate, compositions=steps, noise_multiplier=noise) if type(mechanism) in (
+                NoisySgd,
+                BandedSgd,
+            ):
                 step = dp.GaussianDpEvent(noise)
                 return dp.SelfComposedDpEvent(step if rate == 1 else dp.PoissonSampledDpEvent(rate, step), steps)
             case GaussianRelease(noise_multiplier=noise):

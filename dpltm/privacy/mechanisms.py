@@ -61,6 +61,13 @@ class Mechanism:
     adjacency: Adjacency = field(default="add-remove", kw_only=True)
     bits: Bits = field(default="secure", kw_only=True)
 
+    def __init_subclass__(cls) -> None:
+        # the case of a base would price what derives from it: only trainings have cases by exact type
+        if not all(base is Mechanism or base is NoisySgd for base in cls.__bases__):
+            raise TypeError(
+                f"{cls.__name__}: derive mechanisms from Mechanism or NoisySgd, since others are priced by type"
+            )
+
     def __post_init__(self) -> None:
         for name, value, known in (
             ("adjacency", self.adjacency, get_args(Adjacency)),
@@ -367,16 +374,21 @@ def sampling_of(mechanisms: Iterable[Mechanism]) -> Sampling:
 
 def _sampling(mechanism: Mechanism) -> Sampling:
     match mechanism:
-        case NoisySgd(sampling_rate=rate) if rate < 1:
-            kind: dict[type[Mechanism], Sampling] = {
-                AllocatedSgd: "allocation",
-                BandedSgd: "cyclic-poisson",
-                TruncatedSgd: "truncated-poisson",
-            }
-            return kind.get(type(mechanism), "poisson")
+        case NoisySgd(sampling_rate=rate):
+            if type(mechanism) not in _SAMPLINGS:
+                raise InputError(f"`sampling`: unknown of the mechanism {type(mechanism).__name__}")
+            return _SAMPLINGS[type(mechanism)] if rate < 1 else "none"
         case PrivateSearch():
             return sampling_of(mechanism.trainings)
-    return "none"
+    return "none"  # nothing but trainings samples
+
+
+_SAMPLINGS: dict[type[Mechanism], Sampling] = {
+    NoisySgd: "poisson",
+    AllocatedSgd: "allocation",
+    BandedSgd: "cyclic-poisson",
+    TruncatedSgd: "truncated-poisson",
+}
 
 
 def mean_tries(gamma: float) -> float:
@@ -405,7 +417,7 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
         case BandedSgd(compositions=times, noise_multiplier=noise, sensitivity=bound):
             # one leaves its part, another enters another: their blocks overlap, so this is the bound without sampling
             return NoisySgd(1.0, times, noise / 2, _twice(bound), adjacency="replace-one", bits=mechanism.bits)
-        case NoisySgd():
+        case NoisySgd() if type(mechanism) in (NoisySgd, TruncatedSgd):
             noise, bound = mechanism.noise_multiplier / 2, _twice(mechanism.sensitivity)
             return replace(mechanism, adjacency="replace-one", noise_multiplier=noise, sensitivity=bound)
         case GaussianRelease():

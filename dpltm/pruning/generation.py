@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError, InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.content import pack
 from dpltm.networks.evaluation import Inputs, accuracy
@@ -244,12 +244,13 @@ class Rounds:
 
     def _prune(self) -> None:
         number, config = len(self.tickets), self._config
-        live, prune = self._schedule[number], CRITERIA[config.criterion].next_mask
-        given = PruningRound(
-            self._model, self._initial, self._mask, live, config.scope, self._x[:1], config.seed, config.groups,
-            self._energy, config.pool,
+        self._mask = _next_mask(
+            config.criterion,
+            PruningRound(
+                self._model, self._initial, self._mask, self._schedule[number], config.scope, self._x[:1], config.seed,
+                config.groups, self._energy, config.pool,
+            ),
         )  # fmt: skip
-        self._mask = prune(given)
         put(self._model, self.theta0)
         self._mask.apply(self._model)
 
@@ -379,17 +380,58 @@ def _pruned_in_turn(
     predictors: bool,
     energy: Energy | None = None,
 ) -> Tickets:
-    prune, mask, tickets = CRITERIA[config.criterion].next_mask, dense_mask(spec), []
+    mask, tickets = dense_mask(spec), []
     example = torch.zeros(1, spec.features)
     for number, live in enumerate(make_schedule(spec, config)):
         if number:
-            given = PruningRound(
+            step = PruningRound(
                 model, theta0, mask, live, config.scope, example, config.seed, config.groups, energy or {}, config.pool
             )
-            mask = prune(given)
+            mask = _next_mask(config.criterion, step)
             mask.apply(model)
         tickets.append(Ticket(number, mask, None, weights_of(model) if predictors else None))
     return Tickets(spec, dict(theta0), tuple(tickets))
+
+
+def _next_mask(criterion: str, step: PruningRound) -> Mask:
+    """Return the mask of a criterion; InputError unless it is nested, with as many live weights as the schedule says."""
+    mask, wanted = CRITERIA[criterion].next_mask(step), sum(step.live.values())
+    if not isinstance(mask, Mask) or not mask.nested_in(step.mask):
+        raise InputError(f"`criterion`: {criterion}: gives no mask that is nested in that of the round before")
+    if (kept := sum(int(mask[name].sum()) for name in step.live)) != wanted:
+        raise InputError(
+            f"`criterion`: {criterion}: keeps {kept:,} weights where the schedule says {wanted:,}; keep exactly as many"
+        )
+    return mask
+
+
+TRIED = 2
+"""Rounds of a trial: from the dense mask, and from one that it gave."""
+
+
+def try_criterion(spec: Network, config: GenerationConfig) -> None:
+    """Refuse a criterion that made-up weights and energies show to be wrong, before anything is spent: as a filter is tried.
+
+    Raises:
+        InputError: a mask of another number of live weights than the schedule says, or not nested in the one before; or
+            the criterion fails.
+    """
+    generator, model = torch.Generator().manual_seed(0), build(spec, config.seed)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.copy_(torch.randn(value.shape, generator=generator))
+    energy = {
+        name: torch.rand(value.shape, generator=generator, dtype=value.dtype)
+        for name, value in no_energy(spec).items()
+    }
+    tried = replace(config, rounds=min(config.rounds, TRIED))
+    try:
+        with torch.random.fork_rng(devices=[]):
+            _pruned_in_turn(spec, weights_of(model), model, tried, predictors=False, energy=energy)
+    except InputError:
+        raise
+    except Exception as error:  # whatever somebody's own criterion raises
+        raise InputError(f"`criterion`: {config.criterion}: fails on made-up weights: {first_line(error)}") from error
 
 
 def make_schedule(spec: Network, config: GenerationConfig) -> Schedule:

@@ -42,8 +42,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from dpltm.errors import InputError
 from dpltm.filters import Filter, check_compiles, follows
@@ -99,6 +99,12 @@ def shares_of(asker: str, shares: str | None, classes: int | None, known: tuple[
     if abs(math.fsum(numbers) - 1) > 0.01:
         raise InputError(f"`class_shares`: {shares} add up to {math.fsum(numbers):g}, not to 1")
     return numbers
+
+
+def settings_of(options: object) -> dict[str, Any]:
+    """Return the options that are settings of a training by their names, so that none is left out; a dataclass of them."""
+    names = {item.name for item in fields(options)}  # type: ignore[arg-type]
+    return {item.name: getattr(options, item.name) for item in fields(TrainingConfig) if item.name in names}
 
 
 def _by_class(name: str, text: str, classes: int | None) -> tuple[float, ...]:

@@ -61,12 +61,8 @@ NEEDS_FEATURES = "needs features of a fixed norm; add `features` unit, or a map 
 
 NO_TICKET = "`head`: least-squares fits a whole layer, and no ticket; name `dense` without SET"
 
-_SETTLED = (
-    *("filter", "clip_norm", "tanh_scale", "tanh_range", "no_pre_clip", "microbatch", "epochs", "steps", "batch_size", "lr"),
-    *("optimizer", "schedule", "average", "centre", "augment", "audit", "budget_stop", "stop_at", "precision", "compile"),
-    *("class_weight", "clip_quantile", "sampling"),
-)  # fmt: skip
-"""Options that the head settles, or that it has no use for."""
+_ALLOWED = ("head", "device", "kernels", "physical_batch", "seed")
+"""Options of the plan that the head takes; it settles all others, or has no use for them."""
 
 
 def is_least_squares(options: TrainOptions) -> bool:
@@ -78,11 +74,11 @@ def check_head(options: TrainOptions) -> None:
     """Raise InputError for options that do not go with the head that they ask for."""
     if not is_least_squares(options):
         return
-    defaults = {item.name: item.default for item in fields(TrainOptions)}
-    for name in _SETTLED:
-        if getattr(options, name) != defaults[name]:
+    for item in fields(TrainOptions):
+        settled = item.metadata["affects"] == "plan" and item.name not in _ALLOWED
+        if settled and getattr(options, item.name) != item.default:
             raise InputError(
-                f"`{name}`: has no use with `head` least-squares, which has nothing to tune; leave it out"
+                f"`{item.name}`: has no use with `head` least-squares, which has nothing to tune; leave it out"
             )
     if options.noise == "nominal" or options.noise.startswith("banded"):
         raise InputError(f"`noise`: {options.noise} is not for `head` least-squares; take secure or fast")

@@ -47,6 +47,7 @@ from dpltm.pruning.generation import (
     make_schedule,
     prune_once,
     pruning_rates,
+    try_criterion,
     without_data,
 )
 from dpltm.pruning.unstructured import input_groups
@@ -581,9 +582,11 @@ def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance
         many = f"the {most} records of" if most == dataset.records else "there are records in"
         raise InputError(f"`batch_size`: {batch} is more than {many} {dataset.name}")
     threads = config.threads or torch.get_num_threads()
-    return replace(
+    config = replace(
         config, prune=tuple(pruning_rates(spec, config).values()), threads=threads, groups=input_groups(dataset)
     )
+    try_criterion(spec, config)
+    return config
 
 
 def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:

@@ -50,6 +50,7 @@ from dpltm.training.config import (
     nominal_sensitivity,
     nominal_source,
     sensitivity,
+    settings_of,
     step_notes,
 )
 from dpltm.training.descent import NoisyGradients, plant
@@ -139,19 +140,9 @@ class LoopSettings(LoopOptions):
 
     def config(self, rate: float) -> TrainingConfig:
         """Return the training at a sampling rate, but for its noise; the optimizer is the caller's."""
-        return TrainingConfig(
-            filter=self.filter,
-            sampling_rate=rate,
-            steps=self.steps,
-            expected_batch=self.batch_size,
-            noise_std=0.0,
-            lr=1.0,
-            physical_batch=self.physical_batch,
-            compile=self.compile,
-            precision=self.precision,
-            microbatch=self.microbatch,
-            class_weight=class_weights(self.class_weight, self.class_shares, None),
-        )
+        weights = class_weights(self.class_weight, self.class_shares, None)
+        settings = settings_of(self) | {"class_weight": weights, "sampling_rate": rate, "lr": 1.0}
+        return TrainingConfig(**settings, expected_batch=self.batch_size, noise_std=0.0)
 
 
 _OBJECTS = ("units", "unit", "ends", "filter", "mask", "prepare", "on_step", "sampling", "noise")

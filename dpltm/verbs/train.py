@@ -84,6 +84,7 @@ from dpltm.training.config import (
     nominal_source,
     private_score,
     sensitivity,
+    settings_of,
     step_notes,
 )
 from dpltm.training.optimizers import DECAY
@@ -183,7 +184,6 @@ def settle(
     mechanism = _noisy_steps(options, dataset, filter, live, sampled)
     rate, strategy = mechanism.sampling_rate, getattr(mechanism, "strategy", ())
     _check_augmented(options, start, dataset)
-    asked = ("optimizer", "physical_batch", "compile", "precision", "schedule", "average", "kernels", "microbatch")
     lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
     _check_measured(options, dataset, start)
     weights = class_weights(
@@ -193,10 +193,11 @@ def settle(
         class_shares(dataset.schema),
         scored=options.eval_private is not None and options.metric == "balanced-accuracy",
     )
-    given = {name: getattr(options, name) for name in asked}
-    given |= {"class_weight": weights, "participations": participations_of(options.sampling), "strategy": strategy}
-    given |= {"truncated_batch_size": truncated_batch_of(options.sampling)}
-    config = TrainingConfig(filter, rate, steps, batch, 0.0, lr, **given)
+    settings = settings_of(options) | {"filter": filter, "steps": steps, "lr": lr, "class_weight": weights}
+    settings |= {"sampling_rate": rate, "expected_batch": batch, "noise_std": 0.0, "strategy": strategy}
+    settings |= {"participations": participations_of(options.sampling)}
+    settings |= {"truncated_batch_size": truncated_batch_of(options.sampling)}
+    config = TrainingConfig(**settings)
     notes = [
         *_banded_notes(options, mechanism),
         *public_input_notes(dataset),

@@ -51,7 +51,7 @@ from dpltm.records import Arrays, Dataset
 from dpltm.records.batches import Records
 from dpltm.records.notes import bounds_notes, feature_notes
 from dpltm.training.artifacts import TicketSet
-from dpltm.training.config import TrainingConfig
+from dpltm.training.config import TrainingConfig, settings_of
 from dpltm.training.descent import cross_entropy, train
 from dpltm.training.start import fresh, from_round
 
@@ -419,17 +419,9 @@ def _try(
         start = fresh(plan.fronts[setting.components][1], seed)
     else:
         start = from_round(plan.tickets, setting.round)
-    config = TrainingConfig(
-        filter,
-        batch / count,
-        mechanism.steps,
-        batch,
-        mechanism.noise_multiplier * filter.certified_bound(start.mask.live) * batch / setting.batch_size,
-        setting.lr,
-        options.optimizer,  # type: ignore[arg-type]
-        schedule=options.schedule,  # type: ignore[arg-type]
-        average=options.average,  # type: ignore[arg-type]
-    )
+    noise_std = mechanism.noise_multiplier * filter.certified_bound(start.mask.live) * batch / setting.batch_size
+    settings = settings_of(options) | {"filter": filter, "lr": setting.lr, "steps": mechanism.steps}
+    config = TrainingConfig(**settings, sampling_rate=batch / count, expected_batch=batch, noise_std=noise_std)
     sampling, noise = (FastSource.of(hashlib.sha256(key + name).digest()) for name in (b"sampling", b"noise"))
     loss = start.spec.loss or cross_entropy
     source, told = Records(*rows.train), lambda _: offer() and None  # kept or not, the training goes on

@@ -1,0 +1,231 @@
+"""No option of a training is accepted and ignored: another value shows where its declaration says, or is refused."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+
+from dpltm.cli.main import run
+from dpltm.options import Affects
+from dpltm.options.train import LoopOptions, TrainOptions, TrainRequest
+from dpltm.training.config import TrainingConfig, settings_of
+from dpltm.training.release import Training
+from dpltm.training.start import weights_id
+from dpltm.verbs import train as verb
+from transcripts import fixed_randomness
+
+DENSE = "--dense"
+BEHIND = "--features unit:1"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One option: what is typed beside it, and without and with another value; ``epsilon`` stands in for the noise."""
+
+    other: str
+    beside: str = DENSE
+    first: str = ""
+    noise: str = "--noise-multiplier 2"
+
+
+CASES = {
+    "dataset": Case("--dataset other.npz"),
+    "subset": Case("--subset 0.0:0.5"),
+    "label": Case("--label y"),
+    "schema": Case("--schema schema.toml"),
+    "bounds": Case("--bounds 0,2"),
+    "classes": Case("--classes 3"),
+    "records": Case("--records 60"),
+    "test": Case("--test held-out.npz"),
+    "rows_coincide": Case("--rows-coincide", f"{DENSE} --dataset held-out.npz --test again.npz"),
+    "words": Case("--words 50"),
+    "length": Case("--length 3"),
+    "users": Case("--users 3"),
+    "items": Case("--items 3"),
+    "unit_column": Case("--unit-column whose"),
+    "per_unit": Case("--per-unit 1", f"{DENSE} --unit-column whose"),
+    "unit": Case("--unit user"),
+    "class_shares": Case("--class-shares 0.3,0.7", f"{DENSE} --class-weight balanced", "--class-shares 0.5,0.5"),
+    "features": Case(BEHIND),
+    "public": Case("--public digits", f"{DENSE} {BEHIND}"),
+    "components": Case("--components 2", f"{DENSE} {BEHIND}"),
+    "population": Case("--population others"),
+    "ticket": Case("set@1", "", DENSE),
+    "dense": Case(DENSE, "set@1"),
+    "model": Case("--model mlp:5"),
+    "start": Case("--start weights.safetensors"),
+    "start_prefix": Case("--start-prefix a"),
+    "start_skip": Case("--start-skip a"),
+    "start_provenance": Case("--start-provenance public"),
+    "freeze": Case("--freeze a"),
+    "prunable": Case("--prunable a"),
+    "filter": Case("--filter tanh"),
+    "clip_norm": Case("--clip-norm 2"),
+    "clip_quantile": Case("--clip-quantile 0.5"),
+    "tanh_scale": Case("--tanh-scale 2", f"{DENSE} --filter tanh"),
+    "tanh_range": Case("--tanh-range 2", f"{DENSE} --filter tanh"),
+    "no_pre_clip": Case("--no-pre-clip", f"{DENSE} --filter tanh"),
+    "microbatch": Case("--microbatch 2"),
+    "class_weight": Case("--class-weight 1,0.5"),
+    "epsilon": Case("--epsilon 1", first="--epsilon 2", noise=""),
+    "noise_multiplier": Case("--noise-multiplier 2", first="--noise-multiplier 3", noise=""),
+    "delta": Case("--delta 1e-6"),
+    "epochs": Case("--epochs 1", first="--steps 2"),
+    "steps": Case("--steps 3"),
+    "batch_size": Case("--batch-size 10"),
+    "sampling": Case("--sampling truncated:30"),
+    "lr": Case("--lr 0.5"),
+    "optimizer": Case("--optimizer adam --lr 1"),
+    "schedule": Case("--schedule linear"),
+    "average": Case("--average ema"),
+    "accountant": Case("--accountant rdp"),
+    "budget_stop": Case("--budget-stop", f"{DENSE} --epsilon 0.9"),
+    "eval_private": Case("--eval-private 1"),
+    "stop_at": Case("--stop-at 0.01"),
+    "metric": Case("--metric balanced-accuracy"),
+    "by": Case("--by column"),
+    "augment": Case("--augment flip"),
+    "centre": Case("--centre 0.1", f"{DENSE} {BEHIND}", noise="--epsilon 1"),
+    "lineage": Case("--lineage {}"),
+    "adjacency": Case("--adjacency replace-one"),
+    "noise": Case("--noise fast"),
+    "device": Case("--device cuda"),
+    "precision": Case("--precision bfloat16"),
+    "compile": Case("--compile", f"{DENSE} --filter tanh"),
+    "kernels": Case("--kernels dense"),
+    "physical_batch": Case("--physical-batch 4"),
+    "seed": Case("--seed 1"),
+    "audit": Case("--audit 10"),
+    "head": Case("--head least-squares", f"{DENSE} {BEHIND}"),
+    "out": Case("--out elsewhere"),
+    "ledger": Case("--ledger other.jsonl"),
+    "plot": Case("--plot chart.svg"),
+    "dry_run": Case("--dry-run"),
+    "resume": Case("--resume"),
+}
+ELSEWHERE = {"fresh": Path(__file__).parent / "test_resume.py"}
+"""Options that show after an interruption alone, and whose tests have one."""
+
+
+def test_every_option_of_a_training_says_what_it_affects_and_is_tried():
+    declared = {item.name: item.metadata["affects"] for item in fields(TrainRequest)}
+    assert {name: kind for name, kind in declared.items() if kind not in get_args(Affects)} == {}
+    assert set(CASES) | set(ELSEWHERE) == set(declared)
+    assert all(f"--{name}" in path.read_text(encoding="utf-8") for name, path in ELSEWHERE.items())
+
+
+@functools.cache
+def material() -> tempfile.TemporaryDirectory[str]:
+    """A folder with records, others, a held-out file and a ticket set."""
+    folder = tempfile.TemporaryDirectory()
+    generator = np.random.default_rng(0)
+    for name, count in (("data", 80), ("other", 90), ("held-out", 40)):
+        x, y = generator.random((count, 4, 4)), np.arange(count) % 2
+        test = {} if name == "held-out" else {"x_test": x[: count // 2] ** 2, "y_test": y[: count // 2]}
+        splits = {"x_train": x, "y_train": y, "whose_train": np.arange(count) // 2, **test}
+        np.savez(Path(folder.name) / f"{name}.npz", **splits)
+    (Path(folder.name) / "schema.toml").write_text("", encoding="utf-8")
+    known = np.load(Path(folder.name) / "held-out.npz")
+    x, y = np.concatenate([generator.random((40, 4, 4)), known["x_train"][:1]]), np.arange(41) % 2
+    np.savez(Path(folder.name) / "again.npz", x_train=x, y_train=y)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder.name)
+        records = "generate --dataset data.npz --bounds 0,1 --classes 2 --quiet"
+        assert run(f"{records} --model mlp:4 --criterion random --rounds 1 --out set".split()) == 0
+    return folder
+
+
+def observed(
+    folder: Path, case: Case, typed: str, patch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Any:
+    """Run a training in a folder of its own; return what it shows, by kind, or what it is refused for."""
+    shutil.copytree(material().name, folder)
+    plan, trainings = verb.plan, list[Training]()
+
+    def recorded(*arguments: Any, **options: Any) -> Training:
+        trainings.append(plan(*arguments, **options))
+        return trainings[-1]
+
+    command = ["train", *f"{case.beside} {case.noise} {typed}".split(), "--json"]
+    command += [] if "least-squares" in command or "--epochs" in command or "--steps" in command else ["--steps", "2"]
+    command += [] if "least-squares" in command or "--batch-size" in command else ["--batch-size", "20"]
+    command += [] if "--model" in command or "set@1" in command or BEHIND in case.beside else ["--model", "mlp:4"]
+    command += [] if "--bounds" in command else ["--bounds", "0,1"]
+    command += [] if "--classes" in command else ["--classes", "2"]
+    command += [] if "--dataset" in command else ["--dataset", "data.npz"]
+    with patch.context() as patched, fixed_randomness("one training"):
+        patched.chdir(folder)
+        patched.setenv("XDG_CONFIG_HOME", str(folder / "home"))
+        for module in ("dpltm.verbs.train", "dpltm.tickets.workbench.train"):
+            patched.setattr(f"{module}.plan", recorded)
+        capfd.readouterr()
+        code = run(command)
+    out, error = capfd.readouterr()
+    if code:
+        assert code == 2, error
+        return {"refusal": error}
+    training, answer = trainings[-1], json.loads(out)
+    answer.pop("seconds", None)
+    metrics = [path.read_text(encoding="utf-8") for path in folder.rglob("metrics.jsonl")]
+    dataset, start = training.dataset, training.start
+    return {
+        "plan": (repr(training.config), start.spec.identity, weights_id(start), training.before_steps, metrics),
+        "mechanism": (training.entry.mechanisms, answer["privacy"]),
+        "records": (
+            training.entry.part, training.entry.unit, training.facts["records"], training.facts["features"],
+            dataset.bounds, dataset.classes, dataset.records, training.config.class_weight,
+            training.ledger.population,
+        ),
+        "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*")),
+        "display": answer,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_another_value_shows_where_its_declaration_says_or_is_refused(name, tmp_path, monkeypatch, capfd):
+    if name == "device" and torch.cuda.is_available():
+        pytest.skip("a GPU computes the same training: tests/cli/test_cuda.py")
+    case = CASES[name]
+    first = observed(tmp_path / "first", case, case.first, monkeypatch, capfd)
+    other = observed(tmp_path / "other", case, case.other, monkeypatch, capfd)
+    if "refusal" in other:
+        flag = "--" + name.replace("_", "-")
+        assert flag in other["refusal"], other
+        assert "refusal" not in first, first
+    elif "refusal" in first:
+        assert name in ("rows_coincide", "budget_stop")  # which allow what is refused without them
+    else:
+        (kind,) = {item.metadata["affects"] for item in fields(TrainRequest) if item.name == name}
+        assert first[kind] != other[kind]
+
+
+def test_equal_options_show_the_same(tmp_path, monkeypatch, capfd):
+    case = Case("")
+    assert observed(tmp_path / "a", case, "", monkeypatch, capfd) == observed(
+        tmp_path / "b", case, "", monkeypatch, capfd
+    )
+
+
+@pytest.mark.parametrize("kind", [TrainOptions, LoopOptions])
+def test_options_with_the_name_of_a_setting_are_handed_on(kind):
+    shared = {item.name for item in fields(kind)} & {item.name for item in fields(TrainingConfig)}
+    assert (
+        set(settings_of(kind())) == shared >= {"physical_batch", "precision", "compile", "microbatch", "class_weight"}
+    )
+
+
+def test_a_new_option_reaches_the_training_by_its_name():
+    @dataclass(frozen=True, kw_only=True)
+    class More(TrainOptions):
+        strategy: tuple[float, ...] = (1.0, 0.5)
+
+    assert settings_of(More())["strategy"] == (1.0, 0.5)

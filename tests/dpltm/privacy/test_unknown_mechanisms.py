@@ -1,0 +1,210 @@
+"""What no case knows is refused, and never free: every mechanism is forgotten in turn, and new ones are made up."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpltm.errors import InputError
+from dpltm.filters import make_filter
+from dpltm.filters.trial import check_filter_bound
+from dpltm.privacy import accountant, describe, events, mechanisms
+from dpltm.privacy.account import Account, as_replace_one
+from dpltm.privacy.entry import HASHES, MECHANISMS, RECORD, Entry, Part, to_json
+from dpltm.privacy.mechanisms import (
+    AllocatedSgd,
+    BandedSgd,
+    DiscreteGaussianRelease,
+    GaussianRelease,
+    Guarantee,
+    LaplaceRelease,
+    Mechanism,
+    NoisySgd,
+    PrivateSearch,
+    RandomizedResponse,
+    Selection,
+    TruncatedSgd,
+    Unprotected,
+    Zcdp,
+    over_two_steps,
+    sampling_of,
+)
+from dpltm.privacy.statement import as_claimed
+
+SGD = NoisySgd(0.1, 10, 1.0)
+EXAMPLES: tuple[Mechanism, ...] = (
+    SGD,
+    AllocatedSgd(0.1, 10, 1.0, participations=1),
+    BandedSgd(0.1, 10, 1.0, strategy=(1.0, 0.5)),
+    TruncatedSgd(0.1, 10, 1.0, truncated_batch_size=30, most_records=100),
+    Selection(0.5, 0.5),
+    PrivateSearch((SGD,), 20.0, 0.1),
+    GaussianRelease(1.0),
+    LaplaceRelease(1.0),
+    DiscreteGaussianRelease(3.0),
+    Zcdp(0.5),
+    RandomizedResponse(1.0, 3),
+    Guarantee(1.0, 1e-6),
+    Unprotected(),
+)
+
+
+class Nobody:
+    """Stands for a class that was forgotten: there is no instance of it."""
+
+    __match_args__ = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Stranger(Mechanism):
+    """A new mechanism."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NewTraining(NoisySgd):
+    """A new way of training, such as truncated sampling once was."""
+
+
+STRANGERS = (Stranger(), NewTraining(0.1, 10, 1.0), NewTraining(1.0, 10, 1.0))
+
+MATCHES: tuple[tuple[Any, Callable[[Mechanism], object]], ...] = (
+    (accountant, lambda mechanism: accountant.compose([mechanism])),
+    (mechanisms, over_two_steps),
+    (describe, describe.describe_mechanism),
+    (events, lambda mechanism: events.to_event([mechanism])),
+)
+"""Modules with a ``match`` over all mechanisms, and what comes to it."""
+
+
+def test_there_is_an_example_of_every_mechanism() -> None:
+    assert {type(example) for example in EXAMPLES} == set(MECHANISMS.values())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: type(example).__name__)
+def test_a_mechanism_that_is_forgotten_is_refused(example: Mechanism, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here a class is taken out of one module in turn, so that no ``match`` of it has a case for the class any more."""
+    name = type(example).__name__
+    with monkeypatch.context() as patched:
+        patched.setattr(accountant, "is_unprotected", lambda _: False)  # which does know it
+        patched.setattr(accountant, name, Nobody)
+        with pytest.raises(InputError, match=rf"does not know the mechanism {name}$"):
+            accountant.compose([example])
+    for module, call in MATCHES:
+        if issubclass(type(example), NoisySgd) and example is not SGD and module is describe:
+            continue  # in words it is a training with its rate, from which no figure is made
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, Nobody, raising=module is not events and name != "RandomizedResponse")
+            with pytest.raises(InputError):
+                call(example)
+
+
+@pytest.mark.parametrize("stranger", STRANGERS, ids=str)
+def test_a_new_mechanism_is_refused_until_it_is_priced(stranger: Mechanism) -> None:
+    refusing = (
+        lambda mechanism: accountant.epsilon([SGD, mechanism], 1e-5),
+        lambda mechanism: accountant.approximate([mechanism], 1e-5),
+        lambda mechanism: accountant.concentrated([mechanism]),
+        lambda mechanism: accountant.filter_epsilon([mechanism], 1e-5),
+        lambda mechanism: accountant.profile([mechanism]),
+        lambda mechanism: to_json(Entry("release", mechanisms=(mechanism,))),
+        lambda mechanism: events.to_event([mechanism]),
+        as_replace_one,
+    )
+    for call in refusing:
+        with pytest.raises(InputError):
+            call(stranger)
+
+
+def test_a_new_training_has_no_sampling_and_no_search_until_it_is_known() -> None:
+    with pytest.raises(InputError, match=r"^`sampling`: unknown of the mechanism NewTraining$"):
+        sampling_of([NewTraining(0.1, 10, 1.0)])
+    with pytest.raises(InputError, match="NewTraining"):
+        accountant.epsilon([PrivateSearch((NewTraining(0.1, 10, 1.0),), 20.0, 0.1)], 1e-5)
+
+
+def test_a_search_drops_nothing_of_what_a_try_costs() -> None:
+    search = PrivateSearch((SGD,), 20.0, 0.1)
+    truncated = TruncatedSgd(0.1, 10, 1.0, truncated_batch_size=11, most_records=100)
+    object.__setattr__(search, "trainings", (truncated,))  # as if the search had forgotten to refuse it
+    with pytest.raises(InputError, match=r"^trainings: a search cannot price all that a TruncatedSgd costs$"):
+        accountant.compose([search])
+
+
+def test_only_trainings_are_bases_of_mechanisms() -> None:
+    with pytest.raises(TypeError, match=r"^Mine: derive mechanisms from Mechanism or NoisySgd"):
+
+        class Mine(GaussianRelease):
+            pass
+
+
+# --- other dictionaries and choices that figures rest on ---
+
+
+def test_a_new_relation_is_refused_until_it_is_priced() -> None:
+    example = GaussianRelease(1.0)
+    object.__setattr__(example, "adjacency", "zero-out")  # as if it had been added to the choices alone
+    for call in (lambda: accountant.epsilon([example], 1e-5), lambda: as_replace_one(example)):
+        with pytest.raises(InputError, match=r"^adjacency: no price is known under zero-out"):
+            call()
+
+
+def test_a_new_cut_separates_nobody() -> None:
+    first, second = (Part("table", "1" * 64, (), "record", start, start + HASHES // 2) for start in (0, HASHES // 2))
+    assert first.apart(second, RECORD, "add-remove")
+    for part in (first, second):
+        object.__setattr__(part, "cut", "doctor")
+    assert not first.apart(second, RECORD, "add-remove")
+
+
+def test_a_new_kind_of_entry_is_paid_for() -> None:
+    entry = Entry("release", mechanisms=(GaussianRelease(1.0),), id="1" * 64, home="2" * 64)
+    alone = Account.of([entry]).epsilon(1e-5)
+    object.__setattr__(entry, "kind", "lent")
+    assert Account.of([entry]).epsilon(1e-5) == alone > 1
+
+
+def test_a_filter_of_a_new_kind_is_refused() -> None:
+    class Strange:
+        def __getattr__(self, name: str) -> Any:
+            return "row-wise" if name == "kind" else getattr(make_filter("clip"), name)
+
+        def __str__(self) -> str:
+            return "strange"
+
+    with pytest.raises(InputError, match=r"^`filter`: strange: is of an unknown kind 'row-wise'$"):
+        check_filter_bound(Strange())  # type: ignore[arg-type]
+
+
+def test_losses_that_nobody_told_of_understate_nothing() -> None:
+    """A new loss adds up by its own distribution and divergences; what is quicker than these knows of it or gives up."""
+
+    @dataclasses.dataclass(frozen=True)
+    class NewLoss(accountant.GaussianLoss):
+        pass
+
+    @dataclasses.dataclass(frozen=True)
+    class FailingLoss(accountant.BoundedLoss):
+        delta: float
+
+    assert accountant.bounded_epsilon(NewLoss(1.0)) == accountant._pure_epsilon(NewLoss(1.0)) == math.inf
+    assert accountant._pure_epsilon(FailingLoss(1.0, 1e-6)) == math.inf
+    assert accountant._rho(object()) == math.inf  # type: ignore[arg-type]
+    assert accountant._mu(object()) == 0.0  # type: ignore[arg-type]  # then its own epsilon is added
+
+
+def test_every_module_that_chooses_by_mechanism_is_tried_here() -> None:
+    """A ``match`` in another module of accounting belongs into ``MATCHES``; ``statement`` only leaves claims out."""
+    folder = Path(accountant.__file__).parent
+    choosing = {
+        path.stem
+        for path in folder.glob("*.py")
+        if any(isinstance(node, ast.Match) for node in ast.walk(ast.parse(path.read_text())))
+    }
+    assert choosing == {*(module.__name__.split(".")[-1] for module, _ in MATCHES), "statement"}
+    assert as_claimed(STRANGERS[0]) is STRANGERS[0]
