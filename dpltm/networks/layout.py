@@ -280,8 +280,8 @@ def holder_of(layout: Layout, device: str = "cpu") -> Holder:
         _module_at(holder, place).register_parameter(last, value)
     for name, one in layout.buffers.items():
         place, _, last = name.rpartition(".")
-        value = torch.zeros(one.shape, dtype=getattr(torch, one.dtype), device=device)
-        _module_at(holder, place).register_buffer(last, value)
+        zeros = torch.zeros(one.shape, dtype=getattr(torch, one.dtype), device=device)
+        _module_at(holder, place).register_buffer(last, zeros)
     object.__setattr__(holder, "layout", layout)
     return holder
 
