@@ -6,7 +6,7 @@ Which test fails where a rule is taken away; each was tried. ``RULES`` here are 
 rule without                          caught by
 ==== ================================ ======================================================================================
 1    beside the file                  cli/test_whose_records.py::test_everything_in_one_folder_adds_up
-1    a link, another form             tickets/test_accounts.py::test_a_link_to_a_file..., ::test_other_forms_of_a_dataset...
+1    a link, another form             tickets/test_ledger_file.py::test_a_link_to_a_file..., ::test_other_forms...
 2    names, apart, carried            here
 3    ids, known again                 here
 4    a draw marks its set             dpltm/test_api.py::test_a_ledger_that_is_named_is_the_one

@@ -29,6 +29,12 @@ TEXTS = [
 CITATION = re.compile(rf"{re.escape(MODEL)}(?:\s+sections?)?\s+(\d+(?:\.\d+)*)(?:\s+(?:to|and)\s+(\d+(?:\.\d+)*))?")
 """``docs/privacy-model.md section 4.2``, ``sections 1 to 4``, ``privacy-model.md 4.2``; a line may break in between."""
 
+FILE = re.compile(
+    rf"(?<![\w./-])((?:{'|'.join(FOLDERS)})/[\w/.-]*\w\.(?:py|md|sh)|(?:[\w/]+/)?test_\w+\.py)"
+    r"((?:(?:, )?::test_\w+(?:\.\.\.)?)*)"
+)
+"""A file of this repository, and tests in it: from its root, from ``tests``, from beside, or a test by its name alone."""
+
 
 def words(text: str) -> str:
     """Text in which no line breaks, and no sign of a comment stands within a sentence."""
@@ -43,6 +49,22 @@ def test_the_statement_names_tests():
 def test_a_test_that_a_document_names_is_there(path, name):
     text = (ROOT / path).read_text(encoding="utf-8")
     assert f"\ndef {name or 'test_'}" in text
+
+
+def test_every_file_and_test_that_is_named_is_there():
+    tests, named = {path.name: path for path in (ROOT / "tests").rglob("test_*.py")}, 0
+    for citing in TEXTS:
+        for name, functions in FILE.findall(citing.read_text(encoding="utf-8")):
+            places = [folder / name for folder in (ROOT, ROOT / "tests", citing.parent) if (folder / name).exists()]
+            path = places[0] if places else tests.get(name)
+            assert path is not None, f"{citing.relative_to(ROOT)}: {name}"
+            for function, more in re.findall(r"::(test_\w+)(\.\.\.)?", functions):
+                whole = "" if more else r"\("
+                assert re.search(rf"^\s*def {function}{whole}", path.read_text(encoding="utf-8"), re.MULTILINE), (
+                    function
+                )
+            named += 1
+    assert named > 400
 
 
 def headings(document: Path) -> list[str]:

@@ -231,9 +231,9 @@ def test_the_epsilon_curve_is_the_certified_one(mechanisms):
     found = curves(mechanisms)
     for place in (40, 100, 200, 300):
         delta = float(found.deltas[place])
-        if delta > 1e-9:
-            spent = epsilon(mechanisms, delta * (1 + 1e-9))
-            assert found.epsilons[place - 1] <= spent <= found.epsilons[place + 1]
+        assert delta > 1e-9
+        spent = epsilon(mechanisms, delta * (1 + 1e-9))
+        assert found.epsilons[place - 1] <= spent <= found.epsilons[place + 1]
 
 
 # The nominal curve.
