@@ -272,7 +272,7 @@ class Ledger:
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
         part = replace(dataset.part, name=dataset.name, snapshot=snapshot)
         self.meet(part, dataset.marks)
-        if to_declare and published is None:
+        if to_declare:
             self._to_keep[part] = dataset.marks(self._key())
         return part
 

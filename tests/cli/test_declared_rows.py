@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 from torch import nn
 
 from dpltm import PrivateLoop
@@ -74,6 +75,15 @@ def test_rows_that_were_declared_public_are_not_private_in_another_file(cli, row
     forget()
     done = cli(f"{TRAIN} --dataset b.csv --out r")
     assert done.code == (0 if change == "other people" else 2), done.err
+
+
+def test_public_rows_of_a_dataset_by_name_are_not_private_in_a_file(cli, forget, refused):
+    assert cli(f"generate --dataset digits {MAKE} --ledger A.jsonl --quiet").code == 0
+    digits = load_digits()
+    np.savez("ours.npz", x_train=digits.images[:40], y_train=digits.target[:40])
+    forget()
+    private = "train --dense --model mlp:4 --steps 2 --noise-multiplier 9 --delta 1e-3 --bounds 0,16 --classes 10"
+    assert "declared public" in refused(f"{private} --dataset ours.npz --ledger A.jsonl --out r")
 
 
 def test_rows_that_were_tested_on_are_not_private_in_another_file(cli, rows, forget, refused):
