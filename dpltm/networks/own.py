@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -261,6 +262,9 @@ ALIKE_BY_CHANCE = 2.0**-20
 FOLLOWS = 0.5
 """Correlation of two draws from which on they share what is no draw: weights that were trained, and a little noise."""
 
+BY_CHANCE = 6.0
+"""Standard deviations that Fisher's z of a correlation stays within by chance (one weight in 10^5 of four numbers)."""
+
 
 def _is_fixed(value: Tensor, other: Tensor) -> bool:
     """Tell whether a good part of some weights is the same under two seeds."""
@@ -269,11 +273,12 @@ def _is_fixed(value: Tensor, other: Tensor) -> bool:
     alike = (value == other) & (value != 0) & (value != 1)
     if int(alike.sum()) > 4 + ALIKE_BY_CHANCE * value.numel():
         return True
-    if value.numel() < 64:  # of so few, correlation is by chance
+    if value.numel() < 4:  # of so few, correlation is by chance
         return bool(alike.all())
     pair = torch.stack([value.double().flatten(), other.double().flatten()])
     pair -= pair.mean(1, keepdim=True)
-    return float((pair[0] @ pair[1]) / (pair[0].norm() * pair[1].norm()).clamp_min(1e-300)) > FOLLOWS
+    follows = (pair[0] @ pair[1] / (pair[0].norm() * pair[1].norm()).clamp_min(1e-300)).clamp(-1, 1)
+    return bool(follows > FOLLOWS and follows.atanh() * math.sqrt(value.numel() - 3) > BY_CHANCE)
 
 
 def check_module(module: nn.Module, text: str) -> None:
