@@ -55,8 +55,6 @@ COMMANDS = [
             "tickets:show": "What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.",  # noqa: E501
             "tickets:verify": "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.",  # noqa: E501
             "tickets:export": "Writes a ticket set for somebody else, or one ticket for other tools.",
-            "tickets:push": "Puts a ticket set on the Hugging Face Hub, or into a folder, for somebody else.",
-            "tickets:pull": "Takes a ticket set from the Hugging Face Hub or a folder, once everything about it was checked.",  # noqa: E501
             "tickets:import": "Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.",  # noqa: E501
             "tickets:compact": "Removes for good what a mask leaves without use: a smaller network that computes the same.",
             "tickets:transfer": "Makes tickets for other records: another input width, image size, number of channels or of classes.",  # noqa: E501

@@ -223,16 +223,6 @@ nothing to compact:                   | tickets compact gru@1 --out new
 --provenance: 'dp'                    | tickets import t.safetensors --model mlp:8 {PUB} --provenance dp --out new
 --out: pub exists                     | tickets import t.safetensors --model mlp:8 {PUB} --out pub
 --provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new
-SET@ROUND: push takes the whole set   | tickets push pub@1 new
-none: no ticket set there             | tickets push none new
-DEST: folder exists                   | tickets push pub folder
-DEST: cannot write to file            | tickets push pub file/x
-DEST: s3://me/x: takes hf://          | tickets push pub s3://me/x
-DEST: hf://me: not a repository       | tickets push pub hf://me
-DEST: hf://me/x?y: not a repository   | tickets push pub hf://me/x?y
---digest: not a SHA-256               | tickets pull pub --digest ab
-folder: no ticket set there           | tickets pull folder --out new
---out: pub exists                     | tickets pull slim --out pub
 WHAT                                  | features make
 WHAT: 'paintings'                     | features make paintings
 --seed:                               | features make drawings --seed -1

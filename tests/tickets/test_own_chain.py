@@ -13,7 +13,7 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.layout import Holder
 from dpltm.networks.state import weights_of
 from dpltm.tickets import load, save
-from dpltm.tickets.export import Origin, export_onnx, export_state_dict, pull, push
+from dpltm.tickets.export import Origin, export_onnx, export_set, export_state_dict
 from dpltm.tickets.handover import export_run
 from dpltm.tickets.store import problems
 from own_networks import (
@@ -194,14 +194,10 @@ def test_transfer_to_another_head(tmp_path):
     assert "is more than" in refused(dpltm.transfer, tickets, x, y, model=Other, **facts)
 
 
-def test_a_set_that_was_pushed_is_looked_at_without_code(tmp_path):
-    from dpltm.tickets.export import place_of
-
+def test_an_exported_set_is_looked_at_without_code(tmp_path):
     tickets = save(through(CASES["frozen-norm"], tmp_path)[0], tmp_path / "set")
-    digest = push(tickets, place_of(str(tmp_path / "there"), "DEST"))
-    found, _ = pull(place_of(str(tmp_path / "there"), "SOURCE"), tmp_path / "here", digest)
-    assert found.id == tickets.id
-    assert problems(tmp_path / "here") == []
+    assert export_set(tickets, tmp_path / "copy").id == tickets.id
+    assert problems(tmp_path / "copy") == []
 
 
 def test_a_set_says_where_its_code_came_from_and_nothing_imports_it(tmp_path, monkeypatch):
