@@ -230,7 +230,7 @@ def onnx_program(made: Callable[[], Any], given: Any, text: str, **options: Any)
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise InputError(f"`to`: onnx needs the package {error.name}; pip install 'dpltm[onnx]'") from None
+        raise InputError(f"ONNX needs the package {error.name}; pip install 'dpltm[onnx]'") from None
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
     network = made()
     with warnings.catch_warnings():
@@ -238,7 +238,7 @@ def onnx_program(made: Callable[[], Any], given: Any, text: str, **options: Any)
         try:
             program = torch.onnx.export(network, (given,), dynamo=True, verbose=False, **options)
         except (RuntimeError, torch.onnx.OnnxExporterError) as error:
-            raise InputError(f"`to`: onnx cannot hold {text}: {first_line(error)}") from error
+            raise InputError(f"ONNX cannot hold {text}: {first_line(error)}") from error
     assert program is not None
     for part in _parts(program.model):
         part.metadata_props.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 GONE: dict[str, str] = {
     "tickets push": "run dpltm tickets export, then hf upload NAME FOLDER",
     "tickets pull": "run hf download NAME --local-dir FOLDER, then dpltm tickets verify FOLDER",
+    "export --to": "leave it out; a run is written for ONNX Runtime",
 }
 """Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``), or
 ``--option value`` (``--criterion energy``) where one value of an option went."""

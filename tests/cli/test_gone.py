@@ -11,6 +11,7 @@ from dpltm.options.gone import GONE
 COMMANDS = {
     "tickets push": "tickets push pub shared",
     "tickets pull": "tickets pull shared",
+    "export --to": "export r --to plain --out new",
 }
 """A line that asks for each thing that is gone."""
 

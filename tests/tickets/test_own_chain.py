@@ -275,7 +275,7 @@ def test_layers_of_all_these_names_go_through_what_comes_later(tmp_path):
     tickets = winner.tickets
     moved = dpltm.transfer(tickets, x, np.arange(60) % (CLASSES + 1), model=more, **{**facts, "classes": CLASSES + 1})
     assert moved.body.spec.classes == CLASSES + 1
-    shown = export_run(run, tmp_path / "torch", to="torch")
+    shown = export_run(run, tmp_path / "exported")
     assert shown.difference <= 1e-5
     export_state_dict(
         tickets.body.theta0, tickets.body.tickets[1].mask, tmp_path / "s.safetensors", Origin.of(tickets)
@@ -305,7 +305,7 @@ def test_such_layers_are_pruned_by_criteria_that_look_them_up(criterion):
 def test_such_layers_are_exported_to_onnx(tmp_path):
     pytest.importorskip("onnxscript", reason="the package onnxscript is not installed, so ONNX files cannot be made")
     _, run, *_ = chain(named(("half", "train")), tmp_path)
-    assert export_run(run, tmp_path / "o", to="onnx").difference <= 1e-5
+    assert export_run(run, tmp_path / "o").difference <= 1e-5
     export_onnx(run.spec, weights_of(run.model), run.mask, tmp_path / "t.onnx")
 
 
