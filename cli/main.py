@@ -88,16 +88,6 @@ COMMANDS = [
         }),
     ),
     Group(
-        name="features",
-        help="Feature maps that come with dpltm.",
-        epilog="dpltm features make drawings --out drawings.safetensors",
-        no_args_is_help=True,
-        commands=laters({
-            "features:make": "Makes what is bundled for features again: from a formula and a seed, and no data."
-            " On one core drawings take under an hour, photographs a minute or two.",
-        }),
-    ),
-    Group(
         name="datasets",
         help="What data is at hand.",
         epilog="dpltm datasets ls\ndpltm datasets info digits",

@@ -12,6 +12,7 @@ COMMANDS = {
     "tickets push": "tickets push pub shared",
     "tickets pull": "tickets pull shared",
     "export --to": "export r --to plain --out new",
+    "features": "features make drawings",
 }
 """A line that asks for each thing that is gone."""
 

@@ -28,7 +28,6 @@ from torch import nn
 
 from dpltm import PrivateLoop
 from dpltm.cli.main import run
-from dpltm.features import drawings
 from dpltm.filters import FILTERS
 from dpltm.privacy import guards, ledger
 from dpltm.privacy.ledger import Ledger
@@ -314,7 +313,6 @@ def reader(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPLTM_DATA", str(published))
     monkeypatch.setenv("COLUMNS", "125")
-    monkeypatch.setattr(drawings, "SAMPLE", 960)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     tables(tmp_path)
     return Reader(tmp_path, capfd)
