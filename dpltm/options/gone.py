@@ -5,7 +5,12 @@ Kept for one version. Readers and prices of what such commands made stay where a
 
 from __future__ import annotations
 
-GONE: dict[str, str] = {}
+GONE: dict[str, str] = {
+    "tickets push": "run dpltm tickets export, then hf upload NAME FOLDER",
+    "tickets pull": "run hf download NAME --local-dir FOLDER, then dpltm tickets verify FOLDER",
+    "export --to": "leave it out; a run is written for ONNX Runtime",
+    "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
+}
 """Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``), or
 ``--option value`` (``--criterion energy``) where one value of an option went."""
 

@@ -14,7 +14,6 @@ import json
 import re
 import runpy
 import shlex
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,12 +28,10 @@ from torch import nn
 
 from dpltm import PrivateLoop
 from dpltm.cli.main import run
-from dpltm.features import drawings
 from dpltm.filters import FILTERS
 from dpltm.privacy import guards, ledger
 from dpltm.privacy.ledger import Ledger
 from dpltm.tickets.ledger_file import record_path
-from hub import FakeHub
 from pages import PAGES, ROOT, Reader, Step, shows, steps
 
 AS_THEY_STAND = ("README.md", "quickstart.md")
@@ -72,7 +69,6 @@ INSTEAD = {  # page: words on it, and what is typed in their place
         "DPLTM_DATA=... dpltm": "dpltm",
         "NAME.toml": "gdp-adult.toml --dry-run",
     },
-    "tickets.md": {" --digest 6de5...": ""},
 }  # fmt: skip
 
 MIXED_TABLE = re.compile(r"visits\.(toml|tickets|run)\b")
@@ -317,8 +313,6 @@ def reader(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPLTM_DATA", str(published))
     monkeypatch.setenv("COLUMNS", "125")
-    monkeypatch.setitem(sys.modules, "huggingface_hub", FakeHub())
-    monkeypatch.setattr(drawings, "SAMPLE", 960)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     tables(tmp_path)
     return Reader(tmp_path, capfd)
