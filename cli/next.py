@@ -14,7 +14,6 @@ from dpltm.options.latent import EncodeRequest, SchemeRequest
 from dpltm.options.latent import TrainRequest as LatentTrainRequest
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
-from dpltm.options.synthesize import SynthesizeRequest
 from dpltm.options.tickets import PullRequest, PushRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
@@ -47,12 +46,6 @@ def after(request: Any, body: dict[str, Any]) -> list[str]:
         case RunRequest(out=str(out)) | DemoRequest(out=str(out)) if "train" in body:
             data = "--dataset digits" if isinstance(request, DemoRequest) else "--dataset NAME"
             return [*_after_training(f"{out}/run", data), f"dpltm privacy ledger {_quoted(out)}/ledger.jsonl"]
-        case SynthesizeRequest():
-            made = _quoted(body["synthetic"])
-            return [
-                f"dpltm generate --dataset {made} --provenance public --out TICKETS",
-                f"dpltm privacy ledger {_quoted(body['ledger'])}",
-            ]
         case PushRequest():
             out = "" if body["pushed"].startswith("hf://") else " --out DIR"
             return [f"dpltm tickets pull {_quoted(body['pushed'])} --digest {body['digest']}{out}"]

@@ -94,8 +94,8 @@ class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOption
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
     Ordinary training on the records of `dataset`, round after round (train, prune, rewind), unless `criterion` says
-    otherwise: random, init-magnitude and synflow look at no data; dp-train, dp-energy and dp-synthetic look at private
-    records through a mechanism that spends `epsilon`. Say what else the tickets depend on with `provenance`: public if
+    otherwise: random, init-magnitude and synflow look at no data; dp-train and dp-energy look at private records through
+    a mechanism that spends `epsilon`. Say what else the tickets depend on with `provenance`: public if
     these records are public; private if they are not, in which case nothing can be certified for them afterwards.
 
     Examples:

@@ -5,9 +5,12 @@ Kept for one version. Readers and prices of what such commands made stay where a
 
 from __future__ import annotations
 
-GONE: dict[str, str] = {}
+GONE: dict[str, str] = {
+    "--criterion dp-synthetic": "take `criterion` dp-train",
+    "synthesize": "make synthetic records by a library, and declare them as what they are; tickets by `criterion` dp-train",
+}
 """Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``), or
-``--option value`` (``--criterion energy``) where one value of an option went."""
+``--option value`` (``--criterion energy``) where one value of an option went. A name of the package goes by its command."""
 
 
 def instead(*names: str) -> str | None:

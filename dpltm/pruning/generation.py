@@ -2,8 +2,8 @@
 
 Each round trains the masked network from theta0, prunes, and rewinds the survivors to theta0. Nothing in this module is
 differentially private, and a ticket made from private records is not either (privacy-model.md 2). The caller declares what
-the masks came from, and the ledger acts on it. Masks made from synthetic records that a DP release paid for, or by
-``prune_once`` from a network that was trained under DP, are post-processing.
+the masks came from, and the ledger acts on it. Masks that ``prune_once`` makes of a network that was trained under DP are
+post-processing.
 """
 
 from __future__ import annotations

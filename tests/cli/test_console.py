@@ -17,7 +17,6 @@ from dpltm.options.generate import GenerateRequest
 from dpltm.options.latent import EncodeRequest, SchemeRequest
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
-from dpltm.options.synthesize import SynthesizeRequest
 from dpltm.options.tickets import PullRequest, PushRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
@@ -208,12 +207,6 @@ NEXT = [
     (RunRequest(out="r.sweep"), {"arms": []}),
     (SchemeRequest(out="s"), {}, "latent encode s --dataset PRIVATE --out MESSAGES"),
     (EncodeRequest(scheme="s", out="m.msg"), {}, "latent train s --messages m.msg --out RUN"),
-    (
-        SynthesizeRequest(**DIGITS),
-        {"synthetic": "my made.npz", "ledger": "made.jsonl"},
-        "generate --dataset 'my made.npz' --provenance public --out TICKETS",
-        "privacy ledger made.jsonl",
-    ),
     (
         PushRequest(set="a", dest="shared/a"),
         {"pushed": "shared/a", "digest": "ab"},

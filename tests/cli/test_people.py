@@ -129,10 +129,6 @@ def test_public_halves_of_persons_make_tickets_for_the_others(cli, entries):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (
-            f"generate {MADE} --criterion dp-synthetic --per-unit 3 --epsilon 1 --out t",
-            "--per-unit: 3: of a person one",
-        ),
         (f"generate {MADE} --criterion random --per-unit 3 --out t", "--per-unit: only for --criterion dp-train"),
         (
             f"tune --dataset d.csv {TABLE} --for-records 40 --epsilon 1 --per-unit 3",
