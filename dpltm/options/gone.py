@@ -6,7 +6,10 @@ Kept for one version. Readers and prices of what such commands made stay where a
 from __future__ import annotations
 
 GONE: dict[str, str] = {
+    "--criterion dp-energy": "take `criterion` dp-train",
     "--criterion dp-synthetic": "take `criterion` dp-train",
+    "--criterion energy": "take `criterion` magnitude",
+    "generate --pool": "weights are judged one by one; leave it out",
     "synthesize": "make synthetic records by a library, and declare them as what they are; tickets by `criterion` dp-train",
 }
 """Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``), or

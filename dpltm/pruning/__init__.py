@@ -40,8 +40,6 @@ class PruningRound:
         scope: whether ``live`` holds layer by layer or in sum.
         example: one batch of records; only shape and dtype matter.
         groups: inputs that each column of a table became; none where inputs stand alone.
-        energy: squared gradients of the training (``dpltm.pruning.energy``), where the criterion looks at gradients.
-        pool: neighbouring rows that are judged by their mean energy; 0 for each coordinate by itself.
     """
 
     model: nn.Module
@@ -52,8 +50,6 @@ class PruningRound:
     example: Tensor
     seed: int
     groups: Groups = ()
-    energy: Mapping[str, Tensor] = field(default_factory=dict)
-    pool: int = 0
 
     @property
     def trained(self) -> dict[str, Tensor]:
@@ -105,7 +101,7 @@ class Criterion:
     name: str
     help: str
     source: str
-    looks_at: Literal["trained weights", "gradients", "initial weights", "nothing"]
+    looks_at: Literal["trained weights", "initial weights", "nothing"]
     next_mask: Callable[[PruningRound], Mask]
     scope: Scope = "layer"
     by: str | None = None
@@ -134,14 +130,6 @@ INPUTS = Criterion(
     "this project",
     "trained weights",
     Deferred("dpltm.pruning.unstructured:by_trained_inputs"),
-)
-ENERGY = Criterion(
-    "energy",
-    "Weights of the least gradient energy go: squared mean gradients of the steps of a round.",
-    "after Sung, Nair, Raffel 2021",
-    "gradients",
-    Deferred("dpltm.pruning.energy:by_energy"),
-    scope="global",
 )
 RANDOM = Criterion(
     "random",
@@ -182,19 +170,9 @@ DP_TRAIN = replace(
     by="magnitude",
     training=TrainingDefaults(epochs=15, batch_size=1600, fewest_batches=4, lr=1.0),
 )
-DP_ENERGY = replace(
-    ENERGY,
-    name="dp-energy",
-    help="The same, of the noisy gradients of a warm-up under DP, less the energy of their noise.",
-    source="TP-TopK, Zhang and Xie 2026",
-    by="energy",
-    training=TrainingDefaults(epochs=3, batch_size=1600, fewest_batches=4, lr=1.0),
-)
-
-
 CRITERIA = Registry[Criterion](
     "criterion",
-    (MAGNITUDE, INPUTS, ENERGY, RANDOM, INIT_MAGNITUDE, SYNFLOW, STRUCTURED, DP_TRAIN, DP_ENERGY),
+    (MAGNITUDE, INPUTS, RANDOM, INIT_MAGNITUDE, SYNFLOW, STRUCTURED, DP_TRAIN),
 )
 
 PLAIN_CRITERIA = CRITERIA.names(lambda criterion: not criterion.under_dp)

@@ -37,7 +37,6 @@ from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.release import Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, generation
-from dpltm.pruning.energy import add_step, no_energy
 from dpltm.pruning.generation import (
     GenerationConfig,
     Tickets,
@@ -213,31 +212,24 @@ class Generation:
         return model, Descent(gradients)
 
     def _trained(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
-        """Tickets of a network trained under DP, or of its gradients; predictors are that network under each mask."""
+        """Tickets of a network trained under DP; predictors are that network under each mask."""
         config, spec, dataset, services = self.config, self.spec, self.dataset, self.services
         (mechanism,) = self.entry.of(NoisySgd)
         model, descent = self._training(sources, self._inputs.open(secret))
         theta0 = weights_of(model)
         if at is not None:
             theta0 = _resumed(descent, at, theta0)
-        energy = no_energy(spec) if CRITERIA[config.criterion].looks_at == "gradients" else {}
-        if at is not None:
-            with reading():
-                energy = {name: torch.from_numpy(at.tensors[f"energy/{name}"].copy()) for name in energy}
-        noise = mechanism.noise_std / config.batch_size
         odometer = Odometer(Planned(self._others(), self.entry.part), mechanism, self.options.delta)
         with services.progress.progress("training under DP", mechanism.steps) as step:
 
             def checkpoint() -> Checkpoint:
                 kept = {f"training/{name}": value.numpy() for name, value in descent.state().items()}
                 kept |= {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
-                kept |= {f"energy/{name}": value.numpy() for name, value in energy.items()}
                 state = self._state(sources, descent.step)
                 return Checkpoint(f"step {descent.step} of {mechanism.steps}", state, kept)
 
             def between() -> None:
                 nonlocal theta0
-                add_step(energy, model, noise**2)
                 if descent.step == config.rewind:
                     theta0 = weights_of(model)
                 self.checkpoints.offer(checkpoint)
@@ -245,7 +237,7 @@ class Generation:
 
             with threads(config.threads):
                 descent.run(between=between)
-        tickets = prune_once(spec, theta0, weights_of(model), config, energy)
+        tickets = prune_once(spec, theta0, weights_of(model), config)
         opened = self._test()
         if opened is None:
             return tickets
@@ -403,8 +395,6 @@ def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
 def _settings(plan: Generation) -> dict[str, Any]:
     settings, options = asdict(plan.config), plan.options
     del settings["groups"]  # the schema says it
-    if not plan.config.pool:
-        del settings["pool"]
     if plan.provenance == "data-free":
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
     if plan.under_dp:
@@ -459,9 +449,6 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
         raise InputError(
             f"`per_unit`: only for `criterion` {listed(DP_CRITERIA, 'and')}; {options.criterion} bounds nothing"
         )
-    if options.pool and CRITERIA[options.criterion].looks_at != "gradients":
-        takers = listed(CRITERIA.names(lambda entry: entry.looks_at == "gradients"), "and")
-        raise InputError(f"`pool`: only for `criterion` {takers}; {options.criterion} takes no gradients")
     if options.reveal and provenance != "private":
         raise InputError(f"`reveal`: only for private tickets; those of provenance {provenance} withhold nothing")
     unused = [name for name in ("iterations", "batch_size", "lr") if getattr(options, name) is not None]
@@ -551,7 +538,6 @@ def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
         criterion=criterion.by or criterion.name,
         scope=options.scope or criterion.scope,  # type: ignore[arg-type]
         rewind=options.rewind,
-        pool=options.pool,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import dpltm
-from commands import PRIVATE, TINY
+from commands import PRIVATE, PUBLIC, TINY
 from dpltm.errors import DataError, InputError
 from dpltm.networks import ModelSpec
 from dpltm.options.gone import GONE
@@ -28,7 +28,10 @@ from set_entries import MOMENTS
 from sets import store_set
 
 TABLE = f"""
+--criterion dp-energy    | generate {PRIVATE} {TINY} --criterion dp-energy --epsilon 1 --out new
 --criterion dp-synthetic | generate {PRIVATE} {TINY} --criterion dp-synthetic --epsilon 1 --out new
+--criterion energy       | generate {PRIVATE} {TINY} --criterion energy --provenance public --out new
+generate --pool          | generate {PRIVATE} {TINY} --pool 4 --provenance public --out new
 synthesize               | synthesize --dataset digits --epsilon 1 --out new.npz
 """
 """What is gone, as ``GONE`` has it, and a command that asks for it."""
@@ -38,7 +41,7 @@ ROWS = [tuple(part.strip() for part in line.split("|")) for line in TABLE.strip(
 
 @pytest.mark.parametrize(("name", "command"), ROWS)
 def test_at_the_terminal(refused: Callable[..., str], name: str, command: str) -> None:
-    assert f"{name} is gone since 0.3: " in refused(command)
+    assert f"{name.removeprefix('generate ')} is gone since 0.3: " in refused(command)
 
 
 def test_every_row_is_asked_for() -> None:
@@ -62,6 +65,13 @@ def test_values_of_options_in_python(options: dict[str, Any]) -> None:
 def test_values_of_options_in_a_file(refused: Callable[..., str], cwd: Path) -> None:
     (cwd / "a.toml").write_text('[generate]\ncriterion = "dp-synthetic"\nepsilon = 1.0\n')
     assert "--criterion dp-synthetic is gone since 0.3: " in refused(f"generate {PRIVATE} --config a.toml --out new")
+
+
+def test_options_in_python_and_in_a_file(refused: Callable[..., str], cwd: Path) -> None:
+    with pytest.raises(InputError, match=r"^`pool` is gone since 0\.3: "):
+        dpltm.generate(np.zeros((40, 4), np.uint8), np.arange(40) % 2, provenance="public", pool=4)
+    (cwd / "a.toml").write_text("[generate]\npool = 4\n")
+    assert "pool is gone since 0.3: " in refused(f"generate {PUBLIC} --provenance public --config a.toml --out new")
 
 
 # --- what such commands made ---
@@ -88,7 +98,7 @@ def test_entries_of_them_are_priced(cli: Callable[..., Any]) -> None:
     assert words in " ".join(cli("privacy ledger l.jsonl --delta 1e-4").out.split())
 
 
-@pytest.mark.parametrize("criterion", ["dp-synthetic"])
+@pytest.mark.parametrize("criterion", ["dp-energy", "dp-synthetic"])
 def test_sets_of_them_are_read_with_the_release_behind_them(tmp_path: Path, criterion: str) -> None:
     body = without_data(ModelSpec("mlp:6", 7, 3), GenerationConfig(rounds=2, criterion="random"))
     store_set(

@@ -380,8 +380,6 @@ KINDS = {
     "public": "--provenance public --rewind 30",
     "private": "--provenance private",
     "dp-train": "--criterion dp-train --epsilon 3 --delta 1e-4 --rewind 30",
-    "energy": "--criterion energy --provenance public",
-    "dp-energy": "--criterion dp-energy --epsilon 3 --delta 1e-4",
 }
 
 

@@ -306,40 +306,23 @@ def ticket_cases() -> Iterator[Case]:
     budget = ("train", "t", *TABLE, *SHORT, *SMALL, "--epsilon", "4", "--json", "--out", "r")
     yield Case("generate dp-train, select, train", (make, draw, budget))
     yield Case("generate dp-train, train elsewhere", (make, (*train, "--ledger", "other.jsonl")))
-    for more in ((), ("--pool", "1", "--rewind", "1")):
-        make = (
-            "generate",
-            *TABLE,
-            *TINY,
-            "--criterion",
-            "dp-energy",
-            "--epsilon",
-            "2",
-            "--out",
-            "t",
-            "--quiet",
-            *more,
-        )
-        train = ("train", "t@2", *TABLE, *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
-        yield Case(f"generate dp-energy {' '.join(more)}, train", (make, train), odd=(LOUD, FLAT))
-    for criterion in ("dp-train", "dp-energy"):
-        make = (
-            "generate",
-            *PERSONS,
-            *TINY[:-1],
-            "3",
-            "--criterion",
-            criterion,
-            "--epsilon",
-            "2",
-            "--out",
-            "t",
-            "--quiet",
-            "--per-unit",
-            "3",
-        )
-        draw = ("select", "t", *PERSONS, "--per-unit", "3", "--eps1", "1", "--score", "additive", "--json")
-        yield Case(f"generate {criterion} people, select", (make, draw), "people", unit="who", odd=(LOUD, FLAT, TWIN))
+    yield Case("generate dp-train --rewind", ((*make, "--rewind", "1"),))
+    make = (
+        "generate",
+        *PERSONS,
+        *TINY[:-1],
+        "3",
+        "--criterion",
+        "dp-train",
+        "--epsilon",
+        "2",
+        "--out",
+        "t",
+        "--quiet",
+    )
+    draw = ("select", "t", *PERSONS, "--per-unit", "3", "--eps1", "1", "--score", "additive", "--json")
+    commands = ((*make, "--per-unit", "3"), draw)
+    yield Case("generate dp-train people, select", commands, "people", unit="who", odd=(LOUD, FLAT, TWIN))
     for adjacency, score in itertools.product(RELATIONS, ("product", "additive")):
         draw = (
             "select",

@@ -250,7 +250,7 @@ def test_a_budget_holds():
 
 UNTRAINED = "`{}`: nothing is trained for data-free tickets; leave it out, or say `provenance` public"
 SAY_DP = "`provenance`: {} makes tickets under DP; say dp, or leave it out"
-SPENDS_NONE = "`epsilon`: only for `criterion` dp-train and dp-energy; {} spends none"
+SPENDS_NONE = "`epsilon`: only for `criterion` dp-train; {} spends none"
 NOTHING_WITHHELD = "`reveal`: only for private tickets; those of provenance {} withhold nothing"
 REFUSED = [
     (
@@ -260,7 +260,7 @@ REFUSED = [
     ),
     (
         {"criterion": "synflow", "provenance": "dp", "epsilon": 1.0},
-        "`provenance`: synflow spends nothing and is not DP; dp is for `criterion` dp-train and dp-energy",
+        "`provenance`: synflow spends nothing and is not DP; dp is for `criterion` dp-train",
     ),
     *(
         ({"criterion": criterion, "provenance": said, "epsilon": 1.0}, SAY_DP.format(criterion))
