@@ -187,12 +187,6 @@ class Generation:
             return None
         return network_inputs(dataset.test, dataset, self.services).open(self.ledger.declared_test(dataset))
 
-    def _others(self) -> Account:
-        return self.account(self.ledger.book).without(self.entry)
-
-    def _state(self, sources: Sources, step: int) -> dict[str, Any]:
-        return {**standing(self.shown, self.entry, step), "sources": sources.state()}
-
     def _training(self, sources: Sources, opened: Arrays) -> tuple[torch.nn.Module, Descent]:
         (mechanism,) = self.entry.of(NoisySgd)
         config, dataset = self.config, self.dataset
@@ -219,13 +213,14 @@ class Generation:
         theta0 = weights_of(model)
         if at is not None:
             theta0 = _resumed(descent, at, theta0)
-        odometer = Odometer(Planned(self._others(), self.entry.part), mechanism, self.options.delta)
+        others = self.account(self.ledger.book).without(self.entry)
+        odometer = Odometer(Planned(others, self.entry.part), mechanism, self.options.delta)
         with services.progress.progress("training under DP", mechanism.steps) as step:
 
             def checkpoint() -> Checkpoint:
                 kept = {f"training/{name}": value.numpy() for name, value in descent.state().items()}
                 kept |= {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
-                state = self._state(sources, descent.step)
+                state = {**standing(self.shown, self.entry, descent.step), "sources": sources.state()}
                 return Checkpoint(f"step {descent.step} of {mechanism.steps}", state, kept)
 
             def between() -> None:

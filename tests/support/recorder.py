@@ -473,13 +473,13 @@ class Recorder:
             self._groups += 1
             return original(*arguments, **named)
 
-        def noisy(original: Any, whole: Any, std: Any, bits: int, source: Any) -> Any:
+        def noisy(original: Any, whole: Any, std: Any, source: Any) -> Any:
             with self._frame("moments") as frame:
-                found = original(whole, std, bits, source)
+                found = original(whole, std, source)
             return self._released(
                 "gaussian",
                 frame,
-                whole.double() / 2.0**bits,
+                whole.double() / 4.0**second_moments.BITS,
                 found,
                 found.numpy(),
                 std,
