@@ -39,7 +39,6 @@ COMMANDS = [
         "evaluate": "Accuracy of a run's model on the test split of a dataset, or on all records of `input`.",
         "evaluate:predict": "Class and class probabilities that a run's model gives to records without labels.",
         "evaluate:export": "A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.",  # noqa: E501
-        "synthesize": "Synthetic records under differential privacy, as a dataset that every command reads.",
         "audit": "Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.",
         "report:compare": "Runs in one table: accuracy with its interval, both epsilons, density, parameters.",
         "report": "One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.",

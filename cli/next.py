@@ -15,6 +15,7 @@ from dpltm.options.latent import TrainRequest as LatentTrainRequest
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
 from dpltm.options.synthesize import SynthesizeRequest
+from dpltm.options.tickets import PullRequest, PushRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 
@@ -52,6 +53,12 @@ def after(request: Any, body: dict[str, Any]) -> list[str]:
                 f"dpltm generate --dataset {made} --provenance public --out TICKETS",
                 f"dpltm privacy ledger {_quoted(body['ledger'])}",
             ]
+        case PushRequest():
+            out = "" if body["pushed"].startswith("hf://") else " --out DIR"
+            return [f"dpltm tickets pull {_quoted(body['pushed'])} --digest {body['digest']}{out}"]
+        case PullRequest():
+            uses = _after_tickets(body["ticket_set"], body["tickets"][-1]["round"], PRIVATE)
+            return uses if body["predictors"] else uses[1:]
         case SchemeRequest(out=str(out)):
             return [f"dpltm latent encode {_quoted(out)} {PRIVATE} --out MESSAGES"]
         case EncodeRequest(out=str(out)):

@@ -10,9 +10,14 @@ GONE: dict[str, str] = {
     "tickets pull": "run hf download NAME --local-dir FOLDER, then dpltm tickets verify FOLDER",
     "export --to": "leave it out; a run is written for ONNX Runtime",
     "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
+    "--criterion dp-energy": "take `criterion` dp-train",
+    "--criterion dp-synthetic": "take `criterion` dp-train",
+    "--criterion energy": "take `criterion` magnitude",
+    "generate --pool": "weights are judged one by one; leave it out",
+    "synthesize": "make synthetic records by a library, and declare them as what they are; tickets by `criterion` dp-train",
 }
 """Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``), or
-``--option value`` (``--criterion energy``) where one value of an option went."""
+``--option value`` (``--criterion energy``) where one value of an option went. A name of the package goes by its command."""
 
 
 def instead(*names: str) -> str | None:

@@ -460,4 +460,4 @@ def _notes(plan: SearchPlan) -> list[str]:
     made_from = set() if plan.tickets is None else {entry.part.name for entry in plan.tickets.lineage.entries}
     if plan.dataset.name in made_from:
         notes.append(f"the tickets were made from {plan.dataset.name} as well, which flatters them here")
-    return [*notes, *feature_notes(plan.dataset, plan.options.delta), *bounds_notes(plan.dataset)]
+    return [*notes, *feature_notes(plan.dataset), *bounds_notes(plan.dataset)]

@@ -18,6 +18,7 @@ from dpltm.options.latent import EncodeRequest, SchemeRequest
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import SelectRequest
 from dpltm.options.synthesize import SynthesizeRequest
+from dpltm.options.tickets import PullRequest, PushRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 
@@ -212,6 +213,14 @@ NEXT = [
         {"synthetic": "my made.npz", "ledger": "made.jsonl"},
         "generate --dataset 'my made.npz' --provenance public --out TICKETS",
         "privacy ledger made.jsonl",
+        PushRequest(set="a", dest="shared/a"),
+        {"pushed": "shared/a", "digest": "ab"},
+        "tickets pull shared/a --digest ab --out DIR",
+    ),
+    (  # without predictors there is nothing to draw by
+        PullRequest(source="hf://me/a"),
+        {"ticket_set": "a.tickets", "tickets": [{"round": 0}, {"round": 3}], "predictors": False},
+        "train a.tickets@3 --dataset PRIVATE --epsilon E",
     ),
 ]
 

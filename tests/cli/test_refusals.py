@@ -41,7 +41,6 @@ SCHEME = "latent scheme --public p.npz --features unit --protocol rappor --epsil
 ENCODE, LEARN = "latent encode s --dataset o.npz --out new", "latent train s --messages s.msg --model mlp:8 --out new"
 TUNE = f"tune {PUB} --for-records 700 --epsilon 2 --epochs 1 --batch-size 100 --lr 1"
 SEARCH = f"tune --private {PRI} --epsilon 4 --delta 1e-4 --lr 1 --batch-size 100"
-MADE = "synthesize --dataset digits --ledger l.jsonl --epsilon 1 --delta 1e-4 --model mlp:8 --out new.npz"
 PRIVACY = "--noise-multiplier 1.1 --sampling-rate 0.01 --steps 100"
 
 ROWS = f"""
@@ -60,7 +59,6 @@ bad.npz: x_train has nan              | {DENSE} --dataset bad.npz --bounds 0,255
 --out: taken.private.json             | {MAKE} --provenance private --ledger new.jsonl --out taken
 --name:                               | {MAKE} --name {"a" * 201}
 --criterion:                          | {OF_TEXTS} --model gru --criterion synflow --out new
---criterion dp-synthetic:             | {OF_TEXTS} --model embed --criterion dp-synthetic --epsilon 1
 --batch-size:                         | generate --dataset movielens-small --model ncf --batch-size 4790 --provenance private
 --unit:                               | generate --dataset movielens-small --model ncf --unit user
 --mechanism:                          | {SELECT} --mechanism argmax
@@ -167,10 +165,6 @@ none.csv: no such file                | datasets schema none.csv
 s.toml: unknown kind of file          | datasets schema s.toml
 NAME|FILE is missing:                 | datasets info
 f: x_train is damaged                 | datasets info ./f
---out: new.csv is no .npz             | {MADE} --out new.csv
---ledger: the records go there        | {MADE} --ledger new.npz
---epsilon is missing:                 | synthesize --dataset digits --out new.npz
---out: p.npz exists                   | {MADE} --out p.npz
 --protocol:                           | {SCHEME} --protocol x
 --out: s exists                       | {SCHEME} --out s
 --dataset nothing:                    | {SCHEME} --public nothing

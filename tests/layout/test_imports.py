@@ -223,7 +223,6 @@ OPENED = {
     "dpltm.verbs.schema": {"secret"},
     "dpltm.verbs.search": {"secret", "declared"},
     "dpltm.verbs.select": {"secret"},
-    "dpltm.verbs.synthesize": {"secret", "declared", "nobody's"},
     "dpltm.verbs.tune": {"declared"},
 }
 """Modules that open records, and by what: the secret of a release, a declaration on record, the word of a caller."""
