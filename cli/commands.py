@@ -23,6 +23,7 @@ from dpltm.cli.console import Console
 from dpltm.cli.help import EVERY_COMMAND, show_page
 from dpltm.errors import InputError, did_you_mean, in_flags
 from dpltm.options import resolve, section_of, value_type
+from dpltm.options.gone import instead
 from dpltm.registry import Deferred
 from dpltm.training.launcher import check_shared
 
@@ -90,6 +91,9 @@ class Group(TyperGroup):
         """See :meth:`TyperGroup.resolve_command`; of a name that there is none of, tells the nearest."""
         name = args[0]
         if not (ctx.resilient_parsing or name in self.commands or name.startswith("-")):
+            words = f"{ctx.command_path} {name}"
+            if (reason := instead(words.removeprefix("dpltm "))) is not None:
+                raise InputError(words + reason)
             raise InputError(f"{name}: {ctx.command_path} has no such command{self._nearest(name, ctx)}")
         return super().resolve_command(ctx, args)
 
@@ -222,6 +226,8 @@ def usage_message(error: TyperException) -> str:
     """Return typer's complaint about a command line, in one line that says what to do."""
     if hasattr(error, "possibilities"):  # no such option; typer keeps the class to itself
         name, command = error.option_name, error.ctx.command_path if error.ctx else "dpltm"  # type: ignore[attr-defined]
+        if (reason := instead(f"{command.removeprefix('dpltm ')} {name}")) is not None:
+            return name + reason
         hint = did_you_mean(name, error.possibilities or ()) or f"; {command} --help lists them"
         return f"{name}: {command} has no such option{hint}"
     parameter, wanted = getattr(error, "param", None), re.search(r"a valid (\w+)", str(getattr(error, "message", "")))

@@ -17,6 +17,7 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeVar
 
 from dpltm.errors import InputError, did_you_mean, shown_value, whole_number
+from dpltm.options.gone import instead
 
 T = TypeVar("T")
 
@@ -88,6 +89,8 @@ def arguments(cls: type[T], given: Mapping[str, Any], beside: Iterable[str] = ()
     values = {}
     for name, value in given.items():
         if name not in known:
+            if (reason := _gone(cls, name)) is not None:
+                raise InputError(f"`{name}`{reason}")
             near = did_you_mean(name, [*known, *beside], "`")
             names = ", ".join(f"`{each}`" for each in sorted({*known, *beside}))
             raise InputError(f"`{name}`: no such option{near or f'; there are {names}'}")
@@ -144,8 +147,11 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
     for key, value in section.items():
         name = key.replace("-", "_")
         if name not in known:
+            if (reason := _gone(cls, name)) is not None:
+                problems.append(f"{key}{reason}")
+                continue
             keys = [each.replace("_", "-") for each in known]
-            command = cls.__name__.removesuffix("Options").removesuffix("Request").lower()
+            command = _command(cls)
             problems.append(f"unknown key {key!r} for {command}{did_you_mean(key, keys)}")
             continue
         wanted = value_type(known[name])
@@ -158,6 +164,16 @@ def _read(cls: type, section: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
             del values[name]
             problems.append(f"{name.replace('_', '-')} = {value!r} must be of type {wanted.__name__}")
     return values, problems
+
+
+def _command(cls: type) -> str:
+    """Last word of the command that a class of options is of."""
+    return cls.__name__.removesuffix("Options").removesuffix("Request").lower()
+
+
+def _gone(cls: type, name: str) -> str | None:
+    flag = f"--{name.replace('_', '-')}"
+    return instead(f"{_command(cls)} {flag}", f"tickets {_command(cls)} {flag}")
 
 
 def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -218,6 +234,8 @@ def _not_a_choice(item: Field[Any], value: Any) -> str | None:
     choices = item.metadata["choices"]
     if not choices or value in choices:
         return None
+    if (reason := instead(f"--{item.name.replace('_', '-')} {value}")) is not None:
+        return f"{name_of(item)} {value}{reason}"
     return f"{name_of(item)}: {value!r} is not one of {', '.join(choices)}{did_you_mean(value, choices)}"
 
 
