@@ -28,7 +28,6 @@ from dpltm.options.data import PER_UNIT, UnitOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
-from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.calibration import POINTS, calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, Kept
 from dpltm.privacy.checks import (
@@ -700,7 +699,6 @@ def stated(training: Training, account: Account, taken: int, *, diverged: bool =
     trained = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
     if trained > 1:
         notes.append(f"{trained} training runs are in this account; epsilon covers all of them together")
-        notes += best_of_notes(account, options.delta, certified_by(options.accountant), priced=False)
     if taken < mechanism.steps:
         notes.append(
             f"`stop_at` ended training after {taken} of {mechanism.steps} steps; the ledger keeps all of them"

@@ -478,26 +478,6 @@ def sweep_cases() -> Iterator[Case]:
     search = ("tune", *PUBLIC, "--model", "mlp:4", "--epsilon", "3", "--for-records", "24", "--batch-size", "8")
     search = (*search, "--epochs", "1", "--trials", "2", "--quiet", "--out", "t.toml")
     yield Case("tune", (search,), before=(SET,), spends=False, reads=False)
-    private = (
-        "tune",
-        "--private",
-        *TABLE,
-        "--lr",
-        "0.5,1",
-        *SMALL,
-        "--batch-size",
-        "8",
-        "--epochs",
-        "1",
-        "--epsilon",
-        "3",
-    )
-    private = (*private, "--model", "mlp:4", "--tries", "4", "--json", "--out", "r")
-    yield Case("tune --private", (private,))
-    rest = private[2 + len(TABLE) :]
-    people = ("tune", "--private", *PERSONS, "--per-unit", "3", *rest, "--batch-size", "2", "--accountant", "rdp")
-    yield Case("tune --private people balanced", ((*people, *BALANCED),), "people", unit="who", odd=LABELLED)
-    yield Case("tune --private people", (people,), "people", unit="who", odd=LABELLED)
 
 
 DRAFT = "".join(f'[column.{name}]\nkind = "number"\nbounds = "private"\n\n' for name in "abcdef")
