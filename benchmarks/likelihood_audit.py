@@ -109,7 +109,6 @@ def _options() -> Iterator[Option]:
     yield Option("microbatch, half of them, replace-one", groups, kind="opposed", replace_one=True, records=8)
     yield Option("persons", few, kind="persons")
     yield Option("persons, half of them, replace-one", sampled, kind="persons", replace_one=True)
-    yield Option("augmented copies", {**few, "augment": "shift-flip"}, kind="images")
     yield Option("centred features", {"steps": 2, "epsilon": 2.5, "features": "unit", "centre": 0.5})
     yield Option("centred, half, replace-one", {"steps": 2, "epsilon": 2.5, "features": "unit", "centre": 0.5,
                  "batch_size": 2}, replace_one=True)  # fmt: skip
@@ -221,9 +220,8 @@ class Tape:
             return
         both = train_verb.protected_units(self.both, training.options)
         both = replace(both, feature_map=training.dataset.feature_map)
-        augment = training.options.augment
-        opened = arrays_of(network_inputs(both.train, both, training.services, augment))  # type: ignore[arg-type]
-        self._rows = batched_records(opened, both, "cpu", augment).take(np.arange(len(opened.x)))  # type: ignore[arg-type]
+        opened = arrays_of(network_inputs(both.train, both, training.services))
+        self._rows = batched_records(opened, both, "cpu").take(np.arange(len(opened.x)))
 
     def take(self, x: Tensor, y: Tensor) -> None:
         self._rows = x, y

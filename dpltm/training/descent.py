@@ -44,12 +44,6 @@ def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, labels, reduction="none")
 
 
-def mean_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean over copies of a record: ``(batch, copies, classes)`` and ``(batch,)`` to ``(batch,)``."""
-    copies = outputs.shape[1]
-    return cross_entropy(outputs.flatten(0, 1), labels.repeat_interleave(copies)).view(-1, copies).mean(1)
-
-
 def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the mean loss of each user's labels: ``(batch, slots, classes)`` and ``(batch, slots)`` to ``(batch,)``.
 

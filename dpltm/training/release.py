@@ -35,7 +35,7 @@ from dpltm.privacy.release import Secret
 from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
-from dpltm.records import Arrays, Augmentation, Dataset, Split
+from dpltm.records import Arrays, Dataset, Split
 from dpltm.records.mapped import pieces
 from dpltm.records.schema import class_names
 from dpltm.records.subgroups import subgroups_of
@@ -46,7 +46,6 @@ from dpltm.training.descent import (
     Descent,
     NoisyGradients,
     cross_entropy,
-    mean_cross_entropy,
     plant,
     user_cross_entropy,
 )
@@ -149,8 +148,7 @@ class Training:
     @property
     def inputs(self) -> Split:
         """The records as the network gets them, closed; features are computed now, or taken from the services' store."""
-        augment = cast(Augmentation, self.options.augment)
-        return network_inputs(self.dataset.train, self.dataset, self.services, augment)
+        return network_inputs(self.dataset.train, self.dataset, self.services)
 
     def centred_at(self, centre: torch.Tensor) -> Training:
         """Return the same with features centred at a mean that was released."""
@@ -247,8 +245,6 @@ def prepare(training: Training, sources: Sources, opened: Arrays) -> NoisyGradie
     dataset, services = training.dataset, training.services
     if dataset.test is not None and not training.evaluations:
         network_inputs(dataset.test, dataset, services)  # features that cannot be had are missed now
-    if training.before_steps.mean is not None:
-        network_inputs(dataset.train, dataset, services)  # as they are, whatever copies are trained on
     gradients = noisy_gradients(training, sources, opened)
     if sources.allocation is not None:
         gradients.allocation = source_of(sources.allocation.state)  # the same, however often this is called
@@ -258,11 +254,11 @@ def prepare(training: Training, sources: Sources, opened: Arrays) -> NoisyGradie
     return gradients
 
 
-def loss_of(spec: Network, dataset: Dataset, augment: Augmentation = "none") -> Loss:
+def loss_of(spec: Network, dataset: Dataset) -> Loss:
     """Return the loss that a network is trained by, one value a record, or person."""
     if dataset.of_persons:
         return user_cross_entropy
-    return (spec.loss or cross_entropy) if augment == "none" else mean_cross_entropy
+    return spec.loss or cross_entropy
 
 
 def check_trainable(spec: Network, dataset: Dataset) -> None:
@@ -284,10 +280,9 @@ def check_trainable(spec: Network, dataset: Dataset) -> None:
 def noisy_gradients(training: Training, sources: Sources, opened: Arrays) -> NoisyGradients:
     """Put network, records, loss and random numbers together; of several ranks, the numbers of rank 0 count."""
     dataset, options, start = training.dataset, training.options, training.start
-    model, augment = start.model.to(options.device), cast(Augmentation, options.augment)
-    own = isinstance(start.spec, OwnNetwork)
-    records = batched_records(opened, dataset, options.device, augment, whole=own)
-    loss, config, planned = loss_of(start.spec, dataset, augment), training.config, training.planned
+    model, own = start.model.to(options.device), isinstance(start.spec, OwnNetwork)
+    records = batched_records(opened, dataset, options.device, whole=own)
+    loss, config, planned = loss_of(start.spec, dataset), training.config, training.planned
     key = model, loss, config.compile, config.kernels, config.groups is None
     found = NoisyGradients(
         model,

@@ -17,7 +17,7 @@ import torch
 from dpltm.errors import ArtifactError, BudgetError, InputError, did_you_mean
 from dpltm.features.inputs import Services
 from dpltm.features.normalisation import SENSITIVITY
-from dpltm.features.setup import as_declared, check_kind, check_quantities, declarations
+from dpltm.features.setup import as_declared, check_quantities, declarations
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
@@ -59,7 +59,7 @@ from dpltm.privacy.truncated_sampling import check_truncation, most_records, tru
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
-from dpltm.records import Augmentation, Dataset, at_unit, copies_of, held_out_users
+from dpltm.records import Dataset, at_unit, held_out_users
 from dpltm.records.notes import (
     NO_TEST,
     feature_notes,
@@ -182,7 +182,7 @@ def settle(
     live = start.mask.live
     mechanism = _noisy_steps(options, dataset, filter, live, sampled)
     rate, strategy = mechanism.sampling_rate, getattr(mechanism, "strategy", ())
-    _check_augmented(options, start, dataset)
+    check_takes_persons(start.spec, dataset)
     lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
     _check_measured(options, dataset, start)
     weights = class_weights(
@@ -513,25 +513,9 @@ def _check_budget(options: TrainOptions) -> None:
     check_noise(options.noise_multiplier)
 
 
-def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> None:
-    """Raise InputError for records, or a network, that copies of a record, or a person's records, cannot go through."""
-    if dataset.of_persons and not dataset.rated and options.augment != "none":
-        raise InputError("`augment`: copies are of single records; leave it out where a person is the unit")
-    check_takes_persons(start.spec, dataset)
-    copies_of(dataset.train.made_up().x, cast(Augmentation, options.augment))
-    if options.augment == "none":
-        return
-    check_kind(dataset, "image", "augment", "none")
-    if not start.spec.takes_copies:
-        takers = listed(for_inputs("vectors"))
-        raise InputError(
-            f"`augment`: {options.augment} goes with an {takers}, not with {start.spec.text}; take `augment` none"
-        )
-
-
 def check_takes_persons(spec: Network, dataset: Dataset) -> None:
     """Raise InputError for a network that a person's records, side by side, cannot go through."""
-    if dataset.of_persons and not dataset.rated and not spec.takes_copies:
+    if dataset.of_persons and not dataset.rated and not spec.takes_persons:
         raise InputError(
             f"`unit_column`: a person's records go through an {listed(for_inputs('vectors'))}, behind features too, not"
             f" through {spec.text}; take such a network"
@@ -755,7 +739,6 @@ def facts_of(training: Training) -> dict[str, Any]:
         "average": config.average,
         **({"bands": len(config.strategy)} if config.strategy else {}),
         "centre": None if made.mean is None else {"noise_multiplier": made.mean.noise_multiplier},
-        "augment": training.options.augment,
         "features": None if dataset.feature_map is None else dataset.feature_map.text,
         **head.head_facts(training.options, made.second),
         **({} if columns is None else {"columns": columns}),

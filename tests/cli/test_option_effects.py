@@ -93,7 +93,6 @@ CASES = {
     "stop_at": Case("--stop-at 0.01"),
     "metric": Case("--metric balanced-accuracy"),
     "by": Case("--by column"),
-    "augment": Case("--augment flip"),
     "centre": Case("--centre 0.1", f"{DENSE} {BEHIND}", noise="--epsilon 1"),
     "lineage": Case("--lineage {}"),
     "adjacency": Case("--adjacency replace-one"),

@@ -136,7 +136,6 @@ r.dat: line 2 is                      | {RATINGS} --dataset r.dat
 --model:                              | {TEXTS} --model mlp:3
 --model embed:                        | {DENSE} --model embed
 --features:                           | {TEXTS} --model embed --features unit
---augment:                            | {TEXTS} --model embed --augment flip
 --public:                             | {FREE} --features unit --public texts.npz --components 2 --ledger texts.jsonl
 embed: its network takes              | train embed@1 {PRI} --epsilon 1 --out new
 words.npz: holds texts                | predict r --input words.npz -o p.csv

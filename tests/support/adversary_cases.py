@@ -264,12 +264,7 @@ def train_cases() -> Iterator[Case]:
     people = ("train", "--dense", *PERSONS, "--per-unit", "3", "--model", "mlp:4", *SMALL, *NOISE, "--microbatch", "2")
     people = (*people, "--steps", "4", "--batch-size", "4", "--json", "--out", "r")
     yield Case("train --microbatch --unit-column", (people,), "people", unit="who", odd=(LOUD, FLAT, TWIN))
-    copies = (*TRAIN, *SMALL, *NOISE, "--microbatch", "3", "--augment", "flip")
-    yield Case("train --microbatch --augment", (copies,), "images")
     yield Case("train --accountant rdp", ((*TRAIN, *SMALL, *budget, "--accountant", "rdp"),))
-    for copies, features in itertools.product(("flip", "shift", "shift-flip"), ("none", "scatter:1,2")):
-        command = (*TRAIN, *SMALL, *NOISE, "--augment", copies, "--features", features)
-        yield Case(f"train --augment {copies} --features {features}", (command,), "images")
     alone = ("scatter:1,2", "conv:1", "unit:2", "drawings:9", "photographs:9", "fourier:8,1")
     for features in (*alone, "drawings:9+scatter:1,2"):
         command = (*TRAIN, *SMALL, *budget, "--features", features, "--centre", "0.1")

@@ -235,10 +235,6 @@ def test_records_of_another_shape():
     ):
         others = from_arrays(np.zeros((60, width), np.uint8), np.arange(60) % classes, name="these")
         assert refusal(dataset=others, epsilon=1.0).startswith(f"tickets: its network {what}")
-    images = from_arrays(np.zeros((60, 14, 14), np.uint8), np.arange(60) % CLASSES, name="images")
-    cnn = fresh(ModelSpec("cnn:14x14x1", 196, CLASSES), 0)
-    message = refusal(start=cnn, dataset=images, epsilon=1.0, augment="flip")
-    assert message == "`augment`: flip goes with an mlp, not with cnn:14x14x1; take `augment` none"
 
 
 # --- lineage ---
