@@ -113,10 +113,6 @@ def _options() -> Iterator[Option]:
     yield Option("centred, half, replace-one", {"steps": 2, "epsilon": 2.5, "features": "unit", "centre": 0.5,
                  "batch_size": 2}, replace_one=True)  # fmt: skip
     yield Option("counts of right answers", {**few, "eval_private": 1.0, "lr": 1.0})
-    yield Option(
-        "stop at an accuracy",
-        {**few, "steps": 4, "noise_multiplier": 2.0, "eval_private": 2.0, "stop_at": 0.8, "lr": 1.0},
-    )
     yield Option("stop at the budget", {"steps": 50, "noise_multiplier": 1.5, "epsilon": 2.5, "budget_stop": True})
     yield Option("a sparse ticket", few, how="ticket", model="mlp:3")
     yield Option("resumed in a step", few, how="resumed")

@@ -16,6 +16,7 @@ GONE: dict[str, str] = {
     "tune --unit": "it was of a private search; name it in dpltm train, with the settings that were found",
     "tune --per-unit": "it was of a private search; name it in dpltm train, with the settings that were found",
     "tune --class-shares": "it was of a private search; name it in dpltm train, with the settings that were found",
+    "train --stop-at": "end with the budget (--budget-stop), or take fewer --steps",
     "train --augment": "train behind features (--features drawings, photographs or scatter), or for more steps",
     "dpltm.search": "search on public records (dpltm.tune), or train with each setting on one ledger, which pays for all",
 }

@@ -138,12 +138,9 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
         "E",
         affects="mechanism",
     )
-    stop_at: float | None = option(
-        None, "End once `metric`, measured ten times in a run, reaches this.", "X", affects="plan"
-    )
     metric: str = option(
         "accuracy",
-        "What decides `stop_at`, and whether a run has skill, on the test split.",
+        "What a run is judged by on the test split, or with `eval_private` on the records.",
         choices=METRICS,
         affects="display",
     )

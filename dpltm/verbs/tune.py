@@ -386,8 +386,10 @@ def _try(
     config = TrainingConfig(**settings, sampling_rate=batch / count, expected_batch=batch, noise_std=noise_std)
     sampling, noise = (FastSource.of(hashlib.sha256(key + name).digest()) for name in (b"sampling", b"noise"))
     loss = start.spec.loss or cross_entropy
-    source, told = Records(*rows.train), lambda _: offer() and None  # kept or not, the training goes on
-    train(start.model, start.mask, source, config, sampling=sampling, noise=noise, loss=loss, progress=told)
+    source = Records(*rows.train)
+    train(
+        start.model, start.mask, source, config, sampling=sampling, noise=noise, loss=loss, progress=lambda _: offer()
+    )
     if options.metric == "accuracy":
         return accuracy(start.model, *rows.test, score=start.spec.score)
     if options.metric == "rmse":

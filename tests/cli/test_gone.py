@@ -24,6 +24,7 @@ TYPED = {  # what is typed, and the words that its row of the table is refused b
     "tune --dry-run": ("tune --dry-run --dataset digits --epsilon 1", "spends nothing"),
     "tune --unit": ("tune --unit user --dataset digits --epsilon 1", "name it in dpltm train"),
     "tune --per-unit": ("tune --per-unit 3 --dataset digits --epsilon 1", "name it in dpltm train"),
+    "train --stop-at": ("train --stop-at 0.9 --dense --dataset digits --epsilon 1", "--budget-stop"),
     "train --augment": ("train --augment flip --dense --dataset digits --epsilon 1", "behind features"),
     "tune --class-shares": ("tune --class-shares 0.5,0.5 --dataset digits --epsilon 1", "name it in dpltm train"),
 }

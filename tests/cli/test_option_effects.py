@@ -90,7 +90,6 @@ CASES = {
     "accountant": Case("--accountant rdp"),
     "budget_stop": Case("--budget-stop", f"{DENSE} --epsilon 0.9"),
     "eval_private": Case("--eval-private 1"),
-    "stop_at": Case("--stop-at 0.01"),
     "metric": Case("--metric balanced-accuracy"),
     "by": Case("--by column"),
     "centre": Case("--centre 0.1", f"{DENSE} {BEHIND}", noise="--epsilon 1"),

@@ -70,7 +70,7 @@ def same_files(files):
 
 OPTIONS = {
     "plain": "--noise fast",
-    "evaluations": "--eval-private 0.5 --stop-at 0.99",
+    "evaluations": "--eval-private 0.5",
     "centre": "--features unit:1 --centre 0.2 --model mlp --audit 50",
     "microbatches": "--microbatch 4 --audit 20",
     "truncated": "--sampling truncated:140 --audit 20",

@@ -159,7 +159,6 @@ class Case:
         unit: what one neighbour differs in.
         odd: the records in question, each makes a neighbour.
         before: commands on public records alone, whose results are there when the case begins.
-        early: whether it may end before all that is charged is released.
         spends: whether anything may be released from the private records; and
         reads: whether they may be read at all.
         program: what is run in place of commands; it returns what it releases, and
@@ -173,7 +172,6 @@ class Case:
     unit: str = "record"
     odd: tuple[str, ...] = (LOUD, TWIN)
     before: tuple[Command, ...] = ()
-    early: bool = False
     spends: bool = True
     reads: bool = True
     program: Callable[[], dict[str, bytes]] | None = None
@@ -375,7 +373,7 @@ def _payers(recorder: Recorder, case: Case, found: Findings) -> list[Charge | No
     for charge, many in known.items():
         ours = any(charge.is_of(*kinds) for kinds in PAYS.values())
         ours = ours and _of(charge, recorder.reference or NOBODYS)
-        if ours and used[charge] != many and not case.early:
+        if ours and used[charge] != many:
             found.add("count", f"{charge.entry.words}: {many} releases are charged, {used[charge]} were made")
     return payers
 
