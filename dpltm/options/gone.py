@@ -9,7 +9,16 @@ _PRIVATE_SEARCH = (
     "search on public records (--for-records N), or train with each setting on one ledger, which pays for all"
 )
 
+_BASELINES = "train them with dpltm train --dense, or as arms of a recipe (dpltm run), and compare the runs"
+
 GONE: dict[str, str] = {
+    "compare --baselines": _BASELINES,
+    "compare --kinds": _BASELINES,
+    "compare --out": _BASELINES,
+    "compare --ledger": _BASELINES,
+    "compare --population": _BASELINES,
+    "compare --jobs": _BASELINES,
+    "compare --dry-run": "it planned baselines, which are gone; a comparison spends nothing",
     "tune --private": _PRIVATE_SEARCH,
     "tune --tries": _PRIVATE_SEARCH,
     "tune --dry-run": "it planned a private search; a search on public records spends nothing",

@@ -19,6 +19,13 @@ from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
 from dpltm.tickets import open_ledger
 
 TYPED = {  # what is typed, and the words that its row of the table is refused by
+    "compare --baselines": ("compare r --baselines", "dpltm train --dense"),
+    "compare --kinds": ("compare r --kinds dense", "dpltm train --dense"),
+    "compare --out": ("compare r --out b", "dpltm train --dense"),
+    "compare --ledger": ("compare r --ledger l.jsonl", "dpltm train --dense"),
+    "compare --population": ("compare r --population p", "dpltm train --dense"),
+    "compare --jobs": ("compare r --jobs 1", "dpltm train --dense"),
+    "compare --dry-run": ("compare r --dry-run", "spends nothing"),
     "tune --private": ("tune --private --dataset digits --epsilon 1", "search on public records"),
     "tune --tries": ("tune --tries 3 --dataset digits --epsilon 1", "search on public records"),
     "tune --dry-run": ("tune --dry-run --dataset digits --epsilon 1", "spends nothing"),

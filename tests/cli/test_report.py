@@ -467,9 +467,7 @@ def test_bad_input(trained: Any, refused: Any) -> None:
     assert refused("report", "l") == (
         "l: made under local privacy: its guarantee is that of its scheme; see dpltm latent epsilon and dpltm audit SCHEME"
     )
-    assert refused("compare", "r") == (
-        "RUN: name at least two runs, or a sweep with several; or train some beside it (--baselines)"
-    )
+    assert refused("compare", "r") == ("RUN: name at least two runs, or a sweep with several")
     assert refused("compare", "r", "r") == "RUN: r is named twice; name each run once"
     assert refused("compare", "r", "pub") == "pub: no run there; name a folder made by dpltm train or dpltm run"
     assert (
