@@ -153,7 +153,9 @@ def _releases(options: ReleaseOptions) -> list[Mechanism]:
             return [DiscreteGaussianRelease(value, group, adjacency=adjacency)] * count
         case "zcdp":
             return [Zcdp(value * group**2 * count, adjacency=adjacency)]
-    return [NoisySgd(1.0, count, value / group, adjacency=adjacency)]
+        case "gaussian":
+            return [NoisySgd(1.0, count, value / group, adjacency=adjacency)]
+    raise InputError(f"`mechanism`: no price of {name} is known here")
 
 
 def noise_of(options: NoiseRequest, progress: Progress) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -250,12 +251,34 @@ def _fitting(module: nn.Module, given: Mapping[str, Tensor], where: str, skip: t
 
 
 def _is_drawn(module: nn.Module, again: nn.Module) -> bool:
-    """Tell whether the weights of two and more dimensions follow the seed, but for those of one value throughout."""
+    """Tell whether the weights follow the seed: all but those of one value throughout, zeros and ones."""
     other = dict(again.named_parameters())
-    return not any(
-        value.ndim >= 2 and torch.equal(value, other[name]) and bool((value != value.flatten()[0]).any())
-        for name, value in module.named_parameters()
-    )
+    return not any(_is_fixed(value.detach(), other[name].detach()) for name, value in module.named_parameters())
+
+
+ALIKE_BY_CHANCE = 2.0**-20
+"""Share of float32 numbers that may be equal in two draws: sixteen times as many as of uniform ones are."""
+
+FOLLOWS = 0.5
+"""Correlation of two draws from which on they share what is no draw: weights that were trained, and a little noise."""
+
+BY_CHANCE = 6.0
+"""Standard deviations that Fisher's z of a correlation stays within by chance (one weight in 10^5 of four numbers)."""
+
+
+def _is_fixed(value: Tensor, other: Tensor) -> bool:
+    """Tell whether a good part of some weights is the same under two seeds."""
+    if bool((value == value.flatten()[0]).all()):
+        return False
+    alike = (value == other) & (value != 0) & (value != 1)
+    if int(alike.sum()) > 4 + ALIKE_BY_CHANCE * value.numel():
+        return True
+    if value.numel() < 4:  # of so few, correlation is by chance
+        return bool(alike.all())
+    pair = torch.stack([value.double().flatten(), other.double().flatten()])
+    pair -= pair.mean(1, keepdim=True)
+    follows = (pair[0] @ pair[1] / (pair[0].norm() * pair[1].norm()).clamp_min(1e-300)).clamp(-1, 1)
+    return bool(follows > FOLLOWS and follows.atanh() * math.sqrt(value.numel() - 3) > BY_CHANCE)
 
 
 def check_module(module: nn.Module, text: str) -> None:

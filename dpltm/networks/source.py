@@ -25,6 +25,8 @@ FILE_MODULE = "dpltm_code_"
 """Beginning of the name of a module that was run from a file by itself; the rest changes with what it holds."""
 
 _OURS = ("dpltm", "torch")
+_OF_THE_START = ("__main__", "__mp_main__", "sitecustomize", "usercustomize")
+"""Modules of how a process begins, of which no network is made unless it is written there."""
 
 
 def versions() -> dict[str, str]:
@@ -55,7 +57,7 @@ def loaded_code(parts: Iterable[object]) -> dict[str, str]:
             continue
         path = Path(file).absolute()  # links are not followed: some installers keep what they link to in a cache
         installed = {"site-packages", "dist-packages"} & {*path.parts} or any(map(path.is_relative_to, libraries))
-        if package not in packages and (installed or package == "__main__" or package.startswith(FILE_MODULE)):
+        if package not in packages and (installed or package in _OF_THE_START or package.startswith(FILE_MODULE)):
             continue
         holder = next((place for place in (path, *path.parents) if place.is_file()), None)  # perhaps an archive
         shown = path.name if package.startswith(FILE_MODULE) else name

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import product
 
 import torch
 from torch import Tensor, nn
 
 PADDINGS = (0, 1, -1, -100)
-"""Values that stand where a short row ends; of bytes 255 as well, and of numbers that are not whole NaN; of images their
-ends alone. Bounds need no more: what is scaled ends at 0, 1 or -1 (``scaling.unit_range``)."""
+"""Values that stand where a short row ends; of bytes 255 as well, and of numbers that are not whole NaN; of images the ends
+of what is scaled alone. Bounds need no more: that ends at 0, 1 or -1 (``scaling.unit_range``)."""
 
 
 def paddings(x: Tensor) -> tuple[float, ...]:
@@ -19,7 +20,8 @@ def paddings(x: Tensor) -> tuple[float, ...]:
     if x.is_cuda and not x.is_floating_point():
         return (0,)  # a token that is none ends the process there
     if x.ndim > 3:
-        return (0, largest) if largest <= 255 else (0,)
+        ends = (0, 1, -1) if x.is_floating_point() else (0, largest)
+        return ends if largest <= 255 else (0,)
     if x.is_floating_point():
         return (*PADDINGS, math.nan)
     if x.dtype.is_signed:
@@ -64,21 +66,18 @@ def padded(x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = No
         declared: paddings that somebody names.
         fillings: rows of padding, ``(k, ...)``, that somebody knows beside those of one value.
     """
-    named = dict.fromkeys((0, *declared))
-    ways = [(torch.full_like(x[0], value), False) for value in dict.fromkeys((*paddings(x), *named))]
-    ways += [(torch.full_like(x[0], value), True) for value in named]
+    ways = [torch.full_like(x[0], value) for value in dict.fromkeys((*paddings(x), *declared))]
     if x.is_cuda and not x.is_floating_point():
         fillings = None
     for filling in () if fillings is None else fillings.to(x):
-        if not any(torch.equal(filling.nan_to_num(9e9), way.nan_to_num(9e9)) for way, _ in ways):
-            ways.append((filling, False))
+        if not any(torch.equal(filling.nan_to_num(9e9), way.nan_to_num(9e9)) for way in ways):
+            ways.append(filling)
     for along in range(1, x.ndim):
         length = x.shape[along]
         if length < 2:
             continue
         kept = max(1, length // 4)
-        for filling, at_front in ways:
-            start = 0 if at_front else kept
+        for filling, start in product(ways, (kept, 0)):
             short = x.clone()
             short.narrow(along, start, length - kept).copy_(filling.narrow(along - 1, start, length - kept))
             long = short.clone()

@@ -263,14 +263,16 @@ def nobody_there(x: Tensor, padding: float) -> Tensor:
     return x.isnan() if math.isnan(padding) else x == padding
 
 
+@pytest.mark.parametrize("front", [False, True], ids=["behind", "before"])
 @pytest.mark.parametrize("along", [1, 2])
 @pytest.mark.parametrize("padding", [0.0, 1.0, -1.0, -100.0, math.nan])
-def test_signals_that_are_cut_to_the_longest_are_refused_whatever_their_padding(padding, along):
+def test_signals_that_are_cut_to_the_longest_are_refused_whatever_their_padding(padding, along, front):
     """Time is dimension 1, or 2 behind channels."""
 
     def forward(self: Applied, x: Tensor) -> Tensor:
         longest = int((~nobody_there(x, padding)).any(3 - along).sum(1).max())
-        x = x.narrow(along, 0, max(1, longest)).nan_to_num()
+        longest = max(1, longest)
+        x = x.narrow(along, x.shape[along] - longest if front else 0, longest).nan_to_num()
         return self.layer(x if along == 1 else x.transpose(1, 2)).mean(1)
 
     shape = (4, 12, 3) if along == 1 else (4, 3, 12)
@@ -279,14 +281,17 @@ def test_signals_that_are_cut_to_the_longest_are_refused_whatever_their_padding(
 
 
 @pytest.mark.parametrize(
-    ("white", "dtype"), [(1, torch.float32), (255, torch.uint8), (127, torch.int8)], ids=["float", "bytes", "signed"]
+    ("border", "dtype"),
+    [(1, torch.float32), (-1, torch.float32), (255, torch.uint8), (127, torch.int8)],
+    ids=["white", "lower end", "bytes", "signed"],
 )
-def test_images_that_are_cut_to_the_largest_on_white_paper_are_refused(white, dtype):
-    """A white border is the upper end of the range."""
+@pytest.mark.parametrize("front", [False, True], ids=["behind", "before"])
+def test_images_that_are_cut_to_the_largest_on_their_border_are_refused(border, dtype, front):
+    """A border is the upper or the lower end of the range, on either side."""
 
     def forward(self: Applied, x: Tensor) -> Tensor:
-        widest = max(1, int((x != white).flatten(1, 2).any(1).sum(1).max()))
-        return self.layer(x[..., :widest].float().mean((2, 3)))
+        widest = max(1, int((x != border).flatten(1, 2).any(1).sum(1).max()))
+        return self.layer((x[..., -widest:] if front else x[..., :widest]).float().mean((2, 3)))
 
     images = torch.zeros(4, 3, 8, 8, dtype=dtype)
     message = refusal(Applied(forward, layer=nn.Linear(3, 3)), cross_entropy, images, CLASSES)

@@ -206,6 +206,42 @@ def test_weights_that_are_handed_in_are_declared():
     assert network(HandMade(), start_provenance="public").start_provenance == "public"
 
 
+def partly(change):
+    """A factory that draws, and puts something fixed into its weights."""
+
+    def made():
+        module, fixed = HandMade(), torch.Generator().manual_seed(7)
+        with torch.no_grad():
+            for value in module.parameters():
+                change(value, torch.randn(value.shape, generator=fixed))
+        return module
+
+    return made
+
+
+FIXED = {
+    "jitter": lambda value, trained: value.mul_(1e-6).add_(trained) if value.ndim > 1 else value,
+    "all but the first": lambda value, trained: value.flatten()[1:].copy_(trained.flatten()[1:]),
+    "biases": lambda value, trained: value if value.ndim > 1 else value.copy_(trained),
+    "a tenth": lambda value, trained: value[: max(len(value) // 10, 1)].copy_(trained[: max(len(value) // 10, 1)]),
+}
+
+
+@pytest.mark.parametrize("what", FIXED)
+def test_weights_of_which_a_part_is_drawn_are_declared(what):
+    """Weights that were trained on private records pass as drawn otherwise, with a little noise in them."""
+    assert "`start_provenance` is missing" in message(partly(FIXED[what]))
+
+
+def test_constants_in_drawn_weights_need_no_declaration():
+    def change(value, _):
+        value[0] = 0.0
+        if value.ndim == 1:
+            value.fill_(-4.6)
+
+    assert network(partly(change)).start_provenance == "data-free"
+
+
 # --- identity ---------------------------------------------------------------------------------------------------------
 
 

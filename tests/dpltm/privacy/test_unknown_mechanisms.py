@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from dpltm.cli.privacy import _releases
 from dpltm.errors import InputError
 from dpltm.filters import make_filter
 from dpltm.filters.trial import check_filter_bound
+from dpltm.options.privacy import EpsilonRequest
 from dpltm.privacy import accountant, describe, events, mechanisms
 from dpltm.privacy.account import Account, as_replace_one
 from dpltm.privacy.entry import HASHES, MECHANISMS, RECORD, Entry, Part, to_json
@@ -152,6 +154,12 @@ def test_a_new_relation_is_refused_until_it_is_priced() -> None:
     for call in (lambda: accountant.epsilon([example], 1e-5), lambda: as_replace_one(example)):
         with pytest.raises(InputError, match=r"^adjacency: no price is known under zero-out"):
             call()
+
+
+def test_a_new_release_of_the_command_line_is_not_priced_as_another():
+    options = EpsilonRequest(mechanism="staircase", noise_multiplier=1.0)
+    with pytest.raises(InputError, match=r"^`mechanism`: no price of staircase is known here$"):
+        _releases(options)
 
 
 def test_a_new_cut_separates_nobody() -> None:
