@@ -77,7 +77,7 @@ def same_files(files):
 
 OPTIONS = {
     "plain": "--noise fast",
-    "evaluations": "--eval-private 0.5 --stop-at 0.99",
+    "evaluations": "--eval-private 0.5",
     "centre": "--features unit:1 --centre 0.2 --model mlp --audit 50",
     "microbatches": "--microbatch 4 --audit 20",
     "truncated": "--sampling truncated:140 --audit 20",
@@ -197,7 +197,6 @@ def test_other_options_are_refused_by_name(stopped, refused, options, said):
 ON_BITS = {
     "train": "train --dense --model mlp:4 --epsilon 2 --steps 9",
     "tickets": "generate --criterion dp-train --model mlp:4 --epsilon 2 --iterations 9 --rounds 1",
-    "search": "tune --private --model mlp:4 --epsilon 9 --epochs 1 --lr 0.1,1 --tries 5",
 }
 CHANGES = {
     "value": lambda x, y: (np.r_[1 - x[:1], x[1:]], y),
