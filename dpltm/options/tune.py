@@ -69,4 +69,3 @@ class TuneRequest(NetworkOptions, TuneOptions, DataOptions):
     out: str | None = option(None, "Configuration file to write.", "FILE.toml", section="Output and ledger")
     ledger: str | None = option(None, "Ledger file.", "FILE", shown=LEDGER_SHOWN)
     population: str | None = option(None, POPULATION_HELP, "NAME")
-    fresh: bool = option(False, "Begin again where an interrupted attempt would go on.")

@@ -315,20 +315,3 @@ class Odometer:
     def after(self, steps: int) -> float:
         """Return epsilon after ``steps`` steps, 1 to those planned: an upper bound, in constant time."""
         return self._epsilons[bisect.bisect_left(self.steps, steps)]
-
-
-def ex_post(before: Before, plan: NoisySgd, taken: int, ends: int, delta: float) -> float:
-    """Return epsilon of a training that was left after ``taken`` steps, at one of so many ``ends`` that were declared.
-
-    Args:
-        before: what counts beside the training.
-        plan: all of its steps.
-        ends: how many there are, that of the whole plan included.
-        delta: of all ends together; each is priced at its share.
-
-    Guarantees:
-        Whatever decided which end k was taken, for every set S of outcomes P(S) <= sum over k of e^(epsilon_k) Q(S, end k) +
-        delta: an outcome with end k is an event of the first k steps, which are (epsilon_k, delta / ends)-DP. This is no
-        (epsilon, delta)-DP for one epsilon, since the figure depends on the outcome: it is *ex post* (Ligett et al. 2017).
-    """
-    return epsilon_with(before, replace(plan, steps=taken), delta / ends)

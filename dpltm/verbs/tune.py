@@ -10,9 +10,9 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -38,7 +38,6 @@ from dpltm.options.network import check_set_decides
 from dpltm.options.tune import TuneOptions, TuneRequest
 from dpltm.privacy.account import Account, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, check_same
 from dpltm.privacy.checks import MAX_STEPS, check_count, check_delta_alone, check_epsilon, default_batch, steps_of
 from dpltm.privacy.entry import Entry, Lineage, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger
@@ -282,33 +281,25 @@ def plan(target: TicketSet | OwnModel | str, dataset: Dataset, options: TuneOpti
     return SearchPlan(options, tickets, fronts, trainings, lineage, ledger, beside)
 
 
-def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> SearchResult:
-    """Try every setting of a plan; trainings that a checkpoint says have ended are not repeated."""
-    options, held = plan.options, checkpoints.held
+def tune(plan: SearchPlan, services: Services) -> SearchResult:
+    """Try every setting of a plan."""
+    options = plan.options
     for dataset, _ in plan.fronts.values():
         _check_rows(dataset, services)
     if options.metric == "auc":
         scored = plan.dataset.train if plan.dataset.test is None else plan.dataset.test
         scored.check(_check_classes)
-    facts = {
-        "records": plan.dataset.train.digest(plan.ledger.book.key),
-        "set": plan.tickets and plan.tickets.id,
-    }
-    if held is not None:
-        check_same(held.state["of"], facts)
     plan = replace(plan, lineage=plan.ledger.declare_once(*plan.beside) | plan.lineage)
     rows = {count: _public_rows(dataset, plan, services) for count, (dataset, _) in plan.fronts.items()}
-    key = noise.fresh_key() if held is None else bytes.fromhex(held.state["key"])  # of the training that comes next
-    scores: list[float] = [] if held is None else list(held.state["scores"])
+    key = noise.fresh_key()  # of the training that comes next
+    scores: list[float] = []
     repeats, total = options.repeats, len(plan.trainings) * options.repeats
     with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:
-        for done in range(len(scores), total):
-            state = {"of": facts, "key": key.hex(), "scores": tuple(scores)}
-            offer = partial(checkpoints.offer, partial(Checkpoint, f"training {done + 1} of {total}", state))
+        for done in range(total):
             setting, mechanism = plan.trainings[done // repeats]
             part, seed = rows[setting.components], options.seed + done % repeats
             step(done, f"{_describe(setting)}, no epsilon is spent")
-            scores.append(_try(plan, setting, mechanism, part, seed, key, offer))
+            scores.append(_try(plan, setting, mechanism, part, seed, key))
             key = hashlib.sha256(key).digest()
             step(done + 1)
     each = [scores[start : start + repeats] for start in range(0, total, repeats)]
@@ -360,15 +351,7 @@ def _public_rows(dataset: Dataset, plan: SearchPlan, services: Services) -> _Row
     return _Rows((x[~out], y[~out]), (x[out], y[out]))
 
 
-def _try(
-    plan: SearchPlan,
-    setting: Setting,
-    mechanism: NoisySgd,
-    rows: _Rows,
-    seed: int,
-    key: bytes,
-    offer: Callable[[], bool],
-) -> float:
+def _try(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, rows: _Rows, seed: int, key: bytes) -> float:
     """Return the score of one training on the public records, each step as noisy as the private one.
 
     The sum over a batch is divided by its expected size; where the public records are fewer than that, all of them take
@@ -386,10 +369,7 @@ def _try(
     config = TrainingConfig(**settings, sampling_rate=batch / count, expected_batch=batch, noise_std=noise_std)
     sampling, noise = (FastSource.of(hashlib.sha256(key + name).digest()) for name in (b"sampling", b"noise"))
     loss = start.spec.loss or cross_entropy
-    source = Records(*rows.train)
-    train(
-        start.model, start.mask, source, config, sampling=sampling, noise=noise, loss=loss, progress=lambda _: offer()
-    )
+    train(start.model, start.mask, Records(*rows.train), config, sampling=sampling, noise=noise, loss=loss)
     if options.metric == "accuracy":
         return accuracy(start.model, *rows.test, score=start.spec.score)
     if options.metric == "rmse":

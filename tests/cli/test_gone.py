@@ -11,7 +11,7 @@ from dpltm.errors import InputError
 from dpltm.options import arguments
 from dpltm.options.gone import GONE
 from dpltm.options.privacy import CurveRequest, EpsilonRequest
-from dpltm.options.train import TrainOptions
+from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.describe import figure
@@ -36,6 +36,8 @@ TYPED = {  # what is typed, and the words that its row of the table is refused b
     "tune --dry-run": ("tune --dry-run --dataset digits --epsilon 1", "spends nothing"),
     "tune --unit": ("tune --unit user --dataset digits --epsilon 1", "name it in dpltm train"),
     "tune --per-unit": ("tune --per-unit 3 --dataset digits --epsilon 1", "name it in dpltm train"),
+    "tune --fresh": ("tune --fresh --dataset digits --epsilon 1", "begins anew"),
+    "latent train --fresh": ("latent train s --messages m --out r --fresh", "begins anew"),
     "train --stop-at": ("train --stop-at 0.9 --dense --dataset digits --epsilon 1", "--budget-stop"),
     "train --augment": ("train --augment flip --dense --dataset digits --epsilon 1", "behind features"),
     "tune --class-shares": ("tune --class-shares 0.5,0.5 --dataset digits --epsilon 1", "name it in dpltm train"),
@@ -46,13 +48,16 @@ OPTIONS = {
     "privacy epsilon": EpsilonRequest,
     "privacy curve": CurveRequest,
 }
+IN_PYTHON = {
+    "loop --ends": (LoopOptions, "the figure is that of the whole plan"),
+}
 NAMES = {
     "dpltm.search": "search on public records (dpltm.tune)",
 }
 
 
 def test_every_row_is_in_one_of_these_tables() -> None:
-    assert set(GONE) == set(TYPED) | set(NAMES)
+    assert set(GONE) == set(TYPED) | set(NAMES) | set(IN_PYTHON)
 
 
 @pytest.mark.parametrize("row", TYPED)
@@ -72,6 +77,14 @@ def test_from_python_and_in_configuration_files(refused, row) -> None:
         arguments(OPTIONS[command], {name: 1})
     Path("c.toml").write_text(f"[{command.split()[-1]}]\n{option} = 1\n")
     assert f"{option} is gone since 0.3: " in refused(f"{command} --config c.toml")
+
+
+@pytest.mark.parametrize("row", IN_PYTHON)
+def test_what_python_alone_had(row) -> None:
+    cls, words = IN_PYTHON[row]
+    name = row.split(" --")[1]
+    with pytest.raises(InputError, match=f"^`{name}` is gone since 0.3: {words}"):
+        arguments(cls, {name: [3]})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -250,9 +250,11 @@ def _more_steps_for_more_records(original: Any, descent: Any, *progress: Any) ->
     original(descent, *progress)
 
 
-def _fewer_steps(original: Any, descent: Any, progress: Any, *between: Any) -> None:
-    last = descent.gradients.config.steps - 1
-    original(descent, lambda done: progress(done) or done == last, *between)
+def _fewer_steps(original: Any, descent: Any, *progress: Any) -> None:
+    planned = descent.gradients.config
+    descent.gradients.config = replace(planned, steps=planned.steps - 1)
+    original(descent, *progress)
+    descent.gradients.config = planned
 
 
 def _in_every_part(original: Any, gradients: Any) -> Any:

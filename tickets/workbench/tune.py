@@ -18,7 +18,6 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records import Dataset, DatasetCache
-from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.store import find_set
@@ -50,14 +49,11 @@ def tune(
     tickets, dataset, ledger = _opened(request, progress, dataset_cache)
     target = _whole(request, dataset) if tickets is None else tickets
     plan = tuning.plan(target, dataset, request, ledger)
-    if out is None:  # nothing is kept, on the way either
-        return as_flags(_answer(request, dataset, tickets, tuning.tune(plan, services(progress))))
-    with CheckpointFolder(out, request, progress) as checkpoints:
-        result = tuning.tune(plan, services(progress), checkpoints)
+    result = tuning.tune(plan, services(progress))
+    if out is not None:
         named = recorded(request) if portable else asdict(request)
         with new_file(out) as staging:
             staging.write_text("".join(f"{line}\n" for line in _lines(named, result)), encoding="utf-8")
-        checkpoints.forget()
     return as_flags(_answer(request, dataset, tickets, result))
 
 
