@@ -214,7 +214,7 @@ def lazily(
             return getattr(importlib.import_module(names[name]), name)
         if name[0] != "_" and name in modules():
             return importlib.import_module(f"{package}.{name}")
-        if (reason := instead(name)) is not None:
+        if (reason := instead(f"{package}.{name}")) is not None:
             raise AttributeError(f"{package}.{name}{reason}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 

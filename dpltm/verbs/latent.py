@@ -8,7 +8,6 @@ server's side, which sees no record, so nothing there costs anything more.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,6 @@ from dpltm.options import parse_numbers
 from dpltm.options.data import FeatureOptions
 from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonRequest, SchemeOptions, ServerOptions
 from dpltm.privacy.account import Account
-from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, PartOf, check_same
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Id, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger
@@ -355,7 +353,6 @@ def learn(
     options: ServerOptions,
     test: Dataset | None = None,
     progress: Progress = SILENT,
-    checkpoints: Checkpoints = NOT_KEPT,
     most: int = 1,
 ) -> Learned:
     """Train a network on messages, prune it, and measure accuracy where there are public test records.
@@ -363,12 +360,11 @@ def learn(
     Args:
         files: messages, ``(n, record_bytes)`` uint8 each.
         test: a dataset whose test split is public.
-        checkpoints: where it is kept on the way; of messages of a codebook, which take no time, nothing is.
         most: messages of one record among them (``messages_of_one``), for the notes.
 
     Raises:
         InputError: messages that count twice; options that are out of range, or contradict each other or the scheme; test
-            records that are not like those of the scheme; training that diverged; a checkpoint of other messages.
+            records that are not like those of the scheme; training that diverged.
     """
     answer, records = scheme.answer, sum(map(len, files))
     heads = [bytes(rows[:COMPARED_ROWS]) for rows in files if rows.size >= MIN_COMPARED_BYTES]
@@ -379,12 +375,6 @@ def learn(
         check_fits(scheme, test)
         if test.test is None:
             raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
-    facts = {
-        "scheme": scheme.id,
-        "messages": [[len(rows), hashlib.sha256(bytes(rows[:COMPARED_ROWS])).hexdigest()] for rows in files],
-    }
-    if checkpoints.held is not None:
-        check_same(checkpoints.held.state.get("of", {}), facts)
     began = time.perf_counter()
     if isinstance(answer, Codebook):
         weights = nearest_mean(answer, files)
@@ -392,8 +382,7 @@ def learn(
         if options.rounds:
             tickets = prune_once(spec, weights, weights, config).tickets
     else:
-        kept = PartOf(checkpoints, {"of": facts})
-        tickets = _trained(Messages(files, answer), spec, config, options, progress, kept)
+        tickets = _trained(Messages(files, answer), spec, config, options, progress)
     seconds = time.perf_counter() - began
     for ticket in tickets:
         check_trained(ticket.predictor or {})
@@ -458,16 +447,15 @@ def _trained(
     config: GenerationConfig,
     options: ServerOptions,
     progress: Progress,
-    checkpoints: Checkpoints,
 ) -> tuple[Ticket, ...]:
     labels = received.labels
     if options.rounds:
         with progress.progress(f"{config.rounds + 1} networks", config.steps) as step:
             told = by_round(config.iterations, config.rewind, step, "no more epsilon is spent")
-            return generate(spec, received, labels, config, None, told, options.dropout, checkpoints).tickets
+            return generate(spec, received, labels, config, None, told, options.dropout).tickets
     with progress.progress("training on messages", config.iterations) as step:
         told = lambda done, _: step(done, "no more epsilon is spent")  # noqa: E731
-        return (train_dense(spec, received, labels, config, told, options.dropout, checkpoints),)
+        return (train_dense(spec, received, labels, config, told, options.dropout),)
 
 
 def _test_inputs(scheme: Scheme, test: Split, progress: Progress) -> tuple[torch.Tensor, Inputs, Inputs | None]:

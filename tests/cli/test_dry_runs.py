@@ -25,8 +25,6 @@ COMMANDS = {
     "least squares": "train --dense --head least-squares --dataset digits --delta 1e-4 --features unit --epsilon 8 --out new"
     " --ledger new.jsonl",
     "evaluations": f"{DENSE} --noise-multiplier 3 --eval-private 0.5 --ledger new.jsonl --out new",
-    "a search": f"tune --private {PRIVATE} --epsilon 4 --delta 1e-4 --model mlp:4 --lr 0.5,1 --batch-size 100 --epochs 1"
-    " --accountant rdp --tries 2 --out new",
     "messages": "latent encode s --dataset own.npz --out new",
 }
 
