@@ -62,7 +62,7 @@ class Attacked:
             sampling=FastSource(2 * seed), noise=FastSource(2 * seed + 1), ledger=Ledger(),
         )  # fmt: skip
         (self.mechanism,) = loop.entry.of(NoisySgd)
-        loop._gradients.noise_std *= self.share  # the bug
+        loop.gradients.noise_std *= self.share  # the bug
         optimizer = torch.optim.SGD(model.parameters(), LR)
         for step in loop:
             step.backward()

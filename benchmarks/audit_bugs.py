@@ -187,10 +187,10 @@ def canaries_as_recorded(seed: int) -> Found:
     for number, step in enumerate(steps):
         mechanism = recorded(loop)
         if number == 0:
-            plant(loop._gradients, CANARIES, mechanism.adjacency, FastSource(seed))
+            plant(loop.gradients, CANARIES, mechanism.adjacency, FastSource(seed))
         step.backward()
         optimizer.step()
-    observations = loop._gradients.canaries.observations
+    observations = loop.gradients.canaries.observations
     assert observations is not None
     found = examine(observations, mechanism, DELTA, CONFIDENCE)
     return Found(found.certified.epsilon, found.lower_bound)
@@ -213,7 +213,7 @@ def differences(seed: int) -> Found:
     loop, model = private_loop(seed, Clip(1.0), CANARIES)
     with mock.patch.object(Canaries, "observe", observe):
         looped(loop, model, 0.05)
-    known = loop._gradients.canaries.observations
+    known = loop.gradients.canaries.observations
     assert known is not None
     scores = np.abs(np.array(seen[1::2]) - np.array(seen[::2])).sum(0)
     found = examine(Observations(scores, known.included, known.norms), recorded(loop), DELTA, CONFIDENCE)

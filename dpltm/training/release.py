@@ -10,7 +10,7 @@ import copy
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -133,7 +133,7 @@ class Training:
     def mechanism(self) -> NoisySgd:
         """Its noisy steps."""
         (steps,) = self.entry.of(NoisySgd)
-        return cast(NoisySgd, steps)
+        return steps
 
     @property
     def before_steps(self) -> head.Before:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -42,7 +42,6 @@ from dpltm.privacy.checks import (
 from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of, to_json
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import (
-    Adjacency,
     AllocatedSgd,
     BandedSgd,
     GaussianRelease,
@@ -79,10 +78,8 @@ from dpltm.training.canaries import check_canaries
 from dpltm.training.config import (
     TrainingConfig,
     class_weights,
-    nominal_sensitivity,
-    nominal_source,
+    noisy_steps,
     private_score,
-    sensitivity,
     settings_of,
     step_notes,
 )
@@ -241,8 +238,7 @@ def _noisy_steps(
     options: TrainOptions, dataset: Dataset, filter: Filter, live: int, sampled: tuple[float, int, float]
 ) -> NoisySgd:
     """Return the noisy steps of a training, for whose noise multiplier 1 stands; ``sampled`` as of ``sampling_of``."""
-    (rate, steps, batch), adjacency = sampled, cast(Adjacency, options.adjacency)
-    claim = nominal_sensitivity(filter, live, adjacency, options.noise == "nominal", options.microbatch)
+    rate, steps, batch = sampled
     kind: Callable[..., NoisySgd] = NoisySgd
     if (participations := participations_of(options.sampling)) is not None:
         kind = partial(AllocatedSgd, participations=participations)
@@ -250,16 +246,8 @@ def _noisy_steps(
     if (batch_size := truncated_batch_of(options.sampling)) is not None:
         most = most_records(dataset.records) + made_up
         kind = partial(TruncatedSgd, truncated_batch_size=batch_size, most_records=most)
-    plain = kind(
-        rate,
-        steps,
-        1.0,
-        sensitivity(filter, live, adjacency, options.microbatch),
-        claim,
-        "" if claim is None else nominal_source(filter, options.microbatch),
-        adjacency=adjacency,
-        bits="fast" if options.noise == "fast" else "secure",
-    )
+    secure, nominal = options.noise != "fast", options.noise == "nominal"
+    plain = noisy_steps(options, filter, live, (rate, steps), secure=secure, asked=nominal, kind=kind)
     if isinstance(plain, TruncatedSgd):
         check_truncation(plain, options.delta, len(dataset.train) + made_up)
     return _banded(options, dataset, plain, batch) if options.noise.startswith(BANDED) else plain
@@ -606,9 +594,9 @@ def _nominal_remainder(budget: float, before: Planned, delta: float) -> tuple[fl
     drawn = replace(before.account, entries=tuple(entry for entry in paid if entry.of(Selection)))
     check_share(budget, spent, replace(before, account=drawn), delta, "nominal epsilon")
     trained = [
-        replace(entry, mechanisms=tuple(as_claimed(each) for each in (*entry.of(NoisySgd), *entry.of(PrivateSearch))))
+        replace(entry, mechanisms=tuple(map(as_claimed, mechanisms)))
         for entry in paid
-        if entry.of(NoisySgd) or entry.of(PrivateSearch)
+        if (mechanisms := [one for one in entry.mechanisms if isinstance(one, NoisySgd | PrivateSearch)])
     ]
     return budget - spent, replace(before, account=replace(before.account, entries=tuple(trained)))
 
