@@ -68,7 +68,6 @@ INSTEAD = {  # page: words on it, and what is typed in their place
         "tune --private": "tune --private --accountant rdp",
     },
     "results.md": {
-        "synthesize --dataset mnist --epsilon 1": "synthesize --dataset digits --delta 1e-4 --epsilon 1",
         "DPLTM_DATA=... dpltm": "dpltm",
         "NAME.toml": "gdp-adult.toml --dry-run",
     },
