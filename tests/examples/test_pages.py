@@ -63,9 +63,7 @@ INSTEAD = {  # page: words on it, and what is typed in their place
     "recipes.md": {"--seeds 2 --jobs 1": "--seeds 2 --jobs 1 --dry-run", "--quick": "--quick --jobs 1"},
     "reports.md": {"--baselines --out": "--baselines --jobs 1 --out"},
     "stages.md": {
-        "synthesize --dataset digits": "synthesize --records-out 500 --dataset digits",
         "--model mlp --features scatter": "--model mlp --features unit",
-        "tune --private": "tune --private --accountant rdp",
     },
     "results.md": {
         "DPLTM_DATA=... dpltm": "dpltm",
@@ -237,14 +235,12 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ("tickets.md", "dpltm tickets import"): typed(
         "dpltm tickets export digits.tickets@8 --to torch-prune --out pruned.safetensors"
     ),
-    ("stages.md", "dpltm generate --dataset digits --subset 0.5:1.0 --criterion dp-synthetic"): another_reader,
+    ("stages.md", "dpltm generate --dataset digits --subset 0.5:1.0 --criterion dp-train"): another_reader,
     ("stages.md", "dpltm select kmnist"): KMNIST,
     ("stages.md", "dpltm train --dense --dataset mnist --features drawings"): another_reader,
     ("stages.md", "dpltm train --dense --model mlp --dataset table.npz"): another_reader,
     ("stages.md", "dpltm train --dense --head least-squares --dataset digits"): another_reader,
-    ("stages.md", "dpltm synthesize"): another_reader,
     ("stages.md", "dpltm train --dataset mnist --config best.toml"): another_reader,
-    ("stages.md", "dpltm tune --private"): another_reader,
     ("reports.md", "dpltm report demo"): both(
         SET, typed(f"dpltm train digits.tickets@3 {HALF} --epsilon 2 --steps 5 --out demo/run"), OTHER
     ),
