@@ -50,7 +50,7 @@ from dpltm.gradients import engine
 from dpltm.gradients.probe import Probe
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.checkpoint import Checkpoint
+from dpltm.privacy.checkpoint import Checkpoint, Checkpoints
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, from_arrays
 from dpltm.training import config as training_config
@@ -372,10 +372,8 @@ def taped(tape: Tape) -> Iterator[None]:
 # --- trainings ------------------------------------------------------------------------------------------------------
 
 
-class InMemory:
+class InMemory(Checkpoints):
     """Checkpoints after every step, as files would hold them."""
-
-    held: Checkpoint | None = None
 
     def keep(self, checkpoint: Checkpoint) -> None:
         self.held = copy.deepcopy(checkpoint)

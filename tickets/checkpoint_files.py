@@ -29,7 +29,7 @@ from safetensors.numpy import save as save_tensors
 
 from dpltm.errors import ArtifactError, InputError, Interrupted
 from dpltm.networks.content import content_id
-from dpltm.privacy.checkpoint import AGAIN, Checkpoint, check_same
+from dpltm.privacy.checkpoint import AGAIN, Checkpoint, Checkpoints, check_same
 from dpltm.progress import Progress
 from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, replaced, sync
 
@@ -73,7 +73,7 @@ def remove_ended(target: Path) -> None:
         os.close(held)
 
 
-class CheckpointFolder:
+class CheckpointFolder(Checkpoints):
     """The checkpoints of one result, for the length of a block. See :class:`dpltm.privacy.checkpoint.Checkpoints`.
 
     Within the block, Ctrl-C and SIGTERM wait for the next ``offer``, which keeps a checkpoint and ends the work. A second
@@ -103,7 +103,7 @@ class CheckpointFolder:
         self._kept, self._took, self._asked = 0.0, 0.0, False
         self._handlers: dict[int, Any] = {}
         self._missing: list[Path] = []
-        self.held: Checkpoint | None = None
+        super().__init__()
         self.interrupted = False
 
     def __enter__(self) -> CheckpointFolder:

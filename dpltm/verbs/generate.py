@@ -28,7 +28,7 @@ from dpltm.options.data import PER_UNIT
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
-from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept, PartOf, reading, standing
+from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf, reading, standing
 from dpltm.privacy.checks import check_count, check_epsilon
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, TICKETS, Entry, Lineage, lineage_of
@@ -328,8 +328,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
     ledger, options = plan.ledger, plan.options
     plan = replace(plan, checkpoints=checkpoints)
     if plan.under_dp:
-        kept = Kept(checkpoints, plan.shown)
-        paid = pay(plan.planned, ledger, kept)
+        paid = pay(plan.planned, ledger, checkpoints, plan.shown)
         body, lineage = next(paid.values), paid.lineage
         plan = plan.on_record(ledger.book.public(plan.beside))
     elif plan.provenance == "data-free":

@@ -28,13 +28,13 @@ from dpltm.options.data import PER_UNIT
 from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
-from dpltm.privacy.checkpoint import begun_again_by, reading, standing
+from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading, standing
 from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, facts_digest, of_process
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
-from dpltm.privacy.release import Held, InMemory, Once, Paid, hand_out, handed_out, pay
+from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
 from dpltm.records.arrays import arrays_of, as_array
@@ -260,16 +260,6 @@ class LoopState:
     taken: int = 0
     loaded: str = ""
     ended: str = ""
-
-
-class _Loaded(InMemory):
-    """A state of a loop, as ``release.pay`` goes on from it."""
-
-    def __init__(self, state: Mapping[str, Any]) -> None:
-        self._held = Held(str(state["id"]), None, state)
-
-    def held(self) -> Held:
-        return self._held
 
 
 _STATE = {"of", "id", "step", "weights", "canaries"}
@@ -564,8 +554,9 @@ class PrivateLoop:
             entry = with_noise(self.entry, _steps_of(known).noise_multiplier)
             return self._release(entry, book.account(self.lineage))
 
+        begun = Checkpoint("a state", {"of": had, "id": state["id"]})
         with self._lock, begun_again_by("make a loop that pays anew"):
-            paid = pay(plan, self.ledger, _Loaded(state))
+            paid = pay(plan, self.ledger, Checkpoints(begun), self._facts)
             with reading():
                 self.gradients.canaries.resume({name: value.numpy() for name, value in state["canaries"].items()})
                 self.gradients.follow(state)

@@ -29,7 +29,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
-from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, Kept
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints
 from dpltm.privacy.checks import (
     MAX_STEPS,
     check_epsilon,
@@ -135,8 +135,7 @@ def train_start(
     if options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
 
-    kept = Kept(checkpoints, settled.facts)
-    paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, kept)
+    paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, checkpoints, settled.facts)
     if checkpoints.held is not None and "key" not in checkpoints.held.state:
         services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
     (drawn,) = paid.values  # the whole training: its one value comes at its end
