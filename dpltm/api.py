@@ -27,11 +27,11 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
-from dpltm.features.setup import FeatureSources, features_of, take_over_map, with_feature_map
+from dpltm.features.setup import features_of, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, Network
 from dpltm.networks.own import SETTINGS, OwnModel, check_no_code, own_model
 from dpltm.options import arguments
-from dpltm.options.data import FeatureOptions, UnitOptions
+from dpltm.options.data import UnitOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.synthesize import SynthesizeOptions
@@ -59,7 +59,7 @@ from dpltm.verbs import tune as tune_verb
 from dpltm.verbs.private_loop import PrivateLoop
 from dpltm.verbs.synthesize import SyntheticRecords
 from dpltm.verbs.synthesize import settle as settle_synthesis
-from dpltm.verbs.tune import SearchResult, check_private_search, widest_front
+from dpltm.verbs.tune import SearchResult, check_private_search
 
 __all__ = [
     "Ledger", "PrivateLoop",
@@ -266,7 +266,7 @@ def generate(
     with in_python():
         generate_verb.check_options(settings)
         entered = paying(ledger, dataset)
-        dataset = _in_front(settings.model, dataset, settings, services.progress)
+        dataset = _in_front(settings.model, dataset, settings.features)
         return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services, model=model))
 
 
@@ -316,7 +316,7 @@ def select(
     dataset, settings = records_and_options(x, y, options, SelectOptions, body)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
-    with in_python(model="tickets", public="tickets"):
+    with in_python(model="tickets"):
         plan = select_verb.plan(body, dataset, settings, paying(ledger, dataset), services)
         return select_verb.select(plan)
 
@@ -369,14 +369,11 @@ def train(
     assert isinstance(ticket, (Winner, TicketSet, OwnModel, str))  # or it was refused
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TrainOptions, ticket)
-    in_front = (
-        "public" if isinstance(ticket, (str, OwnModel)) else "ticket"
-    )  # where the map in front of the network comes from
-    with in_python(model="ticket", public=in_front):
+    with in_python(model="ticket"):
         entered = paying(ledger, dataset)
         if isinstance(ticket, str) and dataset.feature_map is None:
             settings = replace(settings, features=features_of(dataset, settings.features, ticket))
-        dataset = _in_front(ticket, dataset, settings, services.progress)
+        dataset = _in_front(ticket, dataset, settings.features)
         start = starting_point(ticket, dataset, round=number, dense=dense, seed=settings.seed)
         return train_verb.train_start(start, dataset, settings, entered, services, own=own)
 
@@ -398,7 +395,7 @@ def tune(
         ledger: in which the records are declared public; by default that of this process.
         progress: told how far it is; None for silence.
         options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
-            numbers. ``features`` and ``public``, and public facts about arrays, as in :func:`train`.
+            numbers. ``features``, and public facts about arrays, as in :func:`train`.
 
     Returns:
         All trials, best first. ``train(target, ..., **result.settings)`` trains with the best.
@@ -418,7 +415,7 @@ def tune(
     dataset, settings = records_and_options(x, y, options, TuneOptions, target)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
-        dataset = _in_front(target, dataset, widest_front(settings), services.progress)
+        dataset = _in_front(target, dataset, settings.features)
         return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
 
 
@@ -439,7 +436,7 @@ def search(
         ledger: that pays; by default that of this process.
         progress: told how far it is; None for silence.
         options: fields of ``PrivateTuneOptions``: ``epsilon`` (which pays for all tries together), ``tries``, and the lists
-            of settings, as in :func:`tune`. ``features`` and ``public``, and public facts about arrays, as in :func:`train`.
+            of settings, as in :func:`tune`. ``features``, and public facts about arrays, as in :func:`train`.
 
     Returns:
         The run of the best try.
@@ -464,7 +461,7 @@ def search(
     entered = paying(ledger, dataset)
     with in_python(model="target"):
         check_private_search(settings)
-        dataset = _in_front(target, dataset, widest_front(settings), services.progress)
+        dataset = _in_front(target, dataset, settings.features)
         return search_verb.search(target, dataset, settings, entered, services)
 
 
@@ -605,13 +602,11 @@ def synthesize(
         return settled.scored(settled.made())
 
 
-def _in_front(
-    ticket: Winner | TicketSet | OwnModel | str, dataset: Dataset, settings: FeatureOptions, progress: Progress
-) -> Dataset:
+def _in_front(ticket: Winner | TicketSet | OwnModel | str, dataset: Dataset, features: str | None) -> Dataset:
     """The records behind what is asked for in front of a network; a ticket set remembers its own, and asking is refused."""
     if isinstance(ticket, (str, OwnModel)):
         if dataset.feature_map is not None:
-            return take_over_map(dataset, None, settings, dataset.name)
-        return with_feature_map(dataset, settings, FeatureSources(), progress)
+            return take_over_map(dataset, None, features, dataset.name)
+        return with_feature_map(dataset, features)
     tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
-    return take_over_map(dataset, None, settings, "the ticket set" if tickets is None else tickets.label)
+    return take_over_map(dataset, None, features, "the ticket set" if tickets is None else tickets.label)

@@ -43,9 +43,9 @@ from dpltm.training.config import private_score
 from dpltm.training.descent import Descent
 from dpltm.training.release import Sources, Training, prepare
 from dpltm.training.start import StartingPoint, starting_point
-from dpltm.verbs.train import config_of, on_record, protected_units
+from dpltm.verbs.train import config_of, protected_units
 from dpltm.verbs.train import settle as settle_training
-from dpltm.verbs.tune import Setting, check_private_search, front_of, to_try
+from dpltm.verbs.tune import Setting, check_private_search, to_try
 
 MOST = 200
 """Settings that a private search draws from, at most. More would be drawn from once in a while, and take long to price."""
@@ -159,14 +159,13 @@ def settle(
         raise InputError(
             f"`trials`: {len(tried):,} settings, and a private search draws from at most {MOST}; name fewer"
         )
-    starts: dict[tuple[int | None, int | None], tuple[StartingPoint, Dataset]] = {}
+    starts: dict[int | None, StartingPoint] = {}
     trainings = []
     for setting in tried:  # those of one network share its starting weights
-        of = (setting.round, setting.components)
-        if of not in starts:
-            records, _ = front_of(named, dataset, setting.components)
-            starts[of] = (starting_point(target, records, round=setting.round, seed=options.seed), records)
-        trainings.append(settle_training(*starts[of], _training_options(options, setting), ledger, services))
+        if setting.round not in starts:
+            starts[setting.round] = starting_point(target, dataset, round=setting.round, seed=options.seed)
+        start = starts[setting.round]
+        trainings.append(settle_training(start, dataset, _training_options(options, setting), ledger, services))
     one = trainings[0]
     check_score(one.start.spec, "the score of a try")
     names = [item.name for item in fields(PrivateTuneOptions)]  # and none of where its files lie
@@ -213,11 +212,6 @@ def plan(settled: Search, book: Book, known: Entry | None = None, noisy: Private
     Args:
         known: its entry, if it is on record already: then nothing is calibrated.
     """
-    settled = replace(
-        settled,
-        trainings=tuple(on_record(each, book) for each in settled.trainings),
-        lineage=settled.lineage | book.public(settled.beside),
-    )
     options, part, account = settled.options, settled.entry.part, book.account(settled.lineage)
     drafts = settled.mechanism.trainings
     if known is not None:

@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, network_inputs, tensors
-from dpltm.features.setup import declarations
 from dpltm.filters import make_filter
 from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import (
@@ -34,7 +33,6 @@ from dpltm.networks.evaluation import (
 )
 from dpltm.networks.own import OwnModel
 from dpltm.options import check_choices, check_required, parse_numbers
-from dpltm.options.data import FeatureOptions
 from dpltm.options.network import check_set_decides
 from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
 from dpltm.privacy.account import Account, check_unprotected
@@ -74,7 +72,6 @@ class Setting:
     clip_norm: float
     epochs: float
     batch_size: float
-    components: int | None = None
 
 
 def check_request(request: TuneRequest) -> None:
@@ -135,18 +132,16 @@ def settings(options: TuneOptions) -> list[Setting]:
         for value in lists[name]:
             if not 0 < value < math.inf:
                 raise InputError(f"`{name}`: {value:g} is not a positive number")
-    counts: list[int | None] = [*_components(options)] or [None]
     for value in lists["clip_norm"]:
         make_filter("clip", clip_norm=value)
-    if math.prod(map(len, [*lists.values(), counts])) > MAX_TRIALS:
+    if math.prod(map(len, lists.values())) > MAX_TRIALS:
         raise InputError(
-            f"`lr`, `clip_norm`, `epochs`, `batch_size`, `components`: more than {MAX_TRIALS:,} combinations; name fewer"
+            f"`lr`, `clip_norm`, `epochs`, `batch_size`: more than {MAX_TRIALS:,} combinations; name fewer"
         )
     largest = max(lists["batch_size"])
     if options.for_records is not None and largest > options.for_records:
         raise InputError(f"`batch_size`: {largest:g} is more than the {options.for_records} private records")
-    tried = itertools.product(*lists.values())
-    return [Setting(None, lr, norm, epochs, size, count) for lr, norm, epochs, size in tried for count in counts]
+    return [Setting(None, lr, norm, epochs, size) for lr, norm, epochs, size in itertools.product(*lists.values())]
 
 
 def to_try(options: TuneOptions, tickets: TicketSet | None) -> list[Setting]:
@@ -169,31 +164,9 @@ def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]
     return [tickets.ticket(number).round for number in named]
 
 
-def front_of(target: TicketSet | OwnModel | str, dataset: Dataset, count: int | None) -> tuple[Dataset, Network]:
-    """Return the records behind the first ``count`` components of their features (None for all), and the network."""
-    if count is not None:
-        found = dataset.feature_map
-        if found is None or found.projection is None or isinstance(target, TicketSet):
-            raise InputError("`components`: only where features of `public` are projected in front of a whole network")
-        dataset = replace(dataset, feature_map=found.projected_on(count))
-    return dataset, target.body.spec if isinstance(target, TicketSet) else model_spec(target, dataset)
-
-
-def _components(options: TuneOptions) -> list[int]:
-    if options.components is None:
-        return []
-    values = parse_numbers("components", options.components)
-    for value in values:
-        if not (value.is_integer() and value >= 1):
-            raise InputError(f"`components`: {value:g} is not a positive whole number")
-    return [int(value) for value in values]
-
-
-def widest_front(options: TuneOptions) -> FeatureOptions:
-    """Return the options of the feature map with the most components that are tried: they hold all fewer ones."""
-    return FeatureOptions(
-        features=options.features, public=options.public, components=max(_components(options), default=None)
-    )
+def network_of(target: TicketSet | OwnModel | str, dataset: Dataset) -> Network:
+    """Return the network whose settings are searched."""
+    return target.body.spec if isinstance(target, TicketSet) else model_spec(target, dataset)
 
 
 def named_rounds(options: TuneOptions, of_set: bool) -> list[int] | None:
@@ -217,22 +190,17 @@ class SearchPlan:
     """A search, settled before the first training.
 
     Attributes:
-        fronts: the public records behind what stands in front of the network, and the network, for each number of
-            components that is tried; of None alone where features are not projected, or the set remembers it.
+        dataset: the public records, behind what stands in front of the network.
     """
 
     options: TuneOptions
     tickets: TicketSet | None
-    fronts: Mapping[int | None, tuple[Dataset, Network]]
+    dataset: Dataset
+    network: Network
     trainings: tuple[tuple[Setting, NoisySgd], ...]
     lineage: Lineage
     ledger: Ledger
     beside: tuple[Entry, ...]
-
-    @property
-    def dataset(self) -> Dataset:
-        """The public records."""
-        return next(iter(self.fronts.values()))[0]
 
 
 @dataclass(frozen=True)
@@ -248,7 +216,6 @@ class Trial:
     clip_norm: float
     epochs: float
     batch_size: float
-    components: int | None
     steps: int
     noise_multiplier: float
     score: float
@@ -275,8 +242,6 @@ class SearchResult:
         """The best setting as options of ``train``, with the lineage that it was searched on."""
         options, best = self.plan.options, self.best
         searched = {name: getattr(best, name) for name in ("lr", "clip_norm", "epochs", "batch_size")}
-        if best.components is not None:
-            searched["components"] = best.components
         fixed = {
             name: getattr(options, name)
             for name in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
@@ -303,28 +268,25 @@ def plan(target: TicketSet | OwnModel | str, dataset: Dataset, options: TuneOpti
     tried = to_try(options, tickets)
     if tickets is not None:
         dataset = tickets.takes(dataset)
-    counts = {setting.components for setting in tried}
-    fronts = {count: front_of(target, dataset, count) for count in sorted(counts, key=lambda count: count or 0)}
-    for records, network in fronts.values():
-        check_metric(options.metric, records.rated, network.score)
-        check_loss(network)
-        check_score(network, "the score of a setting")
+    network = network_of(target, dataset)
+    check_metric(options.metric, dataset.rated, network.score)
+    check_loss(network)
+    check_score(network, "the score of a setting")
     trainings = tuple((setting, _private_training(options, setting)) for setting in tried)
     exposed = Entry("release", mechanisms=(Unprotected(),), words="settings with private tickets", unit=ledger.unit)
     drafts = (exposed,) if tickets is not None and tickets.provenance == "private" else ()
     check_unprotected(ledger.account(), drafts, allowed=False)
     public = ledger.public(dataset, "settings are searched on them")
-    beside = (*declarations(dataset, ledger, tested=False), *public, *ledger.apart(dataset), *drafts)
+    beside = (*public, *ledger.apart(dataset), *drafts)
     ledger.book.lacking(beside)
     lineage = lineage_of(dataset, dataset.feature_map, tickets)
-    return SearchPlan(options, tickets, fronts, trainings, lineage, ledger, beside)
+    return SearchPlan(options, tickets, dataset, network, trainings, lineage, ledger, beside)
 
 
 def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> SearchResult:
     """Try every setting of a plan; trainings that a checkpoint says have ended are not repeated."""
     options, held = plan.options, checkpoints.held
-    for dataset, _ in plan.fronts.values():
-        _check_rows(dataset, services)
+    _check_rows(plan.dataset, services)
     if options.metric == "auc":
         scored = plan.dataset.train if plan.dataset.test is None else plan.dataset.test
         scored.check(_check_classes)
@@ -335,7 +297,7 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
     if held is not None:
         check_same(held.state["of"], facts)
     plan = replace(plan, lineage=plan.ledger.declare_once(*plan.beside) | plan.lineage)
-    rows = {count: _public_rows(dataset, plan, services) for count, (dataset, _) in plan.fronts.items()}
+    rows = _public_rows(plan, services)
     key = noise.fresh_key() if held is None else bytes.fromhex(held.state["key"])  # of the training that comes next
     scores: list[float] = [] if held is None else list(held.state["scores"])
     repeats, total = options.repeats, len(plan.trainings) * options.repeats
@@ -344,9 +306,9 @@ def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KE
             state = {"of": facts, "key": key.hex(), "scores": tuple(scores)}
             offer = partial(checkpoints.offer, partial(Checkpoint, f"training {done + 1} of {total}", state))
             setting, mechanism = plan.trainings[done // repeats]
-            part, seed = rows[setting.components], options.seed + done % repeats
+            seed = options.seed + done % repeats
             step(done, f"{_describe(setting)}, no epsilon is spent")
-            scores.append(_try(plan, setting, mechanism, part, seed, key, offer))
+            scores.append(_try(plan, setting, mechanism, rows, seed, key, offer))
             key = hashlib.sha256(key).digest()
             step(done + 1)
     each = [scores[start : start + repeats] for start in range(0, total, repeats)]
@@ -386,8 +348,8 @@ def _check_classes(records: Arrays) -> None:
         raise InputError("`metric`: the records to score on are of one class, so there is no AUC; take accuracy")
 
 
-def _public_rows(dataset: Dataset, plan: SearchPlan, services: Services) -> _Rows:
-    ledger, seed = plan.ledger, plan.options.seed
+def _public_rows(plan: SearchPlan, services: Services) -> _Rows:
+    dataset, ledger, seed = plan.dataset, plan.ledger, plan.options.seed
     records = network_inputs(dataset.train, dataset, services)
     x, y = tensors(records.open(ledger.declared(dataset)), dataset)
     if dataset.test is not None:
@@ -416,7 +378,7 @@ def _try(
     batch = min(setting.batch_size, float(count))
     filter = make_filter("clip", clip_norm=setting.clip_norm)
     if plan.tickets is None or setting.round is None:
-        start = fresh(plan.fronts[setting.components][1], seed)
+        start = fresh(plan.network, seed)
     else:
         start = from_round(plan.tickets, setting.round)
     noise_std = mechanism.noise_multiplier * filter.certified_bound(start.mask.live) * batch / setting.batch_size

@@ -38,7 +38,6 @@ MOVED = (
     ("tickets", "export", "t@1", "--to", "torch-prune", "--out", "t.safetensors"),
     ("tickets", "import", "t.safetensors", "--dataset", "a.csv", *PUBLIC, "--model", "mlp:4", "--out", "u"),
 )
-FRONT = ("train", "--dense", "--model", "mlp", *FEW, "--features", "network:r")
 TUNE = ("tune", "--dataset", "made.npz", "--model", "mlp:4", "--for-records", "300", "--epsilon", "12", *DELTA,
         "--lr", "0.5,1", "--epochs", "1", "--batch-size", "60", "--out", "best.toml")  # fmt: skip
 
@@ -68,22 +67,6 @@ CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Iterable[s
          ("tickets", "transfer", "t@1", "--dataset", "a.csv", *FOUND, "--out", "u")),
         ("train", "u@1", *FEW), {HISTOGRAMS},
     ),
-    "a network of a found schema in front": (
-        (FIND, (*DENSE, *A, *FOUND, "--out", "r")), FRONT, {HISTOGRAMS, TRAINING},
-    ),
-    "a network of synthetic records in front": (
-        (MADE + PUBLIC, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r")), FRONT, {MOMENTS, TRAINING},
-    ),
-    "a network of synthetic records of a found schema in front": (
-        (FIND, MADE + FOUND, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r")), FRONT,
-        {HISTOGRAMS, MOMENTS, TRAINING},
-    ),
-    "tickets behind a network of synthetic records": (
-        (MADE + PUBLIC, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r"),
-         ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", "--features", "network:r", "--model", "mlp",
-          *SET[2:], "--out", "t")),
-        ("train", "t@1", *FEW), {MOMENTS, TRAINING},
-    ),
     "a winner drawn behind a found schema": (
         (FIND, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
          ("select", "t", *A, *FOUND, "--eps1", "0.1", "--score", "additive", "--ledger", "drawn.jsonl")),
@@ -104,11 +87,6 @@ CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Iterable[s
          ("select", "t", "--dataset", "made.npz", *DELTA, "--eps1", "0.1", "--score", "additive", "--ledger", "d.jsonl"),
          ("tickets", "transfer", "t", "--dataset", "a.csv", *PUBLIC, "--out", "u")),
         ("train", "u@1", *FEW), {MOMENTS, SELECTION},
-    ),
-    "settings searched behind a network, for another one": (
-        ((*DENSE, *A, *PUBLIC, "--out", "r"),
-         (*TUNE[:2], "b.csv", *PUBLIC, "--features", "network:r", "--model", "mlp", *TUNE[5:])),
-        ("train", "--config", "best.toml", "--features", "none", "--model", "mlp:4"), {TRAINING},
     ),
     "settings searched on synthetic records": (
         (FIND, MADE + FOUND, TUNE), ("train", "--config", "best.toml"), {HISTOGRAMS, MOMENTS},

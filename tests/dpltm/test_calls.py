@@ -120,7 +120,6 @@ def masked():
             " records `x`, or a `ledger` of their own"),
         (lambda: dpltm.train(a_set(), X[:, :5], Y, round=1, name="mine", **FEW), "tickets: its network takes 6 features, but"
             " mine has 5; use records of the same shape, or carry it over with dpltm.transfer"),
-        (lambda: dpltm.train("mlp:4", X, Y, features="unit", public="mine", components=2, **FEW), "`public` mine: no such"),
         (lambda: dpltm.train("mlp:4", X, Y, stop_at=0.5, **FEW), "`stop_at`: records has no test split, and stopping on"
             " the private records is a release that nothing pays for; put its cost into the plan with `eval_private` E, or"
             " give `test`, features and labels"),

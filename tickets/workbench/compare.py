@@ -33,7 +33,7 @@ from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import GenerationConfig, pruning_rates
 from dpltm.records import DatasetCache
 from dpltm.registry import listed
-from dpltm.reports.subjects import number, section, text
+from dpltm.reports.subjects import number, section
 from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.comparison import compare, costs, markdown, table_csv, unlike
@@ -213,28 +213,20 @@ def base_of(found: FoundRun) -> Base:
         raise InputError(
             f"it is of {run.spec.text!a:.100}, whose code no file names for it; train a dense run by hand"
         )
-    train |= {"model": run.spec.text, **_in_front(run.feature_map, given)}
+    train |= {"model": run.spec.text, **_in_front(run.feature_map)}
     whole = resolved.get("round") in (None, 0)
     rate = 0.0 if whole else random_rate(run.spec, run.mask, by_user=bool(config.get("of_persons")))
     return Base(found, train, rate, replace(found.lineage, entries=before) if drawn else NO_LINEAGE)
 
 
-def _in_front(feature_map: FeatureMap | None, given: Section) -> dict[str, Any]:
+def _in_front(feature_map: FeatureMap | None) -> dict[str, Any]:
     if feature_map is None:
         return {}
-    if feature_map.network is not None:
-        if (named := text(given.get("features"))) is None:
-            raise InputError(
-                "its features come from another run, whose folder it does not name; train a dense run by hand"
-            )
-        return {"features": named}
-    options: dict[str, Any] = {"features": feature_map.text}
     if feature_map.statistics is not None or feature_map.projection is not None:
-        declared = (entry.part.name for entry in feature_map.lineage.entries if entry.kind == "public")
-        options["public"] = next(declared, "")
-    if feature_map.projection is not None:
-        options["components"] = len(feature_map.projection.components)
-    return options
+        raise InputError(
+            "its features were fitted to public records, which is gone since 0.3; train a dense run by hand"
+        )
+    return {"features": feature_map.text}
 
 
 def _check_density(found: FoundRun) -> None:
@@ -417,7 +409,7 @@ class _Baselines:
         assert run is not None  # else nothing stands beside it
         request = self._request(trained_as(base, baseline.kind), seed=baseline.trial.seed)
         check_request(request)
-        start, dataset = open_start(request, SILENT, self.cache)
+        start, dataset = open_start(request, self.cache)
         if baseline.kind == "random":
             start = replace(start, mask=run.mask, round=1, lineage=base.draws)
         settled = training.settle(start, dataset, request, self.ledger, services(SILENT))

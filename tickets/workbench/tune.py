@@ -33,7 +33,7 @@ from dpltm.training.artifacts import TicketSet
 from dpltm.training.start import default_network
 from dpltm.verbs import search as searching
 from dpltm.verbs import tune as tuning
-from dpltm.verbs.tune import check_request, widest_front
+from dpltm.verbs.tune import check_request
 
 
 def tune(
@@ -54,7 +54,7 @@ def tune(
             raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
         check_free(out)
         check_writable(out)
-    tickets, dataset, ledger = _opened(request, progress, dataset_cache)
+    tickets, dataset, ledger = _opened(request, dataset_cache)
     target = _whole(request, dataset) if tickets is None else tickets
     plan = tuning.plan(target, dataset, request, ledger)
     if out is None:  # nothing is kept, on the way either
@@ -79,7 +79,7 @@ def _lines(named: dict[str, Any], result: tuning.SearchResult) -> Iterator[str]:
         network["model"] = os.path.relpath(named["model"], Path(named["out"]).parent)
     start: dict[str, Any] = {"ticket": f"{named['set']}@{result.best.round}", **network}
     if named["set"] is None:
-        start = {"dense": True, **network, **{key: named[key] for key in ("features", "public", *GIVEN)}}
+        start = {"dense": True, **network, **{key: named[key] for key in ("features", *GIVEN)}}
     for key, value in {**start, **result.settings}.items():
         if value is not None:
             yield f"{key.replace('_', '-')} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike
@@ -106,13 +106,11 @@ def _trial(trial: tuning.Trial) -> dict[str, Any]:
     return {**asdict(trial), **figures}
 
 
-def _opened(
-    request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None
-) -> tuple[TicketSet | None, Dataset, Ledger]:
-    front, dataset = widest_front(request), open_dataset(request, dataset_cache=dataset_cache)
+def _opened(request: TuneRequest, dataset_cache: DatasetCache | None) -> tuple[TicketSet | None, Dataset, Ledger]:
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)  # refused before features
     tickets = None if request.set is None else with_code_of_set(find_set(request.set), request)
-    return tickets, open_features(dataset, front, progress, tickets), ledger
+    return tickets, open_features(dataset, request.features, tickets), ledger
 
 
 def _whole(request: TuneRequest, dataset: Dataset) -> OwnModel | str:
@@ -123,7 +121,7 @@ def _whole(request: TuneRequest, dataset: Dataset) -> OwnModel | str:
 
 
 def _search(request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None) -> dict[str, Any]:
-    tickets, dataset, ledger = _opened(request, progress, dataset_cache)
+    tickets, dataset, ledger = _opened(request, dataset_cache)
     if tickets is None:  # features may have taken long: as it is now
         ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
     target = _whole(request, dataset) if tickets is None else last_winner(tickets) or tickets
