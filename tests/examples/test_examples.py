@@ -16,15 +16,11 @@ from safetensors.torch import load_file
 
 from child_processes import PATIENCE
 from dpltm.cli.main import run
-from dpltm.options import resolve
-from dpltm.options.train import TrainRequest
 from dpltm.privacy import guards
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Selection
 from dpltm.randomness.noise import FastSource
-from dpltm.tickets.files import read_section
 from dpltm.tickets.ticket_set import load_ticket_set
-from dpltm.tickets.workbench.train import check_request
 from dpltm.verbs.private_loop import PrivateLoop
 from programs import program
 
@@ -251,16 +247,8 @@ def test_photographs_behind_patches(data_home, tmp_path, capsys, monkeypatch):
     ]
 
 
-def test_digits_from_features_is_a_recipe_that_train_takes():
-    """Its features take minutes, so only the options are looked at here."""
-    section = read_section(EXAMPLES / "mnist_at_0.2.toml", "train")
-    options = resolve(TrainRequest, {}, section)
-    assert (options.features, options.components, options.epsilon, options.lr) == ("scatter", 300, 0.2, 2.5)
-    check_request(options)
-
-
 def test_a_recipe_of_one_stage_is_not_for_all_three(capsys):
-    path = EXAMPLES / "mnist_at_0.2.toml"
+    path = EXAMPLES / "har_at_0.2.toml"
     assert run(["run", "--config", str(path), "--dry-run"]) == 2
     assert f"set it there, or take dpltm train --config {path}" in capsys.readouterr().err
 
@@ -270,7 +258,6 @@ def test_every_recipe_is_tried_here():
         "cifar10.toml",
         "digits.toml",
         "har_at_0.2.toml",
-        "mnist_at_0.2.toml",
         "mnist_ticket_at_0.2.toml",
     }
 
