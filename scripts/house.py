@@ -22,8 +22,6 @@ PUBLIC = (
         f"dpltm.api.{verb}"
         for verb in ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "synthesize")
     ),
-    "dpltm.audit.attacks.worst_neighbour",
-    "dpltm.audit.black_box",
     "dpltm.cli.main.run",
     "dpltm.errors",
     "dpltm.estimators.TicketClassifier",
