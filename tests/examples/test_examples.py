@@ -118,16 +118,6 @@ def test_the_filter_tames_what_explodes(monkeypatch, capsys):
     assert min(map(float, found.groups())) > 90
 
 
-@pytest.mark.long
-def test_a_bug_in_another_library_is_noticed():
-    """Few trainings of Opacus: what it says stands, and falls where a third of the noise is added."""
-    command = [sys.executable, str(EXAMPLES / "audit_opacus.py"), "--trials", "80"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    found = re.findall(r"says (\S+), attack shows at least (\S+): (.+)", done.stdout)
-    assert [verdict for _, _, verdict in found] == ["not refuted", "REFUTED"]
-    assert all((float(bound) > float(claim)) == (verdict == "REFUTED") for claim, bound, verdict in found)
-
-
 def fixed_coins():
     """The same random numbers each time, for more steps than pass before the loop looks at the weights; others pay."""
     return {"sampling": FastSource(3), "noise": FastSource(4), "steps": 12, "ledger": Ledger()}
