@@ -99,9 +99,6 @@ def with_feature_map(
     feature_map = FeatureMap(choice, dataset.row_shape, dataset.bounds)
     if options.public is not None:
         public = sources.public(options.public)
-        public = replace(
-            public, rows=replace(public.rows, coincide=False)
-        )  # whose test split may be anybody's, not these
         fitted_to = public, f"statistics of {choice.text} features"
         feature_map = fit_to_public(feature_map, dataset, public, options.components, progress)
         feature_map = replace(feature_map, lineage=public.lineage, fitted_to=fitted_to)

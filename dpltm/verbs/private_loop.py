@@ -427,7 +427,7 @@ class PrivateLoop:
         self._exposed = check_declared_mask(given.mask, lineage, provenance)
         x, y = arrays_of(x, y)
         x, y = _rows_of("x", x), _rows_of("y", y)
-        given, rows, persons = _by_person(given, x)
+        given, rows, persons = _by_person(given, x, y)
         at_hand = len(x) if persons is None else len(persons)
         count = at_hand if given.records is None else given.records
         given.check(count, at_hand)
@@ -799,10 +799,12 @@ class PrivateLoop:
         return ex_post(self._beside(self.account), self.mechanism, self._left, len(self._given.ends) + 1, self.delta)
 
 
-def _by_person(given: LoopSettings, x: Tensor | np.ndarray) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:
+def _by_person(
+    given: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
+) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:
     """Return settings with their most records of a person, records as a ledger knows them, and places of each person's."""
-    values = x.detach().cpu().float().numpy() if isinstance(x, Tensor) else x
-    rows = Rows(values.reshape(len(values), math.prod(values.shape[1:])), np.zeros(len(values), dtype=np.int64))
+    values, labels = (part.detach().cpu().float().numpy() if isinstance(part, Tensor) else part for part in (x, y))
+    rows = Rows(values, labels)
     if given.units is None:
         return given, rows, None
     whose = as_array(given.units, "units")
@@ -823,10 +825,8 @@ def _as_noisy(mechanism: NoisySgd, entry: Entry) -> NoisySgd:
 
 
 def part_of(ledger: Ledger, rows: Rows) -> Part:
-    """Return the part that arrays are, known again by their rows; whatever else the ledger holds may be of the same."""
-    part = Part("arrays", ledger.snapshot(rows.digest))
-    ledger.meet(part, rows.marks_under)
-    return part
+    """Return the part that arrays are; whatever else the ledger holds may be of the same."""
+    return Part("arrays", ledger.snapshot(rows.digest))
 
 
 def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:

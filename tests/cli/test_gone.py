@@ -31,6 +31,7 @@ TABLE = f"""
 --criterion dp-energy    | generate {PRIVATE} {TINY} --criterion dp-energy --epsilon 1 --out new
 --criterion dp-synthetic | generate {PRIVATE} {TINY} --criterion dp-synthetic --epsilon 1 --out new
 --criterion energy       | generate {PRIVATE} {TINY} --criterion energy --provenance public --out new
+datasets overlap         | datasets overlap a.csv b.csv --label y
 generate --pool          | generate {PRIVATE} {TINY} --pool 4 --provenance public --out new
 synthesize               | synthesize --dataset digits --epsilon 1 --out new.npz
 """

@@ -31,7 +31,7 @@ from dpltm import PrivateLoop
 from dpltm.cli.main import run
 from dpltm.features import drawings
 from dpltm.filters import FILTERS
-from dpltm.privacy import guards, ledger
+from dpltm.privacy import ledger
 from dpltm.privacy.ledger import Ledger
 from dpltm.tickets.ledger_file import record_path
 from hub import FakeHub
@@ -333,7 +333,6 @@ def failures(said: list[str]) -> Iterator[None]:
 def in_a_new_process() -> None:
     """What a process keeps of records, each step has anew: a command is one, and so is a block of code."""
     ledger._of_process.clear()
-    guards._met.clear()
 
 
 @pytest.mark.parametrize(
