@@ -56,7 +56,7 @@ from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
 from dpltm.privacy.release import Once, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
-from dpltm.records import Dataset, Rows, from_arrays
+from dpltm.records import Dataset, RecordSet, Rows, from_arrays
 from dpltm.records.dataset import RawSplit
 from dpltm.records.frames import Frame, is_frame, text_of
 from dpltm.records.notes import NO_TEST, left_out_note
@@ -114,22 +114,19 @@ _NAMES = {
 """Names of parameters here, by the names that the verbs have for them."""
 
 
-_no_digests = partial(np.zeros, 0, np.uint64)
-
-
 @dataclass(eq=False)
 class Spent:
     """Spending of an estimator and its clones, and their fits' notes on public inputs, each once; shared by all.
 
     Attributes:
         looked: whether a score was measured exactly.
-        protected: digests of the rows and persons of all fits and paid scores, in the memory of this process alone.
+        protected: the records and persons of all fits and paid scores.
     """
 
     lineage: Lineage = NO_LINEAGE
     notes: dict[str, None] = field(default_factory=dict)
     looked: bool = False
-    protected: np.ndarray = field(default_factory=_no_digests, repr=False)
+    protected: RecordSet = field(default_factory=RecordSet, repr=False)
     process: int = field(default_factory=os.getpid)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -137,13 +134,8 @@ class Spent:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            "lineage": self.lineage,
-            "notes": dict(self.notes),
-            "looked": self.looked,
-            "protected": _no_digests(),
-            "process": 0,
-        }
+        told = {"lineage": self.lineage, "notes": dict(self.notes), "looked": self.looked}
+        return {**told, "protected": self.protected, "process": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, lock=threading.RLock())
@@ -153,8 +145,7 @@ class Spent:
         with self.lock:
             self.lineage |= lineage
             if rows is not None:
-                named = rows.identities(of_persons=True) if rows.cut[0] == "person" else _no_digests()
-                self.protected = np.union1d(self.protected, np.concatenate([rows.identities(), named]))
+                self.protected.add(rows)
 
 
 def noisy_sums(values: np.ndarray, each: float, secret: Secret) -> np.ndarray:
@@ -543,7 +534,7 @@ class TicketEstimator(BaseEstimator):
         spent = self._spent
         if not spent.looked or any(entry.part.snapshot == part.snapshot for entry in spent.lineage.paid):
             return
-        if self.rows_coincide or not np.isin(rows.identities(), spent.protected).all():
+        if self.rows_coincide or not spent.protected.has_all(rows):
             raise InputError(
                 "`X`: an exact score was measured, and these are other records than those of the fits before: whether it was"
                 " measured on some of them cannot be told, since a step in front may have changed their values; for other"
@@ -676,7 +667,7 @@ class TicketEstimator(BaseEstimator):
         of_persons = names_persons and bool(self.run_.config.get("of_persons"))
         if self.rows_coincide and not of_persons:
             return
-        if np.isin(rows.identities(of_persons=of_persons), self._spent.protected).any():
+        if self._spent.protected.has_any(rows, of_persons=of_persons):
             raise InputError(
                 f"`X`: some of these {'persons' if of_persons else 'records'} are protected by a release on record, a fit"
                 " or paid score of this estimator or a clone; they cannot be measured without a price: take others"

@@ -249,7 +249,7 @@ class Dataset:
 
         It is of the name alone: the publication fixes who stands at which place, and a digest would tell which are empty.
         """
-        if not (self.known and self.published):
+        if not self.published:
             return None
         return hashlib.sha256(b"published " + self.name.encode()).hexdigest()
 
@@ -292,7 +292,6 @@ class Rows:
         _ragged: of texts, all words, and where each record's begin, ``(n + 1,)``; then the cells are not looked at.
         _units: whose each record is, ``(n,)`` texts, where something says so; and
         units_name: the noun.
-        _standing: places at which these records stand, where others are empty.
     """
 
     _cells: np.ndarray = field(repr=False)
@@ -302,7 +301,6 @@ class Rows:
     _ragged: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
     _units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
-    _standing: np.ndarray | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self._targets)
@@ -328,8 +326,6 @@ class Rows:
             # of a table whose a record is counts exactly
             for rows in self._chunks(label=True, dtype="<f4" if names is None else "<f8"):
                 content.update((rows if self._names is None else rows[:, self._names[0]]).tobytes())
-        if self._standing is not None:
-            content.update(self._standing.astype("<i8").tobytes())
         if self._units is not None and self.units_name not in (self.columns or ()):
             content.update(repr((self.units_name, self._units.tolist())).encode())
         return content.digest()
@@ -364,7 +360,6 @@ class Rows:
             _targets=self._targets[index],
             _ragged=None if self._ragged is None else texts_of(*self._ragged, index),
             _units=None if self._units is None else self._units[index],
-            _standing=None if self._standing is None else self._standing[index],
         )
 
     def known_by(self, cells: np.ndarray) -> Rows:
@@ -415,6 +410,29 @@ class Rows:
                 y = _floats(self._targets[done : done + len(part)], dtype).reshape(len(part), -1)
                 yield np.column_stack([rows, y]) if label else rows
                 done += len(part)
+
+
+class RecordSet:
+    """Records and persons, by which a refusal knows them again: in the memory of this process, and empty once pickled."""
+
+    def __init__(self) -> None:
+        self._digests = np.zeros(0, np.uint64)
+
+    def __reduce__(self) -> tuple[type[RecordSet], tuple[()]]:
+        return RecordSet, ()
+
+    def add(self, rows: Rows) -> None:
+        """Add records, and whose they are, where something says so."""
+        persons = rows.identities(of_persons=True) if rows._units is not None else self._digests[:0]
+        self._digests = np.unique(np.concatenate([self._digests, rows.identities(), persons]))
+
+    def has_any(self, rows: Rows, *, of_persons: bool) -> bool:
+        """Return whether it has some of these records, or of the persons whose they are."""
+        return bool(np.isin(rows.identities(of_persons=of_persons), self._digests).any())
+
+    def has_all(self, rows: Rows) -> bool:
+        """Return whether it has all of these records."""
+        return bool(np.isin(rows.identities(), self._digests).all())
 
 
 def _hashed(values: Iterable[bytes], key: bytes = b"") -> np.ndarray:

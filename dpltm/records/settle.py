@@ -231,7 +231,7 @@ def _checked(raw: RawSplit, empty: bool = False, valued: bool = False) -> tuple[
         rows = rows.known_by(x)
     taken = _taken(y, VALUES if valued else None)
     if not taken.all():
-        rows = replace(rows.taken(np.flatnonzero(taken)), _standing=np.flatnonzero(taken))
+        rows = rows.taken(np.flatnonzero(taken))
     if raw.units is not None:
         rows = rows.owned(checked_units(raw, taken), raw.units_name)
     return Split(x, y, valued=valued), rows

@@ -461,7 +461,7 @@ class PrivateLoop:
         self._given, self._provenance = given, provenance
         self._refused: BudgetError | None = None
         self._facts = {} if given.save_every is None else self._facts_of(given, (x, y), model, whole)
-        self._part = part_of(self.ledger, rows) if self._first else Part("arrays")
+        self._part = Part("arrays", self.ledger.snapshot(rows.digest) if self._first else None)
         self._words = f"a loop, {self._gradients.config.filtered}, {live:,} live weights"
         self.entry = self._settled(mechanism, given)
         self._gradients.noise_std = self.mechanism.noise_std
@@ -822,11 +822,6 @@ def _by_person(
 def _as_noisy(mechanism: NoisySgd, entry: Entry) -> NoisySgd:
     """Return a mechanism with the noise of one on record."""
     return replace(mechanism, noise_multiplier=entry.of(NoisySgd)[0].noise_multiplier)
-
-
-def part_of(ledger: Ledger, rows: Rows) -> Part:
-    """Return the part that arrays are; whatever else the ledger holds may be of the same."""
-    return Part("arrays", ledger.snapshot(rows.digest))
 
 
 def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:

@@ -729,4 +729,4 @@ def test_what_any_release_of_an_estimator_was_of_is_not_measured_on():
     for rows, labels in ((x, y), (x_paid, y_paid)):
         with pytest.raises(InputError, match=r"^`X`: some of these records are protected by a release on record"):
             clone(made).fit(x, y).score(rows[:20], labels[:20])
-    assert pickle.loads(pickle.dumps(made))._spent.protected.size == 0
+    assert pickle.loads(pickle.dumps(made))._spent.protected._digests.size == 0
