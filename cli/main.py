@@ -96,7 +96,6 @@ COMMANDS = [
             "datasets:fetch": "Download a dataset that is known by name, from OpenML, into the data home.",
             "datasets:info": "The public facts about a dataset, checked by loading it. Nothing is computed from its private values.",  # noqa: E501
             "datasets:schema": "The public schema of a table: what its columns hold, so that words, dates and holes become numbers.",  # noqa: E501
-            "datasets:overlap": "Rows that two files share, whatever their labels: for the eyes of their owner.",
         }),
     ),
 ]  # fmt: skip

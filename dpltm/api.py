@@ -459,7 +459,6 @@ def evaluate(
     bounds: tuple[float, float] | None = None,
     name: str | None = None,
     by: str | None = None,
-    rows_coincide: bool = False,
     ledger: Ledger | None = None,
     progress: Progress | None = None,
 ) -> evaluate_verb.Evaluation:
@@ -472,7 +471,6 @@ def evaluate(
         bounds: of arrays; by default those of the run.
         name: of arrays, what messages call them.
         by: a column of a table, such as sex or age, by which skill is told of subgroups as well.
-        rows_coincide: declares that rows which equal some of the training are other people's.
         ledger: of the people whom the records may be of; by default the one that paid for the run, or that of this process.
         progress: told how far it is; None for silence.
 
@@ -485,7 +483,7 @@ def evaluate(
         (60, True)
     """
     services = called(progress, run=run, ledger=ledger)
-    dataset = held_out(run, x, y, {"bounds": bounds, "name": name, "rows_coincide": rows_coincide or None})
+    dataset = held_out(run, x, y, {"bounds": bounds, "name": name})
     with in_python(test="x"):
         return evaluate_verb.evaluate(run, dataset, ledger, services, by)
 

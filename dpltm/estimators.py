@@ -51,13 +51,12 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part, lineage_of
-from dpltm.privacy.guards import covered
 from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
 from dpltm.privacy.release import Once, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
-from dpltm.records import Dataset, Rows, from_arrays
+from dpltm.records import Dataset, RecordSet, Rows, from_arrays
 from dpltm.records.dataset import RawSplit
 from dpltm.records.frames import Frame, is_frame, text_of
 from dpltm.records.notes import NO_TEST, left_out_note
@@ -121,11 +120,13 @@ class Spent:
 
     Attributes:
         looked: whether a score was measured exactly.
+        protected: the records and persons of all fits and paid scores.
     """
 
     lineage: Lineage = NO_LINEAGE
     notes: dict[str, None] = field(default_factory=dict)
     looked: bool = False
+    protected: RecordSet = field(default_factory=RecordSet, repr=False)
     process: int = field(default_factory=os.getpid)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -133,15 +134,18 @@ class Spent:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"lineage": self.lineage, "notes": dict(self.notes), "looked": self.looked, "process": 0}
+        told = {"lineage": self.lineage, "notes": dict(self.notes), "looked": self.looked}
+        return {**told, "protected": self.protected, "process": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, lock=threading.RLock())
 
-    def add(self, lineage: Lineage) -> None:
-        """Add what one of them spent."""
+    def add(self, lineage: Lineage, rows: Rows | None = None) -> None:
+        """Add what one of them spent, and the records that it was spent on."""
         with self.lock:
             self.lineage |= lineage
+            if rows is not None:
+                self.protected.add(rows)
 
 
 def noisy_sums(values: np.ndarray, each: float, secret: Secret) -> np.ndarray:
@@ -478,7 +482,7 @@ class TicketEstimator(BaseEstimator):
         options |= {"delta": self.delta, "adjacency": self.adjacency, "per_unit": self.per_unit}
         self._rehearse(tickets, dataset, ledger, options, training)
         winner = api.select(tickets, dataset, ledger=ledger, **options)
-        self._spent.add(winner.lineage)
+        self._spent.add(winner.lineage, dataset.rows)
         return winner
 
     def _rehearse(
@@ -507,7 +511,7 @@ class TicketEstimator(BaseEstimator):
             with in_python(dataset="x"):
                 part = ledger.part(dataset)
                 check_private(ledger.account(self._spent.lineage), part)
-                self._check_known(part)
+                self._check_known(part, dataset.rows)
         except InputError as error:
             raise InputError(f"{error}; to cross-validate on private records give `score_epsilon`") from None
         tickets = self._drawn(dataset, ledger, behind)
@@ -521,15 +525,16 @@ class TicketEstimator(BaseEstimator):
             run = api.train(tickets, dataset, round=self.round, ledger=ledger, own=True, **behind)
         else:
             run = api.train(network, dataset, ledger=ledger, own=True, features=features, **options)
-        self._spent.add(run.lineage)
+        self._spent.add(run.lineage, dataset.rows)
         return run
 
-    def _check_known(self, part: Part) -> None:
+    def _check_known(self, part: Part, rows: Rows) -> None:
         """Refuse other records than before once a score was exact: behind a step in front that was fitted anew, those that
         it was measured on have other values, and no row would tell."""
-        trained_on = [entry.part for entry in self._spent.lineage.paid]
-        known = any(each.snapshot == part.snapshot for each in trained_on) or covered(part, trained_on)
-        if self._spent.looked and not known:
+        spent = self._spent
+        if not spent.looked or any(entry.part.snapshot == part.snapshot for entry in spent.lineage.paid):
+            return
+        if self.rows_coincide or not spent.protected.has_all(rows):
             raise InputError(
                 "`X`: an exact score was measured, and these are other records than those of the fits before: whether it was"
                 " measured on some of them cannot be told, since a step in front may have changed their values; for other"
@@ -622,7 +627,7 @@ class TicketEstimator(BaseEstimator):
             return Once(entry, lineage, partial(noisy_sums, whole, each))
 
         paid = pay(planned, ledger)
-        self._spent.add(paid.lineage)
+        self._spent.add(paid.lineage, held_out.test_rows)
         self._spent.notes |= {SCORED: None}
         return next(paid.values) / whole.shape[1]
 
@@ -630,7 +635,7 @@ class TicketEstimator(BaseEstimator):
         """Records as the test split that ``dpltm.evaluate`` measures on; and whose each is, where that is said."""
         dataset = api.held_out(self.run_, self._columns.records(X), codes, {"name": "the scored records"})
         assert dataset.test_rows is not None
-        rows = replace(self._columns.rows(dataset.test_rows, X), coincide=self.rows_coincide)
+        rows = self._columns.rows(dataset.test_rows, X)
         if units is None:
             return replace(dataset, test_rows=rows), None
         with in_python():
@@ -647,6 +652,7 @@ class TicketEstimator(BaseEstimator):
             with in_python(test="x", dataset="x"):
                 spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
                 check_declared(spent, part, "measured without a price")
+                self._check_separate(held_out.tested().rows, names is not None)
                 found = api.evaluate(self.run_, held_out, ledger=ledger)
                 self._spent.looked = True
                 for draft in ledger.apart(held_out):
@@ -655,6 +661,18 @@ class TicketEstimator(BaseEstimator):
         except InputError as error:
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
         return float(found.accuracy)
+
+    def _check_separate(self, rows: Rows, names_persons: bool) -> None:
+        """Refuse to measure exactly on rows, or persons, that this estimator or a clone protects."""
+        of_persons = names_persons and bool(self.run_.config.get("of_persons"))
+        if self.rows_coincide and not of_persons:
+            return
+        if self._spent.protected.has_any(rows, of_persons=of_persons):
+            raise InputError(
+                f"`X`: some of these {'persons' if of_persons else 'records'} are protected by a release on record, a fit"
+                " or paid score of this estimator or a clone; they cannot be measured without a price: take others"
+                + ("" if of_persons else "; where rows of different people may well be equal, say `rows_coincide`")
+            )
 
     def __sklearn_is_fitted__(self) -> bool:
         return "run_" in self.__dict__

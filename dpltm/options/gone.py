@@ -22,6 +22,7 @@ GONE: dict[str, str] = {
     "--criterion dp-energy": "take `criterion` dp-train",
     "--criterion dp-synthetic": "take `criterion` dp-train",
     "--criterion energy": "take `criterion` magnitude",
+    "datasets overlap": "compare rows by a program of your own; `test` of a command still refuses rows of its training",
     "generate --pool": "weights are judged one by one; leave it out",
     "synthesize": "make synthetic records by a library, and declare them as what they are; tickets by `criterion` dp-train",
     "--mechanism discrete-gaussian": "price it by dp-accounting (from_discrete_gaussian_mechanism)",

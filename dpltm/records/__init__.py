@@ -6,7 +6,7 @@ records into what a network gets: features in the unit range, by public bounds.
 
 from dpltm.records.arrays import from_arrays
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
-from dpltm.records.dataset import Dataset, Origin, Rows
+from dpltm.records.dataset import Dataset, Origin, RecordSet, Rows
 from dpltm.records.files import Layout
 from dpltm.records.load import DatasetCache, load, load_records
 from dpltm.records.ratings import held_out_users
@@ -29,6 +29,7 @@ __all__ = [
     "Layout",
     "Origin",
     "Public",
+    "RecordSet",
     "Rows",
     "Split",
     "affine",

@@ -329,7 +329,7 @@ class PrivateLoop:
         exposed = (Unprotected(),) if check_declared_mask(terms.mask, lineage, provenance) else ()
         x, y = arrays_of(x, y)
         x, y = _rows_of("x", x), _rows_of("y", y)
-        terms, rows, persons = _by_person(terms, x)
+        terms, rows, persons = _by_person(terms, x, y)
         at_hand = len(x) if persons is None else len(persons)
         count = at_hand if terms.records is None else terms.records
         terms.check(count, at_hand)
@@ -356,7 +356,7 @@ class PrivateLoop:
         self._facts = {} if terms.save_every is None else self._facts_of(x, y, mask)
         draft = Entry(
             "release",
-            part_of(self.ledger, rows) if ranks.first else Part("arrays"),
+            Part("arrays", self.ledger.snapshot(rows.digest) if ranks.first else None),
             (terms.mechanism(config.sampling_rate, live), *exposed),
             f"a loop, {config.filtered}, {live:,} live weights",
             facts_digest(self._facts) if self._facts else "",
@@ -653,10 +653,12 @@ class PrivateLoop:
         return statement(self.account, terms.delta, adjacency=mechanism.adjacency, notes=notes)
 
 
-def _by_person(given: LoopSettings, x: Tensor | np.ndarray) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:
+def _by_person(
+    given: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
+) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:
     """Return settings with their most records of a person, records as a ledger knows them, and places of each person's."""
-    values = x.detach().cpu().float().numpy() if isinstance(x, Tensor) else x
-    rows = Rows(values.reshape(len(values), math.prod(values.shape[1:])), np.zeros(len(values), dtype=np.int64))
+    values, labels = (part.detach().cpu().float().numpy() if isinstance(part, Tensor) else part for part in (x, y))
+    rows = Rows(values, labels)
     if given.units is None:
         return given, rows, None
     whose = as_array(given.units, "units")
@@ -680,13 +682,6 @@ def with_noise(draft: Entry, multiplier: float) -> Entry:
     """Return the draft of a loop with another noise multiplier."""
     steps, others = _steps_of(draft), draft.mechanisms[1:]
     return replace(draft, mechanisms=(replace(steps, noise_multiplier=multiplier), *others))
-
-
-def part_of(ledger: Ledger, rows: Rows) -> Part:
-    """Return the part that arrays are, known again by their rows; whatever else the ledger holds may be of the same."""
-    part = Part("arrays", ledger.snapshot(rows.digest))
-    ledger.meet(part, rows.marks_under)
-    return part
 
 
 def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:

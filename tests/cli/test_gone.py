@@ -51,6 +51,7 @@ TYPED = {  # what is typed, and the words that its row of the table is refused b
     "--components": ("train --dense --components 5", "bring their directions"),
     "--features network": ("train --dense --features network:a.run --epsilon 1 --out new", "freeze"),
     "--public": ("generate --features scatter --public mnist --out new", "within each record"),
+    "datasets overlap": ("datasets overlap a.csv b.csv --label y", "a program of your own"),
     "synthesize": ("synthesize --dataset digits --epsilon 1 --out new.npz", "by a library"),
     "--mechanism discrete-gaussian": ("privacy epsilon --mechanism discrete-gaussian", "dp-accounting"),
     "--mechanism zcdp": ("privacy curve --mechanism zcdp", "dp-accounting (ZCDpEvent)"),

@@ -135,19 +135,6 @@ def test_everything_in_one_folder_adds_up(cli, people):
     assert Path("apart/dpltm.ledger.jsonl").exists()
 
 
-def test_shared_rows_are_shown_to_their_owner(cli, people, tree):
-    x, labels = people
-    theirs = {name: [*y[:5], *y[7:9]] for name, y in labels.items()}
-    table("q.csv", np.vstack([1 - x[:5], x[7:9]]), theirs, ["c", "ill", "b", "old", "a"])
-    before = tree()
-    body = cli("datasets overlap p.csv q.csv --label ill --json").json
-    (pair,) = body["splits"]
-    assert (pair["records"], pair["shared"]) == ([60, 7], 2)
-    assert (pair["first_rows"], pair["second_rows"]) == ([7, 8], [5, 6])
-    assert any("keep it to yourself" in note for note in body["notes"])
-    assert tree() == before, "nothing is written anywhere"
-
-
 VISITS = "--dataset mnist.npz --bounds 0,16 --records 300 --classes 10"
 
 

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 
 from child_processes import PATIENCE
 from dpltm.cli.main import run
-from dpltm.privacy import guards
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Selection
 from dpltm.randomness.noise import FastSource
@@ -73,9 +72,7 @@ def test_arrays_alone(tmp_path, monkeypatch, capsys):
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.chdir(tmp_path)
-    guards._met.clear()  # of records that other tests declared
     program("examples/arrays.py")
-    guards._met.clear()
     assert list(tmp_path.iterdir()) == []
     out = capsys.readouterr().out
     spent = re.search(r"certified epsilon (\S+) at delta 1e-05", out)
@@ -93,7 +90,6 @@ def test_a_network_of_ones_own(tmp_path, capsys):
     assert code_lines(path) <= 40
     if not (Path(os.environ.get("DPLTM_DATA", "none")) / "cifar10-12k.npz").is_file():
         pytest.skip("cifar10-12k.npz is not in the folder that DPLTM_DATA names")
-    guards._met.clear()  # of records that other tests declared
     example = program("examples/own_network.py")
     example.main(tmp_path)
     spent = re.search(r"certified epsilon (\S+) at delta 1e-05", capsys.readouterr().out)

@@ -29,7 +29,7 @@ from torch import nn
 from dpltm import PrivateLoop
 from dpltm.cli.main import run
 from dpltm.filters import FILTERS
-from dpltm.privacy import guards, ledger
+from dpltm.privacy import ledger
 from dpltm.privacy.ledger import Ledger
 from dpltm.tickets.ledger_file import record_path
 from pages import PAGES, ROOT, Reader, Step, shows, steps
@@ -322,7 +322,6 @@ def failures(said: list[str]) -> Iterator[None]:
 def in_a_new_process() -> None:
     """What a process keeps of records, each step has anew: a command is one, and so is a block of code."""
     ledger._of_process.clear()
-    guards._met.clear()
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ OPENERS = {
     *("safetensors.numpy.load_file", "safetensors.numpy.save_file"),
 }
 # attributes of records that nobody takes but dpltm/records
-CLOSED = {"_closed", "_cells", "_targets", "_ragged", "_units", "_standing", "public_hashes", "cut_hashes"}
+CLOSED = {"_closed", "_cells", "_targets", "_ragged", "_units", "identities", "public_hashes", "cut_hashes"}
 # methods that open a file whatever they are called on, a Path as a rule; ``open`` of one value that is no text opens records
 OPENING_METHODS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "tofile"}
 

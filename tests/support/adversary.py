@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import json
 import math
 import os
 import re
@@ -268,14 +267,7 @@ def _perform(case: Case, which: str | None, first: Recorder | None, folder: Path
 
 
 def _contents(path: Path, name: str) -> dict[str, bytes]:
-    """What a file holds; of an archive its members, since its checksums are taken over random ids as well.
-
-    Of digests of declared rows, under a key of the owner's that is drawn anew in every run, there is how many they are.
-    """
-    if path.suffix == ".rows":
-        data = path.read_bytes()
-        head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        return {name: json.dumps(head, sort_keys=True).encode()}
+    """What a file holds; of an archive its members, since its checksums are taken over random ids as well."""
     if path.suffix != ".npz":
         return {name: path.read_bytes()}
     with zipfile.ZipFile(path) as archive:

@@ -656,7 +656,7 @@ def test_of_many_threads_one_has_the_gradient_of_a_step(monkeypatch):
 
 
 def test_records_that_were_tested_on_or_declared_public_are_refused_and_the_other_way_round():
-    """By their rows: a loop gets arrays, of which nothing else is known."""
+    """The same arrays, as a dataset and in a loop."""
     x, y = torch.rand(40, 5).numpy(), np.arange(40) % 3
     other, facts = from_arrays(1 + x, y, bounds=(0, 2), test=(x, y)), {"data": (torch.tensor(x), torch.tensor(y))}
     ledger = Ledger()
