@@ -164,11 +164,6 @@ def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]
     return [tickets.ticket(number).round for number in named]
 
 
-def network_of(target: TicketSet | OwnModel | str, dataset: Dataset) -> Network:
-    """Return the network whose settings are searched."""
-    return target.body.spec if isinstance(target, TicketSet) else model_spec(target, dataset)
-
-
 def named_rounds(options: TuneOptions, of_set: bool) -> list[int] | None:
     """Return the rounds that were asked for; None where that is for the set to say."""
     if options.rounds is None:
@@ -268,7 +263,7 @@ def plan(target: TicketSet | OwnModel | str, dataset: Dataset, options: TuneOpti
     tried = to_try(options, tickets)
     if tickets is not None:
         dataset = tickets.takes(dataset)
-    network = network_of(target, dataset)
+    network = target.body.spec if isinstance(target, TicketSet) else model_spec(target, dataset)
     check_metric(options.metric, dataset.rated, network.score)
     check_loss(network)
     check_score(network, "the score of a setting")
