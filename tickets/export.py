@@ -19,7 +19,6 @@ from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import put, traceable
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
-from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.tickets.card import sources
 from dpltm.tickets.feature_files import Front
@@ -80,12 +79,6 @@ class Origin:
         check_provenance(body["provenance"], lineage)
         front = None if stated is None else Front.from_json(stated)
         return cls(body["id"], body["name"], body["provenance"], lineage, front)
-
-
-def unprotected(lineage: Lineage) -> bool:
-    """Tell whether something was released with no mechanism, or with one that adds no noise."""
-    bare = (sgd for entry in lineage.entries for sgd in entry.of(NoisySgd) if sgd.noise_multiplier == 0)
-    return any(entry.of(Unprotected) for entry in lineage.entries) or next(bare, None) is not None
 
 
 def check_shareable(tickets: TicketSet, *, label: str, predictor: bool, consent: bool) -> None:

@@ -32,6 +32,8 @@ from dpltm.networks.evaluation import DIVERGED, has_diverged
 from dpltm.networks.state import evaluating, put, traceable, weights_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
+from dpltm.privacy.entry import Lineage
+from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.records.input_parts import split
@@ -43,7 +45,7 @@ from dpltm.reports.subjects import terms_of_run
 from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.card import sources
-from dpltm.tickets.export import onnx_program, unprotected
+from dpltm.tickets.export import onnx_program
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
 from dpltm.tickets.model_card import as_markdown
 from dpltm.tickets.run import version
@@ -132,6 +134,12 @@ def exported(run: Run, folder: Path, *, consent: bool, progress: Progress) -> Ex
     return Exported(folder, about, difference, records, notes)
 
 
+def _unprotected(lineage: Lineage) -> bool:
+    """Tell whether something was released with no mechanism, or with one that adds no noise."""
+    bare = (sgd for entry in lineage.entries for sgd in entry.of(NoisySgd) if sgd.noise_multiplier == 0)
+    return any(entry.of(Unprotected) for entry in lineage.entries) or next(bare, None) is not None
+
+
 def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
     """Refuse to hand on what no epsilon bounds, and return what is said of what may go.
 
@@ -144,12 +152,12 @@ def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
         raise InputError(f"{run.label}: {DIVERGED}")
     entry = run.entry
     training = replace(run.lineage, entries=() if entry is None else (entry,))
-    if unprotected(training):
+    if _unprotected(training):
         raise DpltmError(
             f"{run.label}: holds a network trained on {' and '.join(sources(training))} with no mechanism, which is never"
             " handed on"
         )
-    if unprotected(run.lineage) and not consent:
+    if _unprotected(run.lineage) and not consent:
         raise DpltmError(
             f"{run.label}: depends on a release from {' and '.join(sources(run.lineage))} with no mechanism, such as the"
             " masks of its tickets, and no epsilon bounds what that may reveal; if you mean to hand it on all the same, add"
@@ -160,7 +168,7 @@ def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
         raise DpltmError(
             f"{run.label}: bounds or values of its schema were found by a release that its lineage lacks; one was changed"
         )
-    return ("no epsilon bounds what its masks may reveal",) if unprotected(run.lineage) else ()
+    return ("no epsilon bounds what its masks may reveal",) if _unprotected(run.lineage) else ()
 
 
 # --- the whole network -------------------------------------------------------------------------------------------------

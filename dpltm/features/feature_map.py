@@ -88,7 +88,7 @@ class FeatureMap:
     @cached_property
     def id(self) -> str:
         """SHA-256 (hex) over all that decides the features."""
-        settings = [VERSION, self.text, list(self.shape), list(self.bounds), None]
+        settings = [VERSION, self.text, list(self.shape), list(self.bounds), None]  # for a network, in 0.2
         whole = hashlib.sha256(json.dumps(settings + [self.base.digest] * bool(self.base.digest)).encode())
         for name, value in sorted(self.tensors.items()):
             whole.update(name.encode() + value.numpy().astype("<f4").tobytes())

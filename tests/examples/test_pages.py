@@ -23,7 +23,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from sklearn.naive_bayes import GaussianNB
 from torch import nn
 
 from dpltm import PrivateLoop
@@ -265,7 +264,6 @@ def given() -> dict[str, Any]:
         "x_public": x[:600], "y_public": y[:600], "x": x[600:1500], "y": y[600:1500], "x_test": x[1500:], "y_test": y[1500:],
         "torch": torch, "nn": nn, "PrivateLoop": PrivateLoop, "ledger": Ledger(),
         "model": model, "loss": nn.CrossEntropyLoss(reduction="none"), "optimizer": torch.optim.SGD(model.parameters()),
-        "fit_privately": lambda x, y, seed: GaussianNB(var_smoothing=0.01 + seed % 997 / 997).fit(x, y),
     }  # fmt: skip
 
 
