@@ -63,10 +63,10 @@ class Checkpoints:
     def keep(self, checkpoint: Checkpoint) -> None:
         """Replace the last checkpoint; on return it is on disk. ArtifactError if it cannot be: nothing may be spent."""
 
-    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
+    def offer(self, make: Callable[[], Checkpoint]) -> bool:
         """Keep a checkpoint if it is time to, or if the work was told to stop, which raises Interrupted. Returns True
         if what was computed so far may be told: it is on disk, or nobody will ever compute it again."""
-        del make, figures
+        del make
         return True
 
     def forget(self) -> None:
@@ -89,8 +89,8 @@ class PartOf(Checkpoints):
         super().__init__(whole.held if begun else None)
         self._whole, self._state, self._tensors = whole, state, dict(tensors or {})
 
-    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
-        return self._whole.offer(lambda: self._joined(make()), figures=figures)
+    def offer(self, make: Callable[[], Checkpoint]) -> bool:
+        return self._whole.offer(lambda: self._joined(make()))
 
     def _joined(self, made: Checkpoint) -> Checkpoint:
         return Checkpoint(made.place, {**made.state, **self._state}, {**made.tensors, **self._tensors})

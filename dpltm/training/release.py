@@ -43,6 +43,7 @@ from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
 from dpltm.training.config import TrainingConfig, private_score
 from dpltm.training.descent import (
+    FIRST,
     Descent,
     NoisyGradients,
     cross_entropy,
@@ -55,9 +56,9 @@ from dpltm.training.start import StartingPoint, weights_id
 MEAN_ROWS = 1000
 """Records at a time when their mean is taken."""
 
-CENTRE, SECOND, BANDED, AUDIT = "centre", "second_moments", "banded_noise", "audit/"
-"""Tensors of a checkpoint: the mean that features are centred at, the second moments that steps divide by, and the noise of
-the last steps; those of canaries begin with the last."""
+CENTRE, SECOND = "centre", "second_moments"
+"""Tensors of a checkpoint beside those of the descent: the mean that features are centred at, and the second moments that
+steps divide by."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class Training:
             drawn.resume(at)
         if ranks is not None:
             ranks.tell({"step": drawn.descent.step})
-            ranks.share(drawn.descent.state())
+            ranks.share({name: value for name, value in drawn.descent.state().items() if not name.startswith(FIRST)})
         drawn.run()
         yield drawn
 
@@ -338,7 +339,7 @@ class Drawn:
             def between() -> None:
                 nonlocal told
                 self.seconds = time.perf_counter() - began
-                if training.checkpoints.offer(self._checkpoint, figures=note != told):
+                if training.checkpoints.offer(self._checkpoint):
                     told = note
                 step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")
 
@@ -418,25 +419,17 @@ class Drawn:
             tensors[CENTRE] = centre.numpy()
         if self.second is not None:
             tensors[SECOND] = self.second.numpy()
-        if descent.gradients.banded is not None:
-            tensors[BANDED] = descent.gradients.banded.noise.cpu().numpy()
-        tensors |= {AUDIT + name: value for name, value in descent.gradients.canaries.state().items()}
         return Checkpoint(f"step {descent.step} of {training.mechanism.steps}", state, tensors)
 
     def resume(self, held: Checkpoint) -> None:
         """Go to where a checkpoint was taken."""
         with reading():
-            audit = {name: value for name, value in held.tensors.items() if name.startswith(AUDIT)}
-            others = (CENTRE, SECOND, BANDED, *audit)
-            tensors = {name: value for name, value in held.tensors.items() if name not in others}
             step = int(held.state["step"])
             if not 0 <= step <= self.training.mechanism.steps:
                 raise ValueError(step)
-            self.descent.resume(step, {name: torch.from_numpy(value) for name, value in tensors.items()})
-            if self.descent.gradients.banded is not None:
-                self.descent.gradients.banded.resume(torch.from_numpy(np.array(held.tensors[BANDED])))
-            canaries = {name.removeprefix(AUDIT): value for name, value in audit.items()}
-            self.descent.gradients.canaries.resume(canaries)
+            self.descent.resume(
+                step, {name: torch.from_numpy(np.array(value)) for name, value in held.tensors.items()}
+            )
             self.metrics, self.seconds = [dict(line) for line in held.state["metrics"]], float(held.state["seconds"])
 
 

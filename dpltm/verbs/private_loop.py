@@ -262,7 +262,7 @@ class LoopState:
     ended: str = ""
 
 
-_STATE = {"of", "id", "step", "weights", "canaries"}
+_STATE = {"of", "id", "step", "weights", "gradients"}
 """What is in the state of any loop."""
 
 
@@ -521,9 +521,8 @@ class PrivateLoop:
             raise InputError("`save_every` is missing: say how many steps the ledger is to hand out at a time")
         if not self._state.begun:
             raise InputError("`state_dict`: the loop has not begun, so there is nothing to go on with")
-        scores = {name: torch.from_numpy(value.copy()) for name, value in self.gradients.canaries.state().items()}
-        state = standing(self._facts, self.entry, self._state.taken) | self.gradients.moved
-        return state | {"weights": self._weights_id(), "canaries": scores}
+        state = standing(self._facts, self.entry, self._state.taken) | {"weights": self._weights_id()}
+        return state | {"gradients": {name: value.clone() for name, value in self.gradients.state().items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with the steps that another loop paid for and nobody was handed. Load model and optimizer before iterating.
@@ -558,8 +557,7 @@ class PrivateLoop:
         with self._lock, begun_again_by("make a loop that pays anew"):
             paid = pay(plan, self.ledger, Checkpoints(begun), self._facts)
             with reading():
-                self.gradients.canaries.resume({name: value.numpy() for name, value in state["canaries"].items()})
-                self.gradients.follow(state)
+                self.gradients.resume(int(state["step"]), state["gradients"])
                 self._move(taken=int(state["step"]), loaded=str(state["weights"]))
             self._take_over(paid)
             self.gradients.noise_std = self.mechanism.noise_std
