@@ -34,7 +34,6 @@ from dpltm.options import arguments
 from dpltm.options.data import FeatureOptions, UnitOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
-from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.options.tickets import TransferOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
@@ -56,13 +55,11 @@ from dpltm.verbs import train as train_verb
 from dpltm.verbs import transfer as transfer_verb
 from dpltm.verbs import tune as tune_verb
 from dpltm.verbs.private_loop import PrivateLoop
-from dpltm.verbs.synthesize import SyntheticRecords
-from dpltm.verbs.synthesize import settle as settle_synthesis
-from dpltm.verbs.tune import SearchResult, widest_front
+from dpltm.verbs.tune import SearchResult
 
 __all__ = [
     "Ledger", "PrivateLoop",
-    "evaluate", "generate", "predict", "select", "synthesize", "train", "transfer", "tune",
+    "evaluate", "generate", "predict", "select", "train", "transfer", "tune",
 ]  # fmt: skip
 
 FACTS = (
@@ -417,7 +414,7 @@ def tune(
     dataset, settings = records_and_options(x, y, options, TuneOptions, target)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
-        dataset = _in_front(target, dataset, widest_front(settings), services.progress)
+        dataset = _in_front(target, dataset, settings, services.progress)
         return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
 
 
@@ -520,42 +517,6 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> predic
     with in_python():
         records = checked_features(records_of(x, run.schema, run.columns, run.spec.parts))
         return predict_verb.predict(run, records, progress=services.progress)
-
-
-def synthesize(
-    x: Records, y: Labels = None, *, ledger: Ledger | None = None, progress: Progress | None = None, **options: Any
-) -> SyntheticRecords:
-    """Synthetic records under differential privacy: post-processing of one Gaussian query for moments.
-
-    Args:
-        x, y: the private records, ``(n, ...)``, and their labels ``(n,)``; or a dataset alone.
-        ledger: that pays; by default that of this process.
-        progress: told how far it is; None for silence.
-        options: ``epsilon`` and all other fields of ``SynthesizeOptions``; of arrays also ``test`` (features and labels of
-            records declared separate, which a network trained on the synthetic ones is scored on), ``bounds``, ``classes``,
-            ``records`` and ``name``.
-
-    Returns:
-        The records, ``.x`` and ``.y``, and as a ``.dataset`` that every stage takes; ``.privacy``, ``.score``.
-
-    Raises:
-        DpltmError: bad input, or too small a budget, before any of it is spent.
-
-    Guarantees:
-        The release is entered before the query is asked. Nothing else depends on the records, but for public facts.
-
-    Example:
-        >>> import dpltm, numpy as np
-        >>> x = np.random.default_rng(5).integers(0, 256, (200, 6), dtype=np.uint8)
-        >>> made = dpltm.synthesize(x, np.arange(200) % 3, epsilon=1.0, delta=1e-4, records_out=50, ledger=dpltm.Ledger())
-        >>> made.x.shape, round(made.privacy.certified.epsilon, 2)
-        ((50, 6), 1.0)
-    """
-    services = called(progress, ledger=ledger)
-    dataset, settings = records_and_options(x, y, options, SynthesizeOptions)
-    with in_python(dataset="x"):
-        settled = settle_synthesis(dataset, settings, paying(ledger, dataset), services)
-        return settled.scored(settled.made())
 
 
 def _in_front(

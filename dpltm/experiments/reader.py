@@ -531,7 +531,7 @@ class _Look:
                 if not (isinstance(error, InputError) and error.field):  # it is not the options: nothing can be had
                     self.absent.add(source)
         dataset = self.loaded[name]
-        if dataset is not None and public and not dataset.synthetic:
+        if dataset is not None and public:
             self.public[where] = self.ledger.part(dataset)
         return dataset
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 DRAWINGS_FILE = "drawings.safetensors"
 DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f00b"
-"""The encoder of drawings, and what ``dpltm features make drawings`` gave for it."""
+"""The encoder of drawings, and what ``scripts/make_drawings.py`` gives for it."""
 
 PHOTOGRAPHS_FILE = "photographs.safetensors"
 PHOTOGRAPHS_DIGEST = "5a3ff51693e43442d8cf54571877f0ba865d14113c3e9331a0d7456ae4079ae7"
-"""The dictionary of patches of painted scenes, and what ``dpltm features make photographs`` gave for it."""
+"""The dictionary of patches of painted scenes, and what ``scripts/make_photographs.py`` gives for it."""
 
 Takes = Literal["image", "signal", "any"]
 """Shape that a record must have: (height, width) or (height, width, colours); (steps, channels); or anything of quantities.

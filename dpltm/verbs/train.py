@@ -199,7 +199,7 @@ def settle(
         *shares_notes(options.class_shares),
         *unit_notes(dataset),
         *rating_notes(dataset),
-        *feature_notes(dataset, options.delta),
+        *feature_notes(dataset),
         *network_notes(start.spec),
     ]
     if options.compile and not compiler_at_hand():

@@ -237,13 +237,8 @@ def _said(
         case "data-free":
             return "data-free", ()
         case "public":
-            return "dp" if dataset.synthetic else "public", ledger.public(dataset, words)
+            return "public", ledger.public(dataset, words)
         case _:
-            if dataset.synthetic:
-                raise InputError(
-                    f"`provenance`: private is for records of people, and those of {dataset.name} are synthetic: take"
-                    " public, at no cost; the tickets remember the release behind the records"
-                )
             part = ledger.part(dataset)
             check_private(ledger.account(), part)
             made = Entry("release", part, (Unprotected(),), f"{words}, with no mechanism", unit=ledger.unit)

@@ -29,7 +29,6 @@ from dpltm.features.feature_map import FeatureMap, FrozenNetwork
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
-from dpltm.tickets.export import Folder, pull
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, save_winner
 from dpltm.training.artifacts import TicketSet, Winner
@@ -272,25 +271,9 @@ def _alarm(_signal: int, _frame: FrameType | None) -> None:
     raise Slow
 
 
-def taken(folder: Path, out: Path, saved: TicketSet) -> str | None:
-    """What is wrong with how a mutant is pulled: there is the set, of which nothing hostile came along, or nothing."""
-    try:
-        pull(Folder(folder), out)
-    except ArtifactError as error:
-        message = str(error)
-        if "\n" in message or not message.isprintable() or len(message) > 1000:
-            return f"pull: not one printable line: {message!r:.300}"
-        return f"pull: left {os.listdir(out.parent)}" if os.listdir(out.parent) else None
-    strange = {path.name for path in out.iterdir()} - {"tickets.json", "README.md", "lineage.json", *TENSORS}
-    fine = not strange and same(out, saved) and problems(out) == []
-    shutil.rmtree(out)
-    return None if fine else f"pull: accepted, with {strange}"
-
-
 def campaign(count: int, seed: int, scratch: Path) -> tuple[collections.Counter[str], list[str]]:
     """Attacks ``count`` times; returns how often each way was tried, and what went wrong."""
     (scratch / "home").mkdir()
-    (scratch / "pulled").mkdir()
     saved = original(scratch / "home")
     assert problems(saved.path) == []
     attacker, trace = Attacker(saved.path, seed, scratch / "trace"), scratch / "trace"
@@ -318,14 +301,6 @@ def campaign(count: int, seed: int, scratch: Path) -> tuple[collections.Counter[
             signal.alarm(0)
         if snapshot(scratch) != files:
             wrong.append(f"{number} {way}: wrote something")
-        signal.alarm(MAX_SECONDS)
-        try:
-            if (pulled := taken(folder, scratch / "pulled" / "s", saved)) is not None:
-                wrong.append(f"{number} {way}: {pulled}")
-        except (Exception, Slow) as error:
-            wrong.append(f"{number} {way}: pull: {type(error).__name__}: {error!s:.200}")
-        finally:
-            signal.alarm(0)
         if trace.exists():
             wrong.append(f"{number} {way}: ran code")
             trace.rmdir()

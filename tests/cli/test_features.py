@@ -5,7 +5,6 @@ What is refused of the options is tested in ``tests/dpltm/features`` and, of who
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -13,15 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from commands import PRIVATE as B
 from commands import PUBLIC as A
 from commands import certified, made_by
 from dpltm.errors import ArtifactError
-from dpltm.features import drawings
-from dpltm.features.drawings import UNITS
 from dpltm.features.feature_map import make_feature_map
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Lineage, lineage_from_json
@@ -303,19 +299,3 @@ def test_a_failure_that_could_be_seen_comes_before_the_budget(cli, monkeypatch):
     done = cli(f"train --dense {ON_B} --model mlp {options} --out r")
     assert (done.code, done.err) == (2, "error: damaged\n")
     assert not list(Path().glob("[rl]*"))
-
-
-def test_the_bundled_encoder_made_again(cli, cwd, monkeypatch):
-    """From fewer drawings than the bundled one: what is written and said."""
-    monkeypatch.setattr(drawings, "SAMPLE", 80)
-    monkeypatch.setattr(drawings, "KINDS", 8)
-    answer = cli("features make drawings --steps 1 --seed 5 --out d --json").json
-    body = (cwd / "d").read_bytes()
-    assert answer == {
-        **{"file": "d", "bytes": len(body), "digest": hashlib.sha256(body).hexdigest(), "bundled": False},
-        **{"command": "dpltm features make drawings --seed 5 --steps 1", "provenance": "data-free"},
-        **{"torch": answer["torch"], "numpy": answer["numpy"]},
-    }
-    with safe_open(cwd / "d", "np") as file:
-        assert json.loads(file.metadata()["made"])["command"] == answer["command"]
-        assert file.get_tensor("directions").shape[1] == UNITS

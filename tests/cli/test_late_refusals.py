@@ -65,7 +65,6 @@ AFTER = {
     "generate under DP": UNDER_DP,
     "select": ("select", "own", *MINE, "--eps1", "1", "--delta", "1e-4"),
     "tune": (*TUNE, *MINE, *FRONT, "--for-records", "100", "--epsilon", "1"),
-    "synthesize": ("synthesize", *MINE, "--delta", "1e-4", "--epsilon", "9", "--out", "made.npz"),
     "evaluate": ("evaluate", "run", "--dataset", "others.npz", "--classes", CLASSES, "--bounds", "0,9"),
 }  # fmt: skip
 

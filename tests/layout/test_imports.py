@@ -222,7 +222,6 @@ OPENED = {
     "dpltm.verbs.latent": {"secret", "declared", "said"},  # the last by a server, which has no ledger
     "dpltm.verbs.schema": {"secret"},
     "dpltm.verbs.select": {"secret"},
-    "dpltm.verbs.synthesize": {"secret", "declared", "nobody's"},
     "dpltm.verbs.tune": {"declared"},
 }
 """Modules that open records, and by what: the secret of a release, a declaration on record, the word of a caller."""

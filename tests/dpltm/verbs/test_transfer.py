@@ -115,17 +115,6 @@ def test_a_file_speaks_for_itself() -> None:
         imported_set(BODY, images(), Stated(), ImportOptions(provenance="public"), ledger, file="t")
 
 
-def test_of_synthetic_records_the_release_goes_along() -> None:
-    """Whatever pruned on them: they are nobody's, and come from somebody's."""
-    ledger, made = Ledger(), replace(images(), synthetic=True, lineage=Lineage((MOMENTS,)))
-    for said, provenance in (("public", "dp"), ("data-free", "data-free")):
-        found = imported_set(BODY, made, None, ImportOptions(provenance=said), ledger, file="t")
-        assert (found.provenance, found.lineage.entries) == (provenance, (MOMENTS,))
-    said = refused(imported_set, BODY, made, None, ImportOptions(provenance="private"), ledger, file="t")
-    assert said.startswith("`provenance`: private is for records of people, and those of ")
-    assert ledger.entries == ()
-
-
 def test_of_others_it_is_said_and_entered() -> None:
     for provenance, kinds in (("public", ["public"]), ("private", ["release"]), ("data-free", [])):
         ledger, options = Ledger(), ImportOptions(provenance=provenance, name="n")
