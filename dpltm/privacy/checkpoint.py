@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -77,23 +77,18 @@ NOT_KEPT = Checkpoints()
 
 
 class PartOf(Checkpoints):
-    """Checkpoints of a part, with ``state`` and ``tensors`` of the whole; ``begun`` if the whole's is of this part."""
+    """Checkpoints of a part of some work, each with the ``state`` of the whole."""
 
-    def __init__(
-        self,
-        whole: Checkpoints,
-        state: Mapping[str, Any],
-        tensors: Mapping[str, np.ndarray] | None = None,
-        begun: bool = True,
-    ) -> None:
-        super().__init__(whole.held if begun else None)
-        self._whole, self._state, self._tensors = whole, state, dict(tensors or {})
+    def __init__(self, whole: Checkpoints, state: Mapping[str, Any]) -> None:
+        super().__init__(whole.held)
+        self._whole, self._state = whole, dict(state)
 
     def offer(self, make: Callable[[], Checkpoint]) -> bool:
-        return self._whole.offer(lambda: self._joined(make()))
+        def joined() -> Checkpoint:
+            made = make()
+            return replace(made, state={**made.state, **self._state})
 
-    def _joined(self, made: Checkpoint) -> Checkpoint:
-        return Checkpoint(made.place, {**made.state, **self._state}, {**made.tensors, **self._tensors})
+        return self._whole.offer(joined)
 
 
 @contextlib.contextmanager

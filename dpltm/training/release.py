@@ -409,28 +409,41 @@ class Drawn:
         }
 
     def _checkpoint(self) -> Checkpoint:
-        training, descent = self.training, self.descent
-        feature_map = training.dataset.feature_map
-        centre = None if feature_map is None else feature_map.centre
-        state = standing(training.facts, training.entry, descent.step)
-        state |= {"metrics": self.metrics, "seconds": self.seconds, "sources": self.sources.state()}
-        tensors = {name: value.cpu().numpy() for name, value in descent.state().items()}
-        if training.before_steps.mean is not None and centre is not None:
-            tensors[CENTRE] = centre.numpy()
-        if self.second is not None:
-            tensors[SECOND] = self.second.numpy()
-        return Checkpoint(f"step {descent.step} of {training.mechanism.steps}", state, tensors)
+        training, feature_map = self.training, self.training.dataset.feature_map
+        tensors = {} if self.second is None else {SECOND: self.second}
+        if training.before_steps.mean is not None and feature_map is not None and feature_map.centre is not None:
+            tensors[CENTRE] = feature_map.centre
+        more = {"metrics": self.metrics, "seconds": self.seconds}
+        return steps_so_far(training.facts, training.entry, self.descent, self.sources, tensors, more)
 
     def resume(self, held: Checkpoint) -> None:
         """Go to where a checkpoint was taken."""
+        resume_steps(self.descent, held)
         with reading():
-            step = int(held.state["step"])
-            if not 0 <= step <= self.training.mechanism.steps:
-                raise ValueError(step)
-            self.descent.resume(
-                step, {name: torch.from_numpy(np.array(value)) for name, value in held.tensors.items()}
-            )
             self.metrics, self.seconds = [dict(line) for line in held.state["metrics"]], float(held.state["seconds"])
+
+
+def steps_so_far(
+    facts: Mapping[str, Any],
+    entry: Entry,
+    descent: Descent,
+    sources: Sources,
+    tensors: Mapping[str, torch.Tensor],
+    more: Mapping[str, Any] | None = None,
+) -> Checkpoint:
+    """Return a checkpoint of noisy steps: what a release goes on from, with other ``tensors`` and ``more`` of its state."""
+    state = {**standing(facts, entry, descent.step), "sources": sources.state(), **(more or {})}
+    values = {name: value.cpu().numpy() for name, value in {**descent.state(), **tensors}.items()}
+    return Checkpoint(f"step {descent.step} of {descent.gradients.config.steps}", state, values)
+
+
+def resume_steps(descent: Descent, held: Checkpoint) -> None:
+    """Have noisy steps go on where a checkpoint of them was taken; ArtifactError for a damaged one."""
+    with reading():
+        step = int(held.state["step"])
+        if not 0 <= step <= descent.gradients.config.steps:
+            raise ValueError(step)
+        descent.resume(step, {name: torch.from_numpy(np.array(value)) for name, value in held.tensors.items()})
 
 
 # --- several ranks --------------------------------------------------------------------------------------------------
