@@ -31,14 +31,16 @@ from unittest import mock
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path.append(str(Path(__file__).parent))
 
 import torch
+from audit_draws import drawn_bound, worst_neighbour
 from torch import nn
 
 import dpltm
 import planted
 from dpltm import PrivateLoop
-from dpltm.audit.attacks import drawn_bound, local_bound, worst_neighbour
+from dpltm.audit.attacks import local_bound
 from dpltm.audit.bounds import pair_bound
 from dpltm.audit.findings import examine
 from dpltm.cli import main as command

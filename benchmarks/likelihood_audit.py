@@ -44,7 +44,7 @@ import dpltm
 from dpltm.audit.bounds import pair_bound
 from dpltm.features import normalisation
 from dpltm.features.inputs import Services, batched_records, network_inputs
-from dpltm.features.setup import FeatureSources, with_feature_map
+from dpltm.features.setup import with_feature_map
 from dpltm.filters import Clip
 from dpltm.gradients import engine
 from dpltm.gradients.probe import Probe
@@ -414,7 +414,7 @@ class Trainer:
             )  # fmt: skip
 
     def _at(self, rows: np.ndarray) -> Dataset:
-        return with_feature_map(self.tape.made.dataset(rows), self._options, FeatureSources())
+        return with_feature_map(self.tape.made.dataset(rows), self._options.features)
 
     def _start(self) -> StartingPoint:
         """One network, as it was at first: how its gradients are taken is found out once."""

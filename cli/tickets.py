@@ -37,7 +37,6 @@ from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
-from dpltm.tickets.workbench.opening import feature_sources
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.transfer import transfer
 from dpltm.training.artifacts import TicketSet
@@ -100,7 +99,7 @@ def export_set(request: ExportRequest, progress: Progress) -> dict[str, Any]:
     path, whole = Path(request.out or ""), request.to == "set"
     _check_form(request, number)
     tickets = find_set(name)
-    export.check_shareable(tickets, label=name, whole=whole, predictor=request.predictor, consent=request.yes)
+    export.check_shareable(tickets, label=name, predictor=request.predictor, consent=request.yes)
     if number is None:
         export.export_set(tickets, path, predictors=not request.no_predictors)
     else:
@@ -174,12 +173,11 @@ def _layers(ticket: Ticket) -> list[dict[str, Any]]:
 
 def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
     """Write the set of a pruned model."""
+    del progress
     file, out = Path(request.file or ""), Path(request.out or "")
     check_free(out)
     origin, ledger = export.read_origin(file), ledger_of(request.dataset, request.ledger, request.population, None)
-    dataset, notes = verb.front_of_import(
-        open_dataset(request), origin, request, feature_sources(), file=file.name, progress=progress
-    )
+    dataset, notes = verb.front_of_import(open_dataset(request), origin, request.features, file=file.name)
     notes = [*bounds_notes(dataset), *notes]
     body = export.import_torch_prune(file, model_spec(request.model, dataset))
     saved = save_ticket_set(out, verb.imported_set(body, dataset, origin, request, ledger, file=str(file)))

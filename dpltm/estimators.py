@@ -485,12 +485,12 @@ class TicketEstimator(BaseEstimator):
         self, tickets: TicketSet, dataset: Dataset, ledger: Ledger, drawing: dict[str, Any], training: dict[str, Any]
     ) -> None:
         """Refuse what the training after a draw would be refused for, had the sparsest ticket won: that is public."""
-        with in_python(model="tickets", public="tickets"):
+        with in_python(model="tickets"):
             drawn = arguments(SelectOptions, drawing)
             draw = select_verb.plan(tickets, dataset, drawn, ledger, Services())
             book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
             given = arguments(TrainOptions, training)
-            behind = take_over_map(dataset, None, given, tickets.label)
+            behind = take_over_map(dataset, None, given.features, tickets.label)
             start = from_round(tickets, draw.candidates[-1].round)
             planned = plan(settle(start, behind, given, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))

@@ -21,8 +21,6 @@ PACKAGES = {"dpltm": "dpltm", "tickets": "dpltm.tickets", "cli": "dpltm.cli"}
 
 PUBLIC = (
     *(f"dpltm.api.{verb}" for verb in ("generate", "select", "train", "tune", "transfer", "evaluate", "predict")),
-    "dpltm.audit.attacks.worst_neighbour",
-    "dpltm.audit.black_box",
     "dpltm.cli.main.run",
     "dpltm.errors",
     "dpltm.estimators.TicketClassifier",

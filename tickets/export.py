@@ -18,8 +18,6 @@ from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import put, traceable
-from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.pruning.generation import Ticket, Tickets
@@ -38,10 +36,6 @@ _ORIG, _MASK = "_orig", "_mask"
 _ORIGIN = "dpltm_origin"  # key in the metadata of an exported file
 
 MAX_METADATA = 2**20
-
-ANY_DELTA = 1e-5  # delta of the epsilon that is told of a network in front
-
-UNPROTECTED_FRONT = "holds a network trained on {} with no mechanism"
 
 _LARGEST_STATE = 8  # bytes for each parameter at most: a float32, and one of its mask
 
@@ -94,27 +88,9 @@ def unprotected(lineage: Lineage) -> bool:
     return any(entry.of(Unprotected) for entry in lineage.entries) or next(bare, None) is not None
 
 
-def _spent(lineage: Lineage) -> float:
-    by_unit = {
-        unit: tuple(entry for entry in lineage.paid if entry.unit == unit)
-        for unit in {entry.unit for entry in lineage.paid}
-    }
-    return max((Account(entries, unit=unit).epsilon(ANY_DELTA) for unit, entries in by_unit.items()), default=0.0)
-
-
-def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: bool, consent: bool) -> None:
-    """Refuse to hand on what no epsilon bounds: networks trained on private records, always; masks, without consent.
-
-    Args:
-        whole: whether all of it goes, with what stands in front; or one ticket.
-    """
-    front = Lineage() if tickets.feature_map is None else tickets.feature_map.lineage
-    named = " and ".join(sources(front))
-    if whole and unprotected(front):
-        held = UNPROTECTED_FRONT.format(named)
-        raise DpltmError(f"{label}: {held}, which is never handed on; export one ticket alone, as {label}@ROUND")
-    behind_unprotected = unprotected(front) and tickets.provenance != "data-free"
-    if predictor and (tickets.provenance == "private" or behind_unprotected):
+def check_shareable(tickets: TicketSet, *, label: str, predictor: bool, consent: bool) -> None:
+    """Refuse to hand on what no epsilon bounds: networks trained on private records, always; masks, without consent."""
+    if predictor and tickets.provenance == "private":
         raise DpltmError(
             f"`predictor`: the predictors of {label} were trained on private records with no mechanism, and are never handed"
             " on; leave it out for the starting weights"
@@ -122,16 +98,6 @@ def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: b
     if tickets.provenance == "private" and not consent:
         raise DpltmError(
             f"{label}: {SHARING_PRIVATE}; if you mean to hand them on all the same, without predictors, add `yes`"
-        )
-    if behind_unprotected and not consent:
-        raise DpltmError(
-            f"{label}: made behind a network trained on {named} with no mechanism: its masks may reveal those records, and"
-            " no epsilon bounds how much; if you mean to hand them on all the same, add `yes`"
-        )
-    if whole and front.paid and not consent:
-        raise DpltmError(
-            f"{label}: holds a network trained on {named}; certified for those records is epsilon {figure(_spent(front))} at"
-            f" delta {ANY_DELTA:g}; if you mean to hand it on, add `yes`"
         )
 
 
@@ -153,13 +119,8 @@ def sharing_notes(tickets: TicketSet, *, whole: bool) -> list[str]:
 def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> TicketSet:
     """Write a copy to hand on: no winner, and nothing made from private records with no mechanism but masks.
 
-    Predictors and accuracies of a set of provenance ``private`` stay behind. InputError where the network in front was
-    trained on private records with no mechanism: a set cannot go without it.
+    Predictors and accuracies of a set of provenance ``private`` stay behind.
     """
-    front = tickets.feature_map
-    if front is not None and unprotected(front.lineage):
-        named = " and ".join(sources(front.lineage))
-        raise InputError(f"{tickets.label}: {UNPROTECTED_FRONT.format(named)}, which is never handed on")
     private = tickets.provenance == "private"
     body = tickets.body if predictors and not private else tickets.body.without_predictors()
     if private:

@@ -27,13 +27,11 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import DpltmError, InputError, first_line, in_python
-from dpltm.features import Choice
 from dpltm.networks import build
 from dpltm.networks.evaluation import DIVERGED, has_diverged
 from dpltm.networks.state import evaluating, put, traceable, weights_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import lineage_of
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.records.input_parts import split
@@ -45,7 +43,7 @@ from dpltm.reports.subjects import terms_of_run
 from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.card import sources
-from dpltm.tickets.export import UNPROTECTED_FRONT, onnx_program, unprotected
+from dpltm.tickets.export import onnx_program, unprotected
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
 from dpltm.tickets.model_card import as_markdown
 from dpltm.tickets.run import version
@@ -144,11 +142,13 @@ def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
     run.spec.check_code(run.label)
     if has_diverged(run.model, run.spec):
         raise InputError(f"{run.label}: {DIVERGED}")
-    entry, front = run.entry, lineage_of(run.feature_map)
-    for lineage in (front, replace(run.lineage, entries=() if entry is None else (entry,))):
-        if unprotected(lineage):
-            held = UNPROTECTED_FRONT.format(" and ".join(sources(lineage)))
-            raise DpltmError(f"{run.label}: {held}, which is never handed on")
+    entry = run.entry
+    training = replace(run.lineage, entries=() if entry is None else (entry,))
+    if unprotected(training):
+        raise DpltmError(
+            f"{run.label}: holds a network trained on {' and '.join(sources(training))} with no mechanism, which is never"
+            " handed on"
+        )
     if unprotected(run.lineage) and not consent:
         raise DpltmError(
             f"{run.label}: depends on a release from {' and '.join(sources(run.lineage))} with no mechanism, such as the"
@@ -180,7 +180,7 @@ class _Network:
                 f"{run.label}: an exported network gives probabilities of classes, and this one was trained on"
                 f" {run.spec.labels}; in Python, take the `model` of dpltm.tickets.load"
             )
-        if run.feature_map is not None and isinstance(run.feature_map.base, Choice):
+        if run.feature_map is not None:
             names = [kind.name for kind, _ in run.feature_map.base.parts if kind.by_fourier]
             if names:
                 raise InputError(

@@ -15,6 +15,9 @@ GONE: dict[str, str] = {
     "tickets push": "run dpltm tickets export, then hf upload NAME FOLDER",
     "tickets pull": "run hf download NAME --local-dir FOLDER, then dpltm tickets verify FOLDER",
     "export --to": "leave it out; a run is written for ONNX Runtime",
+    "--components": "take drawings:K or photographs:K, which bring their directions",
+    "--features network": "take scatter, drawings or photographs, or `freeze` the first layers of a `model` FILE:NAME",
+    "--public": "leave it out; scatter and conv are normalised within each record",
     "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
     "--criterion dp-energy": "take `criterion` dp-train",
     "--criterion dp-synthetic": "take `criterion` dp-train",
@@ -46,8 +49,9 @@ GONE: dict[str, str] = {
     "dpltm.synthesize": "make synthetic records by a library, and declare them as what they are",
     "dpltm.search": "search on public records (dpltm.tune), or train with each setting on one ledger, which pays for all",
 }
-"""Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``), or
-``--option value`` (``--criterion energy``) where one value of an option went; names of the package as ``dpltm.NAME``."""
+"""Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``),
+``--option`` where several commands had it, ``--option value`` (``--criterion energy``) where one value of an option went, or
+a name of the package, as ``dpltm.NAME``."""
 
 
 def instead(*names: str) -> str | None:

@@ -120,7 +120,6 @@ class Dataset:
         left_out: columns of that table that are row numbers by their names, and no features.
         of_table: whether the values are columns of a table, of arrays that have no names.
         parts: what stands side by side in a record, public; empty where that is one array.
-        public_notes: what was assumed of records declared public that the feature map was made from.
     """
 
     name: str
@@ -144,7 +143,6 @@ class Dataset:
     tables_origin: Origin = "declared"
     unit: str = RECORD
     bounds_origin: BoundsOrigin = "declared"
-    public_notes: tuple[str, ...] = ()
     _units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
     schema: str = ""

@@ -36,10 +36,9 @@ def test_notes(dataset: Dataset) -> list[str]:
 
 def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds` LO,HI") -> list[str]:
     """Return a note on records of bytes whose bounds nobody gave, without a look at their values."""
-    if dataset is None:
+    if dataset is None or dataset.bounds_origin != "assumed":
         return []
-    assumed = [_assumed(dataset.name, dataset.bounds, fix)] if dataset.bounds_origin == "assumed" else []
-    return [*assumed, *dataset.public_notes]
+    return [_assumed(dataset.name, dataset.bounds, fix)]
 
 
 class Trained(Protocol):

@@ -15,7 +15,6 @@ import torch
 
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs, tensors
-from dpltm.features.setup import as_declared, declarations
 from dpltm.filters import make_filter
 from dpltm.networks import Network, build, model_spec
 from dpltm.networks.evaluation import accuracy, check_score
@@ -147,7 +146,7 @@ class Generation:
 
     def on_record(self, public: Lineage) -> Generation:
         """Return the same with the lineage of what was declared beside it."""
-        return replace(self, dataset=as_declared(self.dataset, public), lineage=self.lineage | public)
+        return replace(self, lineage=self.lineage | public)
 
     def planned(self, book: Book, known: Entry | None = None) -> Generation:
         """Return the same with its entry: as noisy as what a ledger holds makes it, or as it is on record."""
@@ -305,7 +304,7 @@ def plan(
 def _beside(
     options: GenerateOptions, provenance: ProvenanceKind, ledger: Ledger, dataset: Dataset
 ) -> tuple[Entry, ...]:
-    beside = declarations(dataset, ledger, tested=provenance in ("private", "dp"))
+    beside = ledger.apart(dataset) if provenance in ("private", "dp") else ()
     words = f"tickets by {options.criterion}"
     if provenance == "public":
         beside += ledger.public(dataset, words)

@@ -17,7 +17,7 @@ import torch
 from dpltm.errors import ArtifactError, BudgetError, InputError, did_you_mean
 from dpltm.features.inputs import Services
 from dpltm.features.normalisation import SENSITIVITY
-from dpltm.features.setup import as_declared, check_quantities, declarations
+from dpltm.features.setup import check_quantities
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
@@ -227,7 +227,7 @@ def settle(
         account=Account(unit=dataset.unit),
         notes=tuple(notes),
         facts=facts,
-        beside=declarations(dataset, ledger, tested=options.eval_private is None),
+        beside=ledger.apart(dataset) if options.eval_private is None else (),
         ledger=ledger,
         services=services,
     )
@@ -600,12 +600,6 @@ def _nominal_remainder(budget: float, before: Planned, delta: float) -> tuple[fl
     return budget - spent, replace(before, account=replace(before.account, entries=tuple(trained)))
 
 
-def on_record(settled: Training, book: Book) -> Training:
-    """Return a training with the lineage of what a ledger holds as declared beside it."""
-    public = book.public(settled.beside)
-    return replace(settled, dataset=as_declared(settled.dataset, public), lineage=settled.lineage | public)
-
-
 def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool = False) -> Training:
     """Return a training with its noise: as stated, or as what the ledger holds leaves room for; nothing is entered.
 
@@ -613,7 +607,6 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
         known: its entry, if it is on record already: then nothing is calibrated.
         own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
     """
-    settled = on_record(settled, book)
     options, start, dataset, part = settled.options, settled.start, settled.dataset, settled.entry.part
     account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
     counts: tuple[Guarantee, ...]

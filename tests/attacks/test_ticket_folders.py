@@ -20,13 +20,15 @@ import signal
 import struct
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.features.feature_map import FeatureMap, FrozenNetwork
-from dpltm.networks import ModelSpec, build
+from dpltm.features.feature_map import make_feature_map
+from dpltm.features.normalisation import Projection
+from dpltm.networks import ModelSpec
 from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.tickets.store import problems
@@ -59,8 +61,8 @@ class Payload:
 
 
 def original(folder: Path) -> TicketSet:
-    """A small set with all that a set may have: a DP release and a draw behind it, predictors, a winner, and a network in
-    front, which was trained on these records.
+    """A small set with all that a set may have: a DP release and a draw behind it, predictors, a winner, and a map with
+    tensors in front, which was made from these records.
     """
     import torch
 
@@ -68,12 +70,12 @@ def original(folder: Path) -> TicketSet:
     x, y = torch.rand(60, 12, generator=generator), torch.randint(3, (60,), generator=generator)
     spec = ModelSpec("mlp:6,5", 12, 3)
     tickets: Tickets = generate(spec, x, y, GenerationConfig(rounds=3, iterations=5, batch_size=20), (x, y))
-    front = ModelSpec("mlp:12", 4, 3)
-    weights = {name: value.detach() for name, value in build(front, 0).named_parameters()}
+    projection = Projection(torch.rand(14), torch.rand(12, 14))
+    front = replace(make_feature_map("unit", (7, 2), (0.0, 255.0)), projection=projection)
     saved = store_set(
         folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp",
         config={"rounds": 3}, made_from=Lineage((MOMENTS, DRAWN)),
-        feature_map=FeatureMap(FrozenNetwork(front, weights), (2, 2), (0.0, 255.0), lineage=Lineage((TRAINED,))),
+        feature_map=replace(front, lineage=Lineage((TRAINED,))),
     )  # fmt: skip
     save_winner(folder / "s", Winner(2, saved.lineage, saved, {"eps1": 0.1}))
     return saved

@@ -13,7 +13,7 @@ import pytest
 
 CLASSES = 3
 MINE = ("--dataset", "mine.npz", "--classes", CLASSES)
-FRONT = ("--features", "conv", "--public", "theirs.npz")
+FRONT = ("--features", "conv")
 DENSE = ("train", "--dense", *MINE, "--delta", "1e-4", "--batch-size", "40", "--steps", "2")
 TICKETS = ("--rounds", "1", "--iterations", "2", "--batch-size", "20", "--model", "mlp:4")
 TUNE = ("tune", "--lr", "1", "--epochs", "1", "--delta", "1e-4")

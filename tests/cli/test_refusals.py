@@ -21,10 +21,7 @@ from commands import TINY, made_by
 MAKE = f"generate {PUB} {TINY} --provenance public --out new"
 SELECT, TRAIN = f"select pub {PRI} --eps1 0.1", f"train pub@1 {PRI} --steps 3 --epsilon 1 --out new"
 DENSE = f"train --dense {PRI} --model mlp:8 --steps 3 --epsilon 1 --out new"
-FREE, BY_ALL = (
-    "generate --dataset digits --criterion random --model mlp",
-    "scatter:1,2 --public digits --ledger all.jsonl",
-)
+FREE = f"generate --dataset digits --provenance public {TINY} --ledger all.jsonl --out free"
 HEAD = f"train --dense --head least-squares {PRI} --features unit --epsilon 1 --delta 1e-4 --out new"
 PEOPLE = "--dataset d.csv --label ill --bounds -2,2 --classes 2 --unit-column who"
 PERSONS = f"train --dense {PEOPLE} --model mlp:4 --steps 4 --noise-multiplier 2 --batch-size 10 --delta 1e-3"
@@ -90,10 +87,6 @@ loop:                                 | privacy ledger loop
 --tanh-range:                         | {DENSE} --filter tanh --tanh-range 1e308
 --centre:                             | {DENSE} --features unit --centre nan
 --features: fourier:64,0:             | {DENSE} --features fourier:64,0
-nowhere: not a run                    | {DENSE} --features network:nowhere
---dataset: digits was declared public | {DENSE} --model mlp --features {BY_ALL}
---dataset: digits was declared public | {MAKE} --provenance private --features {BY_ALL}
---dataset: digits was declared public | {MAKE} --provenance dp --criterion dp-train --epsilon 1 --features {BY_ALL}
 --dataset: digits was declared public | train free@1 {PRI} --epsilon 1 --out new --ledger new.jsonl
 --plot: there.png exists              | {TRAIN} --plot there.png
 curve.bmp: not a picture              | {TRAIN} --plot curve.bmp
@@ -134,7 +127,6 @@ r.dat: line 2 is                      | {RATINGS} --dataset r.dat
 --model:                              | {TEXTS} --model mlp:3
 --model embed:                        | {DENSE} --model embed
 --features:                           | {TEXTS} --model embed --features unit
---public:                             | {FREE} --features unit --public texts.npz --components 2 --ledger texts.jsonl
 embed: its network takes              | train embed@1 {PRI} --epsilon 1 --out new
 words.npz: holds texts                | predict r --input words.npz -o p.csv
 --schema empty.toml: column 'age'     | {MIXED} --schema empty.toml
@@ -302,7 +294,7 @@ def place(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tickets export pub --no-predictors --out slim",
         "tickets export pub@2 --to torch-prune --out t.safetensors",
         *(f"{texts} --model {name} --ledger texts.jsonl --out {name}" for name in ("embed", "gru")),
-        f"{FREE} --features {BY_ALL} --out free",
+        FREE,
         f"{DENSE.replace('--out new', '--out r')} --ledger l.jsonl",
         SCHEME.replace("--out new", "--out s"),
         ENCODE.replace("--out new", "--out s.msg"),

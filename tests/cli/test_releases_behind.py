@@ -36,9 +36,6 @@ MOVED = (
     ("tickets", "export", "t@1", "--to", "torch-prune", "--out", "t.safetensors"),
     ("tickets", "import", "t.safetensors", "--dataset", "a.csv", *PUBLIC, "--model", "mlp:4", "--out", "u"),
 )
-FRONT = ("train", "--dense", "--model", "mlp", *FEW, "--features", "network:r")
-TUNE = ("tune", "--dataset", "b.csv", *PUBLIC, "--model", "mlp:4", "--for-records", "300", "--epsilon", "12", *DELTA,
-        "--lr", "0.5,1", "--epochs", "1", "--batch-size", "60", "--out", "best.toml")  # fmt: skip
 
 HISTOGRAMS, TRAINING, SELECTION = "histograms", "training", "selection"
 
@@ -56,9 +53,6 @@ CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Iterable[s
          ("tickets", "transfer", "t@1", "--dataset", "a.csv", *FOUND, "--out", "u")),
         ("train", "u@1", *FEW), {HISTOGRAMS},
     ),
-    "a network of a found schema in front": (
-        (FIND, (*DENSE, *A, *FOUND, "--out", "r")), FRONT, {HISTOGRAMS, TRAINING},
-    ),
     "a winner drawn behind a found schema": (
         (FIND, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
          ("select", "t", *A, *FOUND, "--eps1", "0.1", "--score", "additive", "--ledger", "drawn.jsonl")),
@@ -68,11 +62,6 @@ CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Iterable[s
         (FIND, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
          *[("select", "t", *A, *FOUND, "--eps1", "0.1", "--score", "additive", "--ledger", "drawn.jsonl")] * 2),
         ("train", "t", *FEW), (HISTOGRAMS, SELECTION, SELECTION),
-    ),
-    "settings searched behind a network, for another one": (
-        ((*DENSE, *A, *PUBLIC, "--out", "r"),
-         (*TUNE[:3], *PUBLIC, "--features", "network:r", "--model", "mlp", *TUNE[7:])),
-        ("train", "--config", "best.toml", "--features", "none", "--model", "mlp:4"), {TRAINING},
     ),
 }  # fmt: skip
 

@@ -120,7 +120,6 @@ def masked():
             " records `x`, or a `ledger` of their own"),
         (lambda: dpltm.train(a_set(), X[:, :5], Y, round=1, name="mine", **FEW), "tickets: its network takes 6 features, but"
             " mine has 5; use records of the same shape, or carry it over with dpltm.transfer"),
-        (lambda: dpltm.train("mlp:4", X, Y, features="unit", public="mine", components=2, **FEW), "`public` mine: no such"),
         (lambda: dpltm.train("mlp:4", X, Y * 0, **FEW), "records has label 0 in all of its records; give records of"),
         (lambda: dpltm.select("mlp:8", X, Y, eps1=1.0), "`tickets`: 'mlp:8' is not a ticket set or a winner; give what"),
         (lambda: dpltm.select(dpltm.transfer(a_set(), X[:, :5], Y), X[:, :5], Y, eps1=1.0), "tickets: its tickets have no"

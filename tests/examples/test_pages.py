@@ -42,7 +42,6 @@ QUICKER = (  # in every training of the other pages
     (r"--steps \d+", "--steps 10"),
     (r"--rounds (6|15)", "--rounds 1"),
     (r"--batch-size (\d{4,}|512)", "--batch-size 100"),
-    (r"--components \d+", "--components 20"),
     (r"--features photographs(?!:)", "--features scatter:1,2"),
     (r"--lr ([\d.]+,[\d.]+),\S+", r"--lr \1"),
     (r" --subset 0:20000", ""),  # places mean something in the published files alone

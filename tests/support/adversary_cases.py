@@ -290,12 +290,6 @@ def train_cases() -> Iterator[Case]:
     first = (*TRAIN[:-1], "r1", *SMALL, *NOISE, "--ledger", "all.jsonl")
     second = (*TRAIN[:-1], "r2", *SMALL, *NOISE, "--ledger", "all.jsonl", "--eval-private", "0.5")
     yield Case("train twice on one ledger", (first, second))
-    behind = ("--features", "network:r1", "--eval-private", "0.1", *NOISE)
-    below = ("train", "--dense", *PUBLIC, "--model", "mlp:4,3", *SHORT, *NOISE, "--eval-private", "5", "--out", "r1")
-    mine = (*TRAIN[:-1], "r1", *SMALL, *NOISE, "--eval-private", "5")
-    mine = tuple("mlp:4,3" if part == "mlp:4" else part for part in mine)
-    yield Case("train --features network of other records", ((*TRAIN, *SMALL, *behind),), before=(below,))
-    yield Case("train --features network of these records", (mine, (*TRAIN, *SMALL, *behind)), odd=LABELLED)
 
 
 def ticket_cases() -> Iterator[Case]:
