@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -63,10 +63,10 @@ class Checkpoints:
     def keep(self, checkpoint: Checkpoint) -> None:
         """Replace the last checkpoint; on return it is on disk. ArtifactError if it cannot be: nothing may be spent."""
 
-    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
+    def offer(self, make: Callable[[], Checkpoint]) -> bool:
         """Keep a checkpoint if it is time to, or if the work was told to stop, which raises Interrupted. Returns True
         if what was computed so far may be told: it is on disk, or nobody will ever compute it again."""
-        del make, figures
+        del make
         return True
 
     def forget(self) -> None:
@@ -77,23 +77,18 @@ NOT_KEPT = Checkpoints()
 
 
 class PartOf(Checkpoints):
-    """Checkpoints of a part, with ``state`` and ``tensors`` of the whole; ``begun`` if the whole's is of this part."""
+    """Checkpoints of a part of some work, each with the ``state`` of the whole."""
 
-    def __init__(
-        self,
-        whole: Checkpoints,
-        state: Mapping[str, Any],
-        tensors: Mapping[str, np.ndarray] | None = None,
-        begun: bool = True,
-    ) -> None:
-        super().__init__(whole.held if begun else None)
-        self._whole, self._state, self._tensors = whole, state, dict(tensors or {})
+    def __init__(self, whole: Checkpoints, state: Mapping[str, Any]) -> None:
+        super().__init__(whole.held)
+        self._whole, self._state = whole, dict(state)
 
-    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
-        return self._whole.offer(lambda: self._joined(make()), figures=figures)
+    def offer(self, make: Callable[[], Checkpoint]) -> bool:
+        def joined() -> Checkpoint:
+            made = make()
+            return replace(made, state={**made.state, **self._state})
 
-    def _joined(self, made: Checkpoint) -> Checkpoint:
-        return Checkpoint(made.place, {**made.state, **self._state}, {**made.tensors, **self._tensors})
+        return self._whole.offer(joined)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from dpltm.options.data import PER_UNIT
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
-from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf, reading, standing
+from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf, reading
 from dpltm.privacy.checks import check_count, check_epsilon
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, TICKETS, Entry, Lineage, lineage_of
@@ -57,7 +57,7 @@ from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet, with_start
 from dpltm.training.config import TrainingConfig, sensitivity
 from dpltm.training.descent import Descent, NoisyGradients
-from dpltm.training.release import Sources, loss_of
+from dpltm.training.release import Sources, loss_of, resume_steps, steps_so_far
 from dpltm.verbs.train import check_takes_persons
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
@@ -211,16 +211,16 @@ class Generation:
         model, descent = self._training(sources, self._inputs.open(secret))
         theta0 = weights_of(model)
         if at is not None:
-            theta0 = _resumed(descent, at, theta0)
+            resume_steps(descent, at)
+            with reading():
+                theta0 = {name: torch.from_numpy(at.tensors[f"theta0/{name}"].copy()) for name in theta0}
         others = self.account(self.ledger.book).without(self.entry)
         odometer = Odometer(Planned(others, self.entry.part), mechanism, self.options.delta)
         with services.progress.progress("training under DP", mechanism.steps) as step:
 
             def checkpoint() -> Checkpoint:
-                kept = {f"training/{name}": value.numpy() for name, value in descent.state().items()}
-                kept |= {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
-                state = {**standing(self.shown, self.entry, descent.step), "sources": sources.state()}
-                return Checkpoint(f"step {descent.step} of {mechanism.steps}", state, kept)
+                rewound = {f"theta0/{name}": value for name, value in theta0.items()}
+                return steps_so_far(self.shown, self.entry, descent, sources, rewound)
 
             def between() -> None:
                 nonlocal theta0
@@ -532,14 +532,3 @@ def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
         scope=options.scope or criterion.scope,  # type: ignore[arg-type]
         rewind=options.rewind,
     )
-
-
-# --- checkpoints of tickets under DP --------------------------------------------------------------------------------
-
-
-def _resumed(descent: Descent, held: Checkpoint, theta0: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    found = {name: torch.from_numpy(value.copy()) for name, value in held.tensors.items()}
-    with reading():
-        trained = {name.removeprefix("training/"): value for name, value in found.items() if "training/" in name}
-        descent.resume(int(held.state["step"]), trained)
-        return {name: found[f"theta0/{name}"] for name in theta0}

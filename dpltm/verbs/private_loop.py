@@ -262,7 +262,7 @@ class LoopState:
     ended: str = ""
 
 
-_STATE = {"of", "id", "step", "weights", "canaries"}
+_STATE = {"of", "id", "step", "weights", "gradients"}
 """What is in the state of any loop."""
 
 
@@ -434,7 +434,7 @@ class PrivateLoop:
         with self._lock:
             if self._state.begun:
                 raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
-            check_process(self._process)
+            self._check_process()
             if not self._state.loaded:
                 if self._refused is not None:
                     raise self._refused
@@ -494,10 +494,17 @@ class PrivateLoop:
         while (done := hand_out(self.ledger, self.entry, math.ceil(last / every), words)) is not None:
             yield from range(done * every + 1, min((done + 1) * every, last) + 1)
 
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise InputError(
+                "PrivateLoop: it was made in another process, where it may run as well, and two would share one payment;"
+                " make it in this one"
+            )
+
     def _take(self, number: int) -> None:
         """Take the gradient of a step, once: it is the loop that knows whether a step had it, whoever copies the step."""
         with self._lock:  # threads take their steps one after the other
-            check_process(self._process)
+            self._check_process()
             if number != self._state.due:
                 raise InputError(f"step {number}: its one gradient was taken, or the loop has moved on; call it once")
             self._move(due=0)
@@ -521,9 +528,8 @@ class PrivateLoop:
             raise InputError("`save_every` is missing: say how many steps the ledger is to hand out at a time")
         if not self._state.begun:
             raise InputError("`state_dict`: the loop has not begun, so there is nothing to go on with")
-        scores = {name: torch.from_numpy(value.copy()) for name, value in self.gradients.canaries.state().items()}
-        state = standing(self._facts, self.entry, self._state.taken) | self.gradients.moved
-        return state | {"weights": self._weights_id(), "canaries": scores}
+        state = standing(self._facts, self.entry, self._state.taken) | {"weights": self._weights_id()}
+        return state | {"gradients": {name: value.clone() for name, value in self.gradients.state().items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with the steps that another loop paid for and nobody was handed. Load model and optimizer before iterating.
@@ -558,8 +564,7 @@ class PrivateLoop:
         with self._lock, begun_again_by("make a loop that pays anew"):
             paid = pay(plan, self.ledger, Checkpoints(begun), self._facts)
             with reading():
-                self.gradients.canaries.resume({name: value.numpy() for name, value in state["canaries"].items()})
-                self.gradients.follow(state)
+                self.gradients.resume(int(state["step"]), state["gradients"])
                 self._move(taken=int(state["step"]), loaded=str(state["weights"]))
             self._take_over(paid)
             self.gradients.noise_std = self.mechanism.noise_std
@@ -685,13 +690,7 @@ def with_noise(draft: Entry, multiplier: float) -> Entry:
 
 
 def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:
-    """Return whether a mask was made from private records with no mechanism, as its maker declares.
-
-    Args:
-        mask: that was handed in; None for none.
-        lineage: that came with it.
-        provenance: that was declared in its place.
-    """
+    """Return whether a mask was made from private records with no mechanism, as its maker declares."""
     if provenance not in (None, "data-free", "public", "private"):
         raise InputError("provenance", provenance, "data-free, public or private")
     if mask is not None and lineage is None and provenance is None:
@@ -700,12 +699,3 @@ def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: 
             " data-free, public or private"
         )
     return provenance == "private"
-
-
-def check_process(process: int) -> None:
-    """Raise InputError in another process than the one that a loop, or a source, was made in."""
-    if process != os.getpid():
-        raise InputError(
-            "PrivateLoop: it was made in another process, where it may run as well, and two would share one payment; make it"
-            " in this one"
-        )

@@ -544,6 +544,16 @@ def test_a_plan_that_does_not_read_its_mechanisms_from_the_entry_does_not_go_on(
         pay(partial(as_it_is, anew), ledger, Kept(tmp_path / "k"))
 
 
+def test_facts_that_differ_are_named(tmp_path):
+    """Of work that the entry cannot tell from other work."""
+    ledger, keeper = open_ledger(tmp_path / "l.jsonl"), Kept(tmp_path / "k")
+    entry = pay(planned(keeper=keeper), ledger, keeper, {"lr": 1.0, "seed": 0}).entry
+    with pytest.raises(InputError, match=r"begun otherwise: `lr` was 1\.0 and is 2\.0; repeat"):
+        pay(planned(keeper=keeper), ledger, keeper, {"lr": 2.0, "seed": 0})
+    assert pay(planned(keeper=keeper), ledger, keeper, {"lr": 1.0, "seed": 0}).entry == entry
+    assert ids(ledger) == [entry.id]
+
+
 def test_records_without_a_snapshot_do_not_go_on(tmp_path):
     ledger, keeper = open_ledger(tmp_path / "l.jsonl"), Kept(tmp_path / "k")
     pay(planned(snapshot=None), ledger, keeper)
