@@ -44,13 +44,13 @@ import dpltm
 from dpltm.audit.bounds import pair_bound
 from dpltm.features import normalisation
 from dpltm.features.inputs import Services, batched_records, network_inputs
-from dpltm.features.setup import FeatureSources, with_feature_map
+from dpltm.features.setup import with_feature_map
 from dpltm.filters import Clip
 from dpltm.gradients import engine
 from dpltm.gradients.probe import Probe
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.checkpoint import Checkpoint
+from dpltm.privacy.checkpoint import Checkpoint, Checkpoints
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, from_arrays
 from dpltm.training import config as training_config
@@ -372,10 +372,8 @@ def taped(tape: Tape) -> Iterator[None]:
 # --- trainings ------------------------------------------------------------------------------------------------------
 
 
-class InMemory:
+class InMemory(Checkpoints):
     """Checkpoints after every step, as files would hold them."""
-
-    held: Checkpoint | None = None
 
     def keep(self, checkpoint: Checkpoint) -> None:
         self.held = copy.deepcopy(checkpoint)
@@ -416,7 +414,7 @@ class Trainer:
             )  # fmt: skip
 
     def _at(self, rows: np.ndarray) -> Dataset:
-        return with_feature_map(self.tape.made.dataset(rows), self._options, FeatureSources())
+        return with_feature_map(self.tape.made.dataset(rows), self._options.features)
 
     def _start(self) -> StartingPoint:
         """One network, as it was at first: how its gradients are taken is found out once."""

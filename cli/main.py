@@ -39,7 +39,6 @@ COMMANDS = [
         "evaluate": "Accuracy of a run's model on the test split of a dataset, or on all records of `input`.",
         "evaluate:predict": "Class and class probabilities that a run's model gives to records without labels.",
         "evaluate:export": "A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.",  # noqa: E501
-        "synthesize": "Synthetic records under differential privacy, as a dataset that every command reads.",
         "audit": "Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.",
         "report:compare": "Runs in one table: accuracy with its interval, both epsilons, density, parameters.",
         "report": "One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.",
@@ -55,8 +54,6 @@ COMMANDS = [
             "tickets:show": "What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.",  # noqa: E501
             "tickets:verify": "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.",  # noqa: E501
             "tickets:export": "Writes a ticket set for somebody else, or one ticket for other tools.",
-            "tickets:push": "Puts a ticket set on the Hugging Face Hub, or into a folder, for somebody else.",
-            "tickets:pull": "Takes a ticket set from the Hugging Face Hub or a folder, once everything about it was checked.",  # noqa: E501
             "tickets:import": "Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.",  # noqa: E501
             "tickets:compact": "Removes for good what a mask leaves without use: a smaller network that computes the same.",
             "tickets:transfer": "Makes tickets for other records: another input width, image size, number of channels or of classes.",  # noqa: E501
@@ -87,16 +84,6 @@ COMMANDS = [
             "latent:scheme": "Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.",  # noqa: E501
             "latent:encode": "Randomise records where they are; what is written may leave the machine.",
             "latent:train": "Train a network on messages of dpltm latent encode.",
-        }),
-    ),
-    Group(
-        name="features",
-        help="Feature maps that come with dpltm.",
-        epilog="dpltm features make drawings --out drawings.safetensors",
-        no_args_is_help=True,
-        commands=laters({
-            "features:make": "Makes what is bundled for features again: from a formula and a seed, and no data."
-            " On one core drawings take under an hour, photographs a minute or two.",
         }),
     ),
     Group(

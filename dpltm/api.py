@@ -27,14 +27,13 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
-from dpltm.features.setup import FeatureSources, features_of, take_over_map, with_feature_map
+from dpltm.features.setup import features_of, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, Network
 from dpltm.networks.own import SETTINGS, OwnModel, check_no_code, own_model
 from dpltm.options import arguments
-from dpltm.options.data import FeatureOptions, UnitOptions
+from dpltm.options.data import UnitOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
-from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.options.tickets import TransferOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
@@ -56,13 +55,11 @@ from dpltm.verbs import train as train_verb
 from dpltm.verbs import transfer as transfer_verb
 from dpltm.verbs import tune as tune_verb
 from dpltm.verbs.private_loop import PrivateLoop
-from dpltm.verbs.synthesize import SyntheticRecords
-from dpltm.verbs.synthesize import settle as settle_synthesis
 from dpltm.verbs.tune import SearchResult
 
 __all__ = [
     "Ledger", "PrivateLoop",
-    "evaluate", "generate", "predict", "select", "synthesize", "train", "transfer", "tune",
+    "evaluate", "generate", "predict", "select", "train", "transfer", "tune",
 ]  # fmt: skip
 
 FACTS = (
@@ -265,7 +262,7 @@ def generate(
     with in_python():
         generate_verb.check_options(settings)
         entered = paying(ledger, dataset)
-        dataset = _in_front(settings.model, dataset, settings, services.progress)
+        dataset = _in_front(settings.model, dataset, settings.features)
         return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services, model=model))
 
 
@@ -315,7 +312,7 @@ def select(
     dataset, settings = records_and_options(x, y, options, SelectOptions, body)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
-    with in_python(model="tickets", public="tickets"):
+    with in_python(model="tickets"):
         plan = select_verb.plan(body, dataset, settings, paying(ledger, dataset), services)
         return select_verb.select(plan)
 
@@ -368,14 +365,11 @@ def train(
     assert isinstance(ticket, (Winner, TicketSet, OwnModel, str))  # or it was refused
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TrainOptions, ticket)
-    in_front = (
-        "public" if isinstance(ticket, (str, OwnModel)) else "ticket"
-    )  # where the map in front of the network comes from
-    with in_python(model="ticket", public=in_front):
+    with in_python(model="ticket"):
         entered = paying(ledger, dataset)
         if isinstance(ticket, str) and dataset.feature_map is None:
             settings = replace(settings, features=features_of(dataset, settings.features, ticket))
-        dataset = _in_front(ticket, dataset, settings, services.progress)
+        dataset = _in_front(ticket, dataset, settings.features)
         start = starting_point(ticket, dataset, round=number, dense=dense, seed=settings.seed)
         return train_verb.train_start(start, dataset, settings, entered, services, own=own)
 
@@ -397,7 +391,7 @@ def tune(
         ledger: in which the records are declared public; by default that of this process.
         progress: told how far it is; None for silence.
         options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
-            numbers. ``features`` and ``public``, and public facts about arrays, as in :func:`train`.
+            numbers. ``features``, and public facts about arrays, as in :func:`train`.
 
     Returns:
         All trials, best first. ``train(target, ..., **result.settings)`` trains with the best.
@@ -417,7 +411,7 @@ def tune(
     dataset, settings = records_and_options(x, y, options, TuneOptions, target)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
-        dataset = _in_front(target, dataset, settings, services.progress)
+        dataset = _in_front(target, dataset, settings.features)
         return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
 
 
@@ -522,49 +516,11 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> predic
         return predict_verb.predict(run, records, progress=services.progress)
 
 
-def synthesize(
-    x: Records, y: Labels = None, *, ledger: Ledger | None = None, progress: Progress | None = None, **options: Any
-) -> SyntheticRecords:
-    """Synthetic records under differential privacy: post-processing of one Gaussian query for moments.
-
-    Args:
-        x, y: the private records, ``(n, ...)``, and their labels ``(n,)``; or a dataset alone.
-        ledger: that pays; by default that of this process.
-        progress: told how far it is; None for silence.
-        options: ``epsilon`` and all other fields of ``SynthesizeOptions``; of arrays also ``test`` (features and labels of
-            records declared separate, which a network trained on the synthetic ones is scored on), ``bounds``, ``classes``,
-            ``records`` and ``name``.
-
-    Returns:
-        The records, ``.x`` and ``.y``, and as a ``.dataset`` that every stage takes; ``.privacy``, ``.score``.
-
-    Raises:
-        DpltmError: bad input, or too small a budget, before any of it is spent.
-
-    Guarantees:
-        The release is entered before the query is asked. Nothing else depends on the records, but for public facts.
-
-    Example:
-        >>> import dpltm, numpy as np
-        >>> x = np.random.default_rng(5).integers(0, 256, (200, 6), dtype=np.uint8)
-        >>> made = dpltm.synthesize(x, np.arange(200) % 3, epsilon=1.0, delta=1e-4, records_out=50, ledger=dpltm.Ledger())
-        >>> made.x.shape, round(made.privacy.certified.epsilon, 2)
-        ((50, 6), 1.0)
-    """
-    services = called(progress, ledger=ledger)
-    dataset, settings = records_and_options(x, y, options, SynthesizeOptions)
-    with in_python(dataset="x"):
-        settled = settle_synthesis(dataset, settings, paying(ledger, dataset), services)
-        return settled.scored(settled.made())
-
-
-def _in_front(
-    ticket: Winner | TicketSet | OwnModel | str, dataset: Dataset, settings: FeatureOptions, progress: Progress
-) -> Dataset:
+def _in_front(ticket: Winner | TicketSet | OwnModel | str, dataset: Dataset, features: str | None) -> Dataset:
     """The records behind what is asked for in front of a network; a ticket set remembers its own, and asking is refused."""
     if isinstance(ticket, (str, OwnModel)):
         if dataset.feature_map is not None:
-            return take_over_map(dataset, None, settings, dataset.name)
-        return with_feature_map(dataset, settings, FeatureSources(), progress)
+            return take_over_map(dataset, None, features, dataset.name)
+        return with_feature_map(dataset, features)
     tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
-    return take_over_map(dataset, None, settings, "the ticket set" if tickets is None else tickets.label)
+    return take_over_map(dataset, None, features, "the ticket set" if tickets is None else tickets.label)

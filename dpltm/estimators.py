@@ -459,12 +459,12 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         options: dict[str, Any] = {"eps1": self.select_epsilon, "score": "additive"}
         options |= {"delta": self.delta, "adjacency": self.adjacency, "per_unit": self.per_unit}
-        with in_python(model="tickets", public="tickets"):
+        with in_python(model="tickets"):
             # refuse here what the training would be refused for, had the sparsest ticket won: that is public
             draw = select_verb.plan(tickets, dataset, arguments(SelectOptions, options), ledger, Services())
             book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
             asked = arguments(TrainOptions, training)
-            behind = take_over_map(dataset, None, asked, tickets.label)
+            behind = take_over_map(dataset, None, asked.features, tickets.label)
             start = from_round(tickets, draw.candidates[-1].round)
             planned = plan(settle(start, behind, asked, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))

@@ -132,7 +132,7 @@ PLACE = Criterion("place", "The last weights go first.", "this test", "nothing",
 
 def test_a_criterion_at_the_terminal(answer):
     command = f"generate {PUBLIC} {SHORT} --criterion place --provenance public --out t"
-    assert answer(command).endswith("dp-energy, dp-synthetic")
+    assert answer(command).endswith("structured, dp-train")
     free = f"generate {PUBLIC} --rounds 2 --criterion place --out free"
     with registered(CRITERIA, PLACE):
         for option in ("--lr 1", "--epsilon 1"):

@@ -501,23 +501,18 @@ class _Look:
     def at_arm(self, arm: Arm, where: str) -> None:
         """The records of an arm, against its options and its network."""
         if arm.latent is not None:
-            self._read(arm.latent["encode"], f"{where} latent.encode", front=False)
+            self._read(arm.latent["encode"], f"{where} latent.encode")
             return
-        dataset = self._read(arm.train, f"{where} train", front=arm.tickets is None)
+        dataset = self._read(arm.train, f"{where} train")
         if dataset is not None:
             self._check_suitable(arm, dataset, f"{where} train")
         if arm.tickets is None:
             self._check_fit(arm.train, dataset, f"{where} train")
         if arm.tune is not None:
-            self._read(arm.tune, f"{where} tune", public=True, front=False)
+            self._read(arm.tune, f"{where} tune", public=True)
 
-    def _read(self, section: Section, where: str, *, public: bool = False, front: bool = True) -> Dataset | None:
-        """Return the dataset that a section names; None, noted once, where it cannot be had.
-
-        With ``front``, also that of its features.
-        """
-        if front and section.get("public") is not None:
-            self._read({"dataset": section["public"]}, f"{where} public:", public=True)
+    def _read(self, section: Section, where: str, *, public: bool = False) -> Dataset | None:
+        """Return the dataset that a section names; None, noted once, where it cannot be had."""
         options = data_options(section)
         name, source = repr(sorted(options.items())), str(section.get("dataset"))
         if name not in self.loaded:
@@ -531,7 +526,7 @@ class _Look:
                 if not (isinstance(error, InputError) and error.field):  # it is not the options: nothing can be had
                     self.absent.add(source)
         dataset = self.loaded[name]
-        if dataset is not None and public and not dataset.synthetic:
+        if dataset is not None and public:
             self.public[where] = self.ledger.part(dataset)
         return dataset
 

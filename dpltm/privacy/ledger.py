@@ -292,10 +292,7 @@ class Ledger:
                 join(part, entry.part)
 
     def public(self, dataset: Dataset, words: str) -> tuple[Entry, ...]:
-        """Return the draft that declares ``dataset`` public, with ``words`` on what is read; none for synthetic
-        records."""
-        if dataset.synthetic:
-            return ()
+        """Return the draft that declares ``dataset`` public, with ``words`` on what is read."""
         return (Entry("public", self.part(dataset, to_declare=True), words=words, unit=self.unit),)
 
     def apart(self, dataset: Dataset) -> tuple[Entry, ...]:
@@ -307,10 +304,7 @@ class Ledger:
 
     def declared(self, dataset: Dataset) -> Entry | None:
         """Return what is on record of a dataset's records, just those, by which they are read as they are: the declaration
-        that they are public or excluded, or a release with no mechanism. None where there is none, and of synthetic
-        records, which are nobody's."""
-        if dataset.synthetic:
-            return None
+        that they are public or excluded, or a release with no mechanism; None where there is none."""
         part = self.part(dataset)
         return next((entry for entry in self.entries if entry.exposes and entry.part == part), None)
 
@@ -449,8 +443,6 @@ class Dataset(Protocol):
     def name(self) -> str: ...
     @property
     def part(self) -> Part: ...
-    @property
-    def synthetic(self) -> bool: ...
     @property
     def lineage(self) -> Lineage: ...
     @property

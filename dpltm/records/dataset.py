@@ -43,8 +43,6 @@ class RawSplit:
         rows: what identifies the records, of tables and texts; None where that is ``x`` and ``y``.
         units: whose each record is, ``(n,)`` numbers or texts, where the source was asked for it; and
         units_name: its column, or array.
-        lineage: of synthetic records, the release that they were drawn from; and
-        facts: their public bounds and number of classes; None of all others.
         left_out: columns that are row numbers by their names, and no features.
         parts: what stands side by side in a record; empty where that is one array.
     """
@@ -58,8 +56,6 @@ class RawSplit:
     rows: Rows | None = None
     units: np.ndarray | None = None
     units_name: str = "units"
-    lineage: Lineage = NO_LINEAGE
-    facts: tuple[tuple[float, float], int] | None = None
     left_out: tuple[str, ...] = ()
     parts: Parts = ()
 
@@ -108,7 +104,7 @@ class Dataset:
         rows, test_rows: the records of each split as they were read, single ones even of persons.
         file: all records that were read, where those are a part; None where they are all.
         part, test_part: which records of the file each split is, by name and cut; the snapshot is given by a ledger.
-        lineage: what the columns, or the records, come from: a schema that was found, a release that they were drawn from.
+        lineage: what the columns come from: a schema that was found.
         known: whether it is one of the catalogue, whose records are what their publication says.
         published: whether a publication fixes who stands at which place of the training split.
         feature_map: the map in front of the network; None where it takes the records as they are.
@@ -120,12 +116,10 @@ class Dataset:
         units_name: the noun of those: the column of a table, the array of an archive, or what arrays say.
         schema: of a table that was encoded by one, its text.
         hold_out: the part of a file that became the test split; 0 where nothing was held out.
-        synthetic: whether the records are synthetic: nobody's.
         columns: names of the features, in their order, of a table without a schema; None of all others.
         left_out: columns of that table that are row numbers by their names, and no features.
         of_table: whether the values are columns of a table, of arrays that have no names.
         parts: what stands side by side in a record, public; empty where that is one array.
-        public_notes: what was assumed of records declared public that the feature map was made from.
     """
 
     name: str
@@ -149,11 +143,9 @@ class Dataset:
     tables_origin: Origin = "declared"
     unit: str = RECORD
     bounds_origin: BoundsOrigin = "declared"
-    public_notes: tuple[str, ...] = ()
     _units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
     schema: str = ""
-    synthetic: bool = False
     hold_out: float = 0.0
     columns: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
@@ -161,8 +153,6 @@ class Dataset:
     parts: Parts = ()
 
     def __post_init__(self) -> None:
-        if self.synthetic:
-            object.__setattr__(self, "train", self.train.as_nobodys())
         if self.test is not None and self.published_id() is not None:  # the publication says that its splits are apart
             object.__setattr__(self, "test", self.test.as_nobodys())
 

@@ -10,7 +10,7 @@ import copy
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
 from dpltm.training.config import TrainingConfig, private_score
 from dpltm.training.descent import (
+    FIRST,
     Descent,
     NoisyGradients,
     cross_entropy,
@@ -55,9 +56,9 @@ from dpltm.training.start import StartingPoint, weights_id
 MEAN_ROWS = 1000
 """Records at a time when their mean is taken."""
 
-CENTRE, SECOND, BANDED, AUDIT = "centre", "second_moments", "banded_noise", "audit/"
-"""Tensors of a checkpoint: the mean that features are centred at, the second moments that steps divide by, and the noise of
-the last steps; those of canaries begin with the last."""
+CENTRE, SECOND = "centre", "second_moments"
+"""Tensors of a checkpoint beside those of the descent: the mean that features are centred at, and the second moments that
+steps divide by."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Training:
     def mechanism(self) -> NoisySgd:
         """Its noisy steps."""
         (steps,) = self.entry.of(NoisySgd)
-        return cast(NoisySgd, steps)
+        return steps
 
     @property
     def before_steps(self) -> head.Before:
@@ -198,7 +199,7 @@ class Training:
             drawn.resume(at)
         if ranks is not None:
             ranks.tell({"step": drawn.descent.step})
-            ranks.share(drawn.descent.state())
+            ranks.share({name: value for name, value in drawn.descent.state().items() if not name.startswith(FIRST)})
         drawn.run()
         yield drawn
 
@@ -338,7 +339,7 @@ class Drawn:
             def between() -> None:
                 nonlocal told
                 self.seconds = time.perf_counter() - began
-                if training.checkpoints.offer(self._checkpoint, figures=note != told):
+                if training.checkpoints.offer(self._checkpoint):
                     told = note
                 step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")
 
@@ -408,36 +409,41 @@ class Drawn:
         }
 
     def _checkpoint(self) -> Checkpoint:
-        training, descent = self.training, self.descent
-        feature_map = training.dataset.feature_map
-        centre = None if feature_map is None else feature_map.centre
-        state = standing(training.facts, training.entry, descent.step)
-        state |= {"metrics": self.metrics, "seconds": self.seconds, "sources": self.sources.state()}
-        tensors = {name: value.cpu().numpy() for name, value in descent.state().items()}
-        if training.before_steps.mean is not None and centre is not None:
-            tensors[CENTRE] = centre.numpy()
-        if self.second is not None:
-            tensors[SECOND] = self.second.numpy()
-        if descent.gradients.banded is not None:
-            tensors[BANDED] = descent.gradients.banded.noise.cpu().numpy()
-        tensors |= {AUDIT + name: value for name, value in descent.gradients.canaries.state().items()}
-        return Checkpoint(f"step {descent.step} of {training.mechanism.steps}", state, tensors)
+        training, feature_map = self.training, self.training.dataset.feature_map
+        tensors = {} if self.second is None else {SECOND: self.second}
+        if training.before_steps.mean is not None and feature_map is not None and feature_map.centre is not None:
+            tensors[CENTRE] = feature_map.centre
+        more = {"metrics": self.metrics, "seconds": self.seconds}
+        return steps_so_far(training.facts, training.entry, self.descent, self.sources, tensors, more)
 
     def resume(self, held: Checkpoint) -> None:
         """Go to where a checkpoint was taken."""
+        resume_steps(self.descent, held)
         with reading():
-            audit = {name: value for name, value in held.tensors.items() if name.startswith(AUDIT)}
-            others = (CENTRE, SECOND, BANDED, *audit)
-            tensors = {name: value for name, value in held.tensors.items() if name not in others}
-            step = int(held.state["step"])
-            if not 0 <= step <= self.training.mechanism.steps:
-                raise ValueError(step)
-            self.descent.resume(step, {name: torch.from_numpy(value) for name, value in tensors.items()})
-            if self.descent.gradients.banded is not None:
-                self.descent.gradients.banded.resume(torch.from_numpy(np.array(held.tensors[BANDED])))
-            canaries = {name.removeprefix(AUDIT): value for name, value in audit.items()}
-            self.descent.gradients.canaries.resume(canaries)
             self.metrics, self.seconds = [dict(line) for line in held.state["metrics"]], float(held.state["seconds"])
+
+
+def steps_so_far(
+    facts: Mapping[str, Any],
+    entry: Entry,
+    descent: Descent,
+    sources: Sources,
+    tensors: Mapping[str, torch.Tensor],
+    more: Mapping[str, Any] | None = None,
+) -> Checkpoint:
+    """Return a checkpoint of noisy steps: what a release goes on from, with other ``tensors`` and ``more`` of its state."""
+    state = {**standing(facts, entry, descent.step), "sources": sources.state(), **(more or {})}
+    values = {name: value.cpu().numpy() for name, value in {**descent.state(), **tensors}.items()}
+    return Checkpoint(f"step {descent.step} of {descent.gradients.config.steps}", state, values)
+
+
+def resume_steps(descent: Descent, held: Checkpoint) -> None:
+    """Have noisy steps go on where a checkpoint of them was taken; ArtifactError for a damaged one."""
+    with reading():
+        step = int(held.state["step"])
+        if not 0 <= step <= descent.gradients.config.steps:
+            raise ValueError(step)
+        descent.resume(step, {name: torch.from_numpy(np.array(value)) for name, value in held.tensors.items()})
 
 
 # --- several ranks --------------------------------------------------------------------------------------------------

@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from dpltm.errors import ArtifactError, BudgetError, InputError, did_you_mean
 from dpltm.features.inputs import Services
 from dpltm.features.normalisation import SENSITIVITY
-from dpltm.features.setup import as_declared, check_quantities, declarations
+from dpltm.features.setup import check_quantities
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
@@ -29,7 +29,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
-from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, Kept
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints
 from dpltm.privacy.checks import (
     MAX_STEPS,
     check_epsilon,
@@ -42,7 +42,6 @@ from dpltm.privacy.checks import (
 from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of, to_json
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import (
-    Adjacency,
     AllocatedSgd,
     BandedSgd,
     GaussianRelease,
@@ -79,10 +78,8 @@ from dpltm.training.canaries import check_canaries
 from dpltm.training.config import (
     TrainingConfig,
     class_weights,
-    nominal_sensitivity,
-    nominal_source,
+    noisy_steps,
     private_score,
-    sensitivity,
     settings_of,
     step_notes,
 )
@@ -138,8 +135,7 @@ def train_start(
     if options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
 
-    kept = Kept(checkpoints, settled.facts)
-    paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, kept)
+    paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, checkpoints, settled.facts)
     if checkpoints.held is not None and "key" not in checkpoints.held.state:
         services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
     (drawn,) = paid.values  # the whole training: its one value comes at its end
@@ -203,7 +199,7 @@ def settle(
         *shares_notes(options.class_shares),
         *unit_notes(dataset),
         *rating_notes(dataset),
-        *feature_notes(dataset, options.delta),
+        *feature_notes(dataset),
         *network_notes(start.spec),
     ]
     if options.compile and not compiler_at_hand():
@@ -231,7 +227,7 @@ def settle(
         account=Account(unit=dataset.unit),
         notes=tuple(notes),
         facts=facts,
-        beside=declarations(dataset, ledger, tested=options.eval_private is None),
+        beside=ledger.apart(dataset) if options.eval_private is None else (),
         ledger=ledger,
         services=services,
     )
@@ -241,8 +237,7 @@ def _noisy_steps(
     options: TrainOptions, dataset: Dataset, filter: Filter, live: int, sampled: tuple[float, int, float]
 ) -> NoisySgd:
     """Return the noisy steps of a training, for whose noise multiplier 1 stands; ``sampled`` as of ``sampling_of``."""
-    (rate, steps, batch), adjacency = sampled, cast(Adjacency, options.adjacency)
-    claim = nominal_sensitivity(filter, live, adjacency, options.noise == "nominal", options.microbatch)
+    rate, steps, batch = sampled
     kind: Callable[..., NoisySgd] = NoisySgd
     if (participations := participations_of(options.sampling)) is not None:
         kind = partial(AllocatedSgd, participations=participations)
@@ -250,16 +245,8 @@ def _noisy_steps(
     if (batch_size := truncated_batch_of(options.sampling)) is not None:
         most = most_records(dataset.records) + made_up
         kind = partial(TruncatedSgd, truncated_batch_size=batch_size, most_records=most)
-    plain = kind(
-        rate,
-        steps,
-        1.0,
-        sensitivity(filter, live, adjacency, options.microbatch),
-        claim,
-        "" if claim is None else nominal_source(filter, options.microbatch),
-        adjacency=adjacency,
-        bits="fast" if options.noise == "fast" else "secure",
-    )
+    secure, nominal = options.noise != "fast", options.noise == "nominal"
+    plain = noisy_steps(options, filter, live, (rate, steps), secure=secure, asked=nominal, kind=kind)
     if isinstance(plain, TruncatedSgd):
         check_truncation(plain, options.delta, len(dataset.train) + made_up)
     return _banded(options, dataset, plain, batch) if options.noise.startswith(BANDED) else plain
@@ -606,17 +593,11 @@ def _nominal_remainder(budget: float, before: Planned, delta: float) -> tuple[fl
     drawn = replace(before.account, entries=tuple(entry for entry in paid if entry.of(Selection)))
     check_share(budget, spent, replace(before, account=drawn), delta, "nominal epsilon")
     trained = [
-        replace(entry, mechanisms=tuple(as_claimed(each) for each in (*entry.of(NoisySgd), *entry.of(PrivateSearch))))
+        replace(entry, mechanisms=tuple(map(as_claimed, mechanisms)))
         for entry in paid
-        if entry.of(NoisySgd) or entry.of(PrivateSearch)
+        if (mechanisms := [one for one in entry.mechanisms if isinstance(one, NoisySgd | PrivateSearch)])
     ]
     return budget - spent, replace(before, account=replace(before.account, entries=tuple(trained)))
-
-
-def on_record(settled: Training, book: Book) -> Training:
-    """Return a training with the lineage of what a ledger holds as declared beside it."""
-    public = book.public(settled.beside)
-    return replace(settled, dataset=as_declared(settled.dataset, public), lineage=settled.lineage | public)
 
 
 def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool = False) -> Training:
@@ -626,7 +607,6 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
         known: its entry, if it is on record already: then nothing is calibrated.
         own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
     """
-    settled = on_record(settled, book)
     options, start, dataset, part = settled.options, settled.start, settled.dataset, settled.entry.part
     account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
     counts: tuple[Guarantee, ...]

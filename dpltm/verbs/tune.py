@@ -20,7 +20,6 @@ from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, network_inputs, tensors
-from dpltm.features.setup import declarations
 from dpltm.filters import make_filter
 from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import (
@@ -204,7 +203,7 @@ def plan(target: TicketSet | OwnModel | str, dataset: Dataset, options: TuneOpti
     drafts = (exposed,) if tickets is not None and tickets.provenance == "private" else ()
     check_unprotected(ledger.account(), drafts, allowed=False)
     public = ledger.public(dataset, "settings are searched on them")
-    beside = (*declarations(dataset, ledger, tested=False), *public, *ledger.apart(dataset), *drafts)
+    beside = (*public, *ledger.apart(dataset), *drafts)
     ledger.book.lacking(beside)
     lineage = lineage_of(dataset, dataset.feature_map, tickets)
     return SearchPlan(options, tickets, dataset, network, trainings, lineage, ledger, beside)
@@ -332,4 +331,4 @@ def _notes(plan: SearchPlan) -> list[str]:
     made_from = set() if plan.tickets is None else {entry.part.name for entry in plan.tickets.lineage.entries}
     if plan.dataset.name in made_from:
         notes.append(f"the tickets were made from {plan.dataset.name} as well, which flatters them here")
-    return [*notes, *feature_notes(plan.dataset, plan.options.delta), *bounds_notes(plan.dataset)]
+    return [*notes, *feature_notes(plan.dataset), *bounds_notes(plan.dataset)]

@@ -13,7 +13,7 @@ import pytest
 
 CLASSES = 3
 MINE = ("--dataset", "mine.npz", "--classes", CLASSES)
-FRONT = ("--features", "conv", "--public", "theirs.npz")
+FRONT = ("--features", "conv")
 DENSE = ("train", "--dense", *MINE, "--delta", "1e-4", "--batch-size", "40", "--steps", "2")
 TICKETS = ("--rounds", "1", "--iterations", "2", "--batch-size", "20", "--model", "mlp:4")
 TUNE = ("tune", "--lr", "1", "--epochs", "1", "--delta", "1e-4")
@@ -65,7 +65,6 @@ AFTER = {
     "generate under DP": UNDER_DP,
     "select": ("select", "own", *MINE, "--eps1", "1", "--delta", "1e-4"),
     "tune": (*TUNE, *MINE, *FRONT, "--for-records", "100", "--epsilon", "1"),
-    "synthesize": ("synthesize", *MINE, "--delta", "1e-4", "--epsilon", "9", "--out", "made.npz"),
     "evaluate": ("evaluate", "run", "--dataset", "others.npz", "--classes", CLASSES, "--bounds", "0,9"),
 }  # fmt: skip
 

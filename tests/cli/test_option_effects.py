@@ -56,8 +56,6 @@ CASES = {
     "unit": Case("--unit user"),
     "class_shares": Case("--class-shares 0.3,0.7", f"{DENSE} --class-weight balanced", "--class-shares 0.5,0.5"),
     "features": Case(BEHIND),
-    "public": Case("--public digits", f"{DENSE} {BEHIND}"),
-    "components": Case("--components 2", f"{DENSE} {BEHIND}"),
     "population": Case("--population others"),
     "ticket": Case("set@1", "", DENSE),
     "dense": Case(DENSE, "set@1"),

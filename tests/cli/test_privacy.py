@@ -192,7 +192,6 @@ def test_a_budget_is_enforced_before_anything_is_spent(cli, refused, spent):
         f"select pub {PRIVATE} --eps1 1e-9 --reveal",
         train,
         f"{train} --dry-run",
-        f"synthesize {PRIVATE} --epsilon 4 --out s.npz --dry-run",
         f"train pri@1 {PRIVATE} --steps 3 --noise-multiplier 9 --out s",
     ):
         message = refused(command, code=1)

@@ -385,9 +385,6 @@ KINDS = {
     "public": "--provenance public --rewind 30",
     "private": "--provenance private",
     "dp-train": "--criterion dp-train --epsilon 3 --delta 1e-4 --rewind 30",
-    "dp-synthetic": "--criterion dp-synthetic --epsilon 3 --delta 1e-4",
-    "energy": "--criterion energy --provenance public",
-    "dp-energy": "--criterion dp-energy --epsilon 3 --delta 1e-4",
 }
 
 

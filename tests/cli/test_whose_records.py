@@ -66,7 +66,7 @@ def test_a_held_out_part_that_something_was_scored_on_cannot_be_private(cli, ref
     training = f"train s@1 {ON_A} --steps 3 --noise-multiplier 9 --delta 1e-3 --out r"
     assert "was declared public" in refused(f"{training} --subset 0.0:0.4")
     options = f"--dataset p.csv --label ill {SCALED} --delta 1e-3 --ledger l.jsonl"
-    assert cli(f"synthesize {options} --test 0.4 --epsilon 1 --records-out 50 --out s.npz").code == 0
+    assert cli(f"generate {options} --test 0.4 --criterion dp-train --epsilon 1 {TINY} --out t").code == 0
     told = refused(f"train {options} {QUICK} --out r")
     assert told.startswith(
         "--dataset: p[0.0:0.4] was declared apart from the people that are protected (a test split)"

@@ -290,60 +290,37 @@ def train_cases() -> Iterator[Case]:
     first = (*TRAIN[:-1], "r1", *SMALL, *NOISE, "--ledger", "all.jsonl")
     second = (*TRAIN[:-1], "r2", *SMALL, *NOISE, "--ledger", "all.jsonl", "--eval-private", "0.5")
     yield Case("train twice on one ledger", (first, second))
-    behind = ("--features", "network:r1", "--eval-private", "0.1", *NOISE)
-    below = ("train", "--dense", *PUBLIC, "--model", "mlp:4,3", *SHORT, *NOISE, "--eval-private", "5", "--out", "r1")
-    mine = (*TRAIN[:-1], "r1", *SMALL, *NOISE, "--eval-private", "5")
-    mine = tuple("mlp:4,3" if part == "mlp:4" else part for part in mine)
-    yield Case("train --features network of other records", ((*TRAIN, *SMALL, *behind),), before=(below,))
-    yield Case("train --features network of these records", (mine, (*TRAIN, *SMALL, *behind)), odd=LABELLED)
 
 
 def ticket_cases() -> Iterator[Case]:
     """Tickets: made under DP, drawn, trained; alone and one after the other."""
-    for criterion in ("dp-train", "dp-synthetic"):
-        make = ("generate", *TABLE, *TINY, "--criterion", criterion, "--epsilon", "2", "--out", "t", "--quiet")
-        yield Case(f"generate {criterion}", (make,), odd=(LOUD, FLAT))
-        yield Case(f"generate {criterion} --features", ((*make, "--features", "unit"),))
-        yield Case(f"generate {criterion} --ledger", ((*make, "--ledger", "all.jsonl"),))
-        train = ("train", "t@2", *TABLE, *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
-        yield Case(f"generate {criterion}, train", (make, train))
-        draw = ("select", "t", *TABLE, "--eps1", "1", "--score", "additive", "--json")
-        budget = ("train", "t", *TABLE, *SHORT, *SMALL, "--epsilon", "4", "--json", "--out", "r")
-        yield Case(f"generate {criterion}, select, train", (make, draw, budget))
-        yield Case(f"generate {criterion}, train elsewhere", (make, (*train, "--ledger", "other.jsonl")))
-    for more in ((), ("--pool", "1", "--rewind", "1")):
-        make = (
-            "generate",
-            *TABLE,
-            *TINY,
-            "--criterion",
-            "dp-energy",
-            "--epsilon",
-            "2",
-            "--out",
-            "t",
-            "--quiet",
-            *more,
-        )
-        train = ("train", "t@2", *TABLE, *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
-        yield Case(f"generate dp-energy {' '.join(more)}, train", (make, train), odd=(LOUD, FLAT))
-    for criterion in ("dp-train", "dp-energy", "dp-synthetic"):
-        make = (
-            "generate",
-            *PERSONS,
-            *TINY[:-1],
-            "3",
-            "--criterion",
-            criterion,
-            "--epsilon",
-            "2",
-            "--out",
-            "t",
-            "--quiet",
-        )
-        make = make if criterion == "dp-synthetic" else (*make, "--per-unit", "3")
-        draw = ("select", "t", *PERSONS, "--per-unit", "3", "--eps1", "1", "--score", "additive", "--json")
-        yield Case(f"generate {criterion} people, select", (make, draw), "people", unit="who", odd=(LOUD, FLAT, TWIN))
+    make = ("generate", *TABLE, *TINY, "--criterion", "dp-train", "--epsilon", "2", "--out", "t", "--quiet")
+    yield Case("generate dp-train", (make,), odd=(LOUD, FLAT))
+    yield Case("generate dp-train --features", ((*make, "--features", "unit"),))
+    yield Case("generate dp-train --ledger", ((*make, "--ledger", "all.jsonl"),))
+    train = ("train", "t@2", *TABLE, *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
+    yield Case("generate dp-train, train", (make, train))
+    draw = ("select", "t", *TABLE, "--eps1", "1", "--score", "additive", "--json")
+    budget = ("train", "t", *TABLE, *SHORT, *SMALL, "--epsilon", "4", "--json", "--out", "r")
+    yield Case("generate dp-train, select, train", (make, draw, budget))
+    yield Case("generate dp-train, train elsewhere", (make, (*train, "--ledger", "other.jsonl")))
+    yield Case("generate dp-train --rewind", ((*make, "--rewind", "1"),))
+    make = (
+        "generate",
+        *PERSONS,
+        *TINY[:-1],
+        "3",
+        "--criterion",
+        "dp-train",
+        "--epsilon",
+        "2",
+        "--out",
+        "t",
+        "--quiet",
+    )
+    draw = ("select", "t", *PERSONS, "--per-unit", "3", "--eps1", "1", "--score", "additive", "--json")
+    commands = ((*make, "--per-unit", "3"), draw)
+    yield Case("generate dp-train people, select", commands, "people", unit="who", odd=(LOUD, FLAT, TWIN))
     for adjacency, score in itertools.product(RELATIONS, ("product", "additive")):
         draw = (
             "select",
@@ -384,27 +361,6 @@ def ticket_cases() -> Iterator[Case]:
     select = ("select", "pub", *TABLE, "--eps1", "1", "--json")
     train = ("train", "pub", *TABLE, *SHORT, *SMALL, "--epsilon", "3", "--json", "--out", "r")
     yield Case("select, train", (select, train), before=(SET,))
-
-
-def synthetic_cases() -> Iterator[Case]:
-    """Synthetic records, and what is made of them: one release, whatever follows."""
-    few = ("--records-out", "30", "--model", "mlp:4")
-    for kind, data in (("table", TABLE), ("csv", CSV), ("images", TABLE)):
-        for adjacency in RELATIONS:
-            to = ("--adjacency", adjacency, "--epsilon", "2", "--out", "s.npz", "--json")
-            odd = (LOUD, FLAT, WILD) if kind == "csv" else (LOUD, FLAT, TWIN)
-            command = ("synthesize", *data, *few, *to)
-            yield Case(f"synthesize {kind} {adjacency}", (command,), cast(Kind, kind), adjacency, odd=odd)
-    whose = ("synthesize", *PERSONS, *few, "--epsilon", "2", "--out", "s.npz", "--json")
-    yield Case("synthesize people", (whose,), "people", unit="who", odd=(LOUD, FLAT, TWIN))
-    make = ("synthesize", *TABLE, *few, "--epsilon", "2", "--out", "s.npz", "--json")
-    prune = ("generate", "--dataset", "s.npz", *TINY, "--provenance", "public", "--out", "t", "--quiet")
-    train = ("train", "t@2", *TABLE, *SHORT, *SMALL, "--epsilon", "4", "--json", "--out", "r")
-    yield Case("synthesize, generate from them, train", (make, prune, train))
-    yield Case("synthesize twice on one ledger", tuple(
-        ("synthesize", *TABLE, *few, "--epsilon", epsilon, "--ledger", "l.jsonl", "--out", f"{epsilon}.npz", "--json")
-        for epsilon in ("1", "2")
-    ))  # fmt: skip
 
 
 def latent_cases() -> Iterator[Case]:
@@ -464,9 +420,7 @@ def dry_cases() -> Iterator[Case]:
         (*TRAIN, *NOISE),
         (*TRAIN, "--features", "unit", "--centre", "0.2", "--epsilon", "3"),
         (*make, "--criterion", "dp-train"),
-        (*make, "--criterion", "dp-synthetic"),
         ("select", "pub", *TABLE, "--eps1", "1", "--json"),
-        ("synthesize", *TABLE, "--epsilon", "2", "--out", "s.npz", "--json"),
         ("latent", "encode", "s", *TABLE, "--out", "m.msg", "--json"),
     ):
         relation: Adjacency = "replace-one" if command[0] == "latent" else "add-remove"
@@ -667,7 +621,6 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "pairs": pair_cases,
     "train": train_cases,
     "tickets": ticket_cases,
-    "synthetic": synthetic_cases,
     "latent": latent_cases,
     "dry": dry_cases,
     "sweeps": sweep_cases,

@@ -36,7 +36,6 @@ from dpltm.tickets.workbench import tune
 from dpltm.training import config
 from dpltm.training import descent as training
 from dpltm.training import release as training_release
-from dpltm.verbs import synthesize as synthetic
 from dpltm.verbs import train as train_verb
 from neighbours import LABELLED, LOUD
 
@@ -280,7 +279,6 @@ def _search_on_the_records(original: Any, *arguments: Any) -> Any:
 EVALUATED = Case("eval", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE, "--eval-private", "1"),), odd=(LOUD,))
 DRAWN = Case("select", (("select", "pub", *cases.TABLE, "--eps1", "2", "--json"),), odd=LABELLED, before=(cases.SET,))
 CENTRED = Case("centre", ((*cases.TRAIN, "--features", "unit", "--centre", "0.2", "--epsilon", "3"),), odd=(LOUD,))
-MADE_UP = next(case for case in cases.ticket_cases() if case.name == "generate dp-synthetic")
 MESSAGES = next(case for case in cases.latent_cases() if case.name == "latent encode rappor 4")
 COUNTED_PERSONS = next(case for case in cases.train_cases() if case.name == "train --eval-private people add-remove")
 BANDED = next(case for case in cases.train_cases() if case.name == "train --noise banded:2")
@@ -379,12 +377,6 @@ BUGS = (
         "replay",
         _other(units, "in_slots", lambda original, who, hashes, slots: original(who, hashes // len(who) % 7, slots)),
         OF_PERSONS,
-    ),
-    Bug(
-        "moments of records of norm 2",
-        "sensitivity",
-        _other(synthetic, "_whole_directions", lambda original, x: 2 * original(x)),
-        MADE_UP,
     ),
     Bug(
         "second moments of inputs of norm 2",

@@ -51,7 +51,6 @@ from dpltm.tickets.ledger_file import FileStore
 from dpltm.training import descent as training
 from dpltm.training.descent import NoisyGradients
 from dpltm.verbs import schema as private_columns
-from dpltm.verbs import synthesize as synthetic
 
 # A module that is first imported while a recorder is at work binds the recorder's functions by name, and keeps them. In an
 # editable install dpltm.cli and dpltm.tickets lie outside the folder of dpltm, where a walk of dpltm alone misses them.
@@ -467,13 +466,13 @@ class Recorder:
             self._groups += 1
             return original(*arguments, **named)
 
-        def noisy(original: Any, whole: Any, std: Any, bits: int, source: Any) -> Any:
+        def noisy(original: Any, whole: Any, std: Any, source: Any) -> Any:
             with self._frame("moments") as frame:
-                found = original(whole, std, bits, source)
+                found = original(whole, std, source)
             return self._released(
                 "gaussian",
                 frame,
-                whole.double() / 2.0**bits,
+                whole.double() / 4.0**second_moments.BITS,
                 found,
                 found.numpy(),
                 std,
@@ -518,7 +517,6 @@ class Recorder:
             return drawn
 
         self._around(normalisation, "release_mean", mean)
-        self._around(synthetic, "release_moments", moments)
         self._around(second_moments, "release_second_moments", moments)
         self._around(second_moments, "noisy_whole", noisy)
         self._around(evaluation, "count_correct", counted)

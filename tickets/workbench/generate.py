@@ -42,7 +42,7 @@ def generate(
     model = own_of(request.model, request)
     ledger = ledger_of(request.dataset, request.ledger, request.population, unit)
     dataset = open_dataset(request, dataset_cache=dataset_cache)
-    dataset = open_features(dataset, request, progress)
+    dataset = open_features(dataset, request.features)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
     given = services(progress)
     with CheckpointFolder(out, request, progress) as checkpoints:

@@ -20,7 +20,6 @@ from dpltm.records.notes import bounds_notes
 from dpltm.tickets.files import check_free, check_writable, published
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.scheme_files import load_scheme, read_messages, save_learned, save_scheme, write_messages
-from dpltm.tickets.workbench.opening import feature_sources
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs import latent as verb
 
@@ -55,10 +54,7 @@ def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetC
     named = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
     public = open_dataset(named, dataset_cache=dataset_cache)
     ledger = ledger_of(request.public, request.ledger, request.population, public.unit)
-    # statistics of the map are of the public records as they are known, whatever is said of them here
-    plain = DataOptions(dataset=request.public)
-    sources = replace(feature_sources(), public=lambda _: open_dataset(plain, dataset_cache=dataset_cache))
-    scheme = verb.make_scheme(public, request, ledger, sources, progress)
+    scheme = verb.make_scheme(public, request, ledger, progress)
     save_scheme(out, scheme)
     progress.say(f"wrote {out}")
     notes = [*bounds_notes(public), *verb.scheme_notes(scheme)]

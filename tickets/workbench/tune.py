@@ -45,7 +45,7 @@ def tune(
     dataset = open_dataset(request, dataset_cache=dataset_cache)
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)  # refused before features
     tickets = None if request.set is None else with_code_of_set(find_set(request.set), request)
-    dataset = open_features(dataset, request, progress, tickets)
+    dataset = open_features(dataset, request.features, tickets)
     target = tickets or own_of(request.model, request) or request.model or default_network(dataset)
     result = tuning.tune(tuning.plan(target, dataset, request, ledger), services(progress))
     if out is not None:
@@ -80,7 +80,7 @@ def _configuration(request: dict[str, Any], result: tuning.SearchResult) -> Iter
         model = os.path.relpath(model, Path(request["out"]).parent)
     start = {"ticket": f"{request['set']}@{result.best.round}", "model": model}
     if request["set"] is None:
-        before = ("features", "public", "components", *GIVEN)
+        before = ("features", *GIVEN)
         start = {"dense": True, "model": model, **{name: request[name] for name in before}}
     for key, value in {**start, **result.settings}.items():
         if value is not None:

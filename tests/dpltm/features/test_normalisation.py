@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpltm.features import normalisation
-from dpltm.features.feature_map import make_feature_map, principal_components
+from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import (
     NORM,
     SENSITIVITY,
@@ -24,6 +24,7 @@ from dpltm.features.normalisation import (
     principal_axes,
     release_mean,
 )
+from dpltm.local.scheme import principal_components
 from dpltm.randomness.noise import FastSource
 from refusals import refused
 from set_entries import LINEAGES

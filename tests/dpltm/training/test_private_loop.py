@@ -635,8 +635,8 @@ def test_of_many_threads_one_has_the_gradient_of_a_step(monkeypatch):
 
     model, taken = toy_model(), []
     loop = make(model, steps=3)
-    backward = loop._gradients.backward
-    monkeypatch.setattr(loop._gradients, "backward", lambda: (taken.append(1), backward()))
+    backward = loop.gradients.backward
+    monkeypatch.setattr(loop.gradients, "backward", lambda: (taken.append(1), backward()))
 
     def attempt(step: Any) -> None:
         with contextlib.suppress(InputError):
@@ -702,7 +702,7 @@ def test_a_class_of_small_weight_hardly_moves_the_gradient() -> None:
     whole, part = weighted(y), weighted(y, class_weight=[1, 4])
     for loop in (whole, part):
         next(iter(loop)).backward()
-    grads = [torch.cat([p.grad.flatten() for p in loop._model.parameters()]) for loop in (whole, part)]
+    grads = [torch.cat([p.grad.flatten() for p in loop.model.parameters()]) for loop in (whole, part)]
     assert torch.allclose(grads[1], grads[0] / 4, rtol=1e-5)
     assert "times class weights 0.25,1" in part.entry.words
 
