@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -400,3 +402,19 @@ def test_a_program_that_would_stop_is_found() -> None:
         "line 4: f: got an unexpected keyword argument 'c'",
         "line 6: dpltm.f: missing a required argument: 'a'",
     ]
+
+
+def test_what_is_imported_is_declared() -> None:
+    """By the dependencies and the extras for users; a library that tests alone need is not there elsewhere."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: names for name, names in project["optional-dependencies"].items() if name not in ("test", "dev")}
+    declared = [*project["dependencies"], *(name for names in extras.values() for name in names)]
+    allowed = {re.split(r"[<>=\[]", name)[0].replace("-", "_") for name in declared} | {"sklearn", "dpltm"}
+    imported: dict[str, str] = {}
+    for path in (path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            imported |= {name.partition(".")[0]: path.name for name in names}
+    undeclared = imported.keys() - allowed - sys.stdlib_module_names
+    assert {name: imported[name] for name in undeclared} == {}

@@ -246,10 +246,10 @@ def test_images_in_a_row_take_their_shape():
 def test_bounds_a_column_scale_each_record_by_itself(x, low, width):
     high = low + np.maximum(width, np.abs(low) * 1e-3)
     columns = Columns.of((low, high), 3)
-    rows = columns.records(x)
+    rows, _ = columns.read(x)
     expected = [[min(max((v - a) / (b - a), 0.0), 1.0) for v, a, b in zip(row, low, high, strict=True)] for row in x]
     np.testing.assert_array_equal(rows, expected)
-    np.testing.assert_array_equal(columns.records(x[2:3])[0], rows[2])
+    np.testing.assert_array_equal(columns.read(x[2:3])[0][0], rows[2])
 
 
 def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():

@@ -109,7 +109,6 @@ def test_persons_are_routed_as_scikit_learn_routes_metadata() -> None:
         got = cross_validate(asked, X, Y, return_estimator=True, params={"units": WHO}, cv=folds, error_score="raise")
     assert through[-1].run_.config["unit"] == "user"
     assert got["estimator"][0].run_.config["unit"] == "user"
-    assert not any("was not told whose" in note for note in asked.privacy_.notes)  # score was told as well
     assert asked.privacy_.certified.unit == "user"
     assert 0 <= got["test_score"][0] <= 1
 
@@ -209,9 +208,10 @@ def test_scores_of_persons_who_were_trained_on_are_refused() -> None:
         made.score(other, labels, units=WHO)
     assert "persons are protected by a release on record" in str(caught.value)  # how many is private
     assert 0 <= made.score(other, labels, units=WHO + 1000) <= 1
-    assert not any("was not told whose" in note for note in made.privacy_.notes)
-    made.score(other, labels)
-    assert any("was not told whose" in note for note in made.privacy_.notes)
+    with pytest.raises(
+        InputError, match=r"^`units` is missing: whose each record is, since the run protects persons$"
+    ):
+        made.score(other, labels)
 
 
 def test_clones_add_up_for_persons() -> None:
