@@ -5,7 +5,12 @@ Kept for one version. Readers and prices of what such commands made stay where a
 
 from __future__ import annotations
 
-GONE: dict[str, str] = {}
+GONE: dict[str, str] = {
+    "latent epsilon --certified": "give --epsilon; the answer says what it certifies",
+    "latent train --fresh": "leave it out; an interrupted training begins anew",
+    "latent train --prune": "leave it out; tickets are made by dpltm generate",
+    "latent train --rounds": "leave it out; tickets are made by dpltm generate",
+}
 """Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``), or
 ``--option value`` (``--criterion energy``) where one value of an option went."""
 

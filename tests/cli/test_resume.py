@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
 from commands import PRIVATE, PUBLIC, certified
 from dpltm.tickets import checkpoint_files
@@ -434,29 +433,6 @@ def test_a_search_does_not_repeat_what_ended(cli, keys, stopped_at, tree):
     assert cli(f"{command} --json").json == body
     assert Path("best.toml").read_text().splitlines()[:-1] == best[:-1], "all but the random name of the records"
     assert set(tree()) - set(before) == {"best.toml"}
-
-
-def test_training_on_messages_goes_on_to_the_same_bits(cli, stopped_at, tree):
-    digits = load_digits()
-    x, y = digits.images.astype(np.uint8), digits.target
-    np.savez("a.npz", x_train=x[:400], y_train=y[:400])
-    np.savez("b.npz", x_train=x[400:], y_train=y[400:])
-    for line in (
-        "scheme --public a.npz --features unit --protocol rappor --epsilon 192 --label-epsilon 5 --out s",
-        "encode s --dataset b.npz --delta 1e-4 --out m",
-    ):
-        assert cli(f"latent {line}").code == 0
-    command = "latent train s --messages m --model mlp:4 --epochs 20 --batch-size 99 --dropout 0.2 --rounds 1 --out r"
-    assert cli(command).code == 0
-    whole = Path("r/model.safetensors").read_bytes()
-    shutil.rmtree("r")
-    before = tree()
-    with pytest.raises(Killed):
-        stopped_at(die, 3, command)
-    assert stopped_at(ctrl_c, 5, command).code == 130
-    assert cli(command).code == 0
-    assert Path("r/model.safetensors").read_bytes() == whole
-    assert {name.partition("/")[0] for name in set(tree()) - set(before)} == {"r"}
 
 
 def test_a_test_split_that_was_replaced_meanwhile_is_declared_as_well(cli, stopped):

@@ -154,7 +154,7 @@ def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     scores = (7 * truth[labels]).astype("f4")  # only the direction counts
     off = []
     for seed in range(8):
-        told = estimates(found, [found.randomise(scores, labels, FastSource(seed))])
+        told = estimates(found, found.randomise(scores, labels, FastSource(seed)))
         off.append((told.means - truth) / math.sqrt(told.variance))
     off = np.array(off)
     assert np.abs(off.mean(0)).max() < 4.5 / math.sqrt(8)
@@ -173,7 +173,7 @@ def test_second_moments_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     truth = (scores / lengths).T @ (scores / lengths) / count
     off = []
     for seed in range(8):
-        told = estimates(found, [found.randomise(scores.astype("f4"), labels, FastSource(seed))])
+        told = estimates(found, found.randomise(scores.astype("f4"), labels, FastSource(seed)))
         off.append((told.moments - truth) / told.deviation)
     off = np.array(off)
     assert np.abs(off.mean(0)).max() < 5 * math.sqrt(2 / 8)  # on the diagonal, variances are twice as large
@@ -184,9 +184,9 @@ def test_second_moments_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
 @pytest.mark.parametrize("found", [SIGNED, Codebook(1025, 3, 4.0, "one-hot", 20)])
 def test_signed_messages_and_long_records_tell_no_second_moments(found):
     x, y = records(50, found.values)
-    files = [found.randomise(x, y, FastSource(0))]
-    assert estimates(found, files).moments is None
-    assert nearest_mean(found, files)["fc1.weight"].shape == (3, found.values)
+    rows = found.randomise(x, y, FastSource(0))
+    assert estimates(found, rows).moments is None
+    assert nearest_mean(found, rows)["fc1.weight"].shape == (3, found.values)
 
 
 def test_directions_along_which_records_of_a_class_differ_count_for_less():
@@ -198,7 +198,7 @@ def test_directions_along_which_records_of_a_class_differ_count_for_less():
     x = np.stack([3 * generator.normal(size=count) + 1.5 * away, *generator.normal(size=(2, count)), away], axis=1)
     x[:, 1:] *= 0.5
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    parameters = nearest_mean(found, [found.randomise(x.astype("f4"), y, FastSource(0))])
+    parameters = nearest_mean(found, found.randomise(x.astype("f4"), y, FastSource(0)))
     outputs = 8 * x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
     means = np.stack([x[y == label].mean(0) for label in range(2)])
     nearest = ((x[:, None] - means) ** 2).sum(2).argmin(1)
@@ -216,7 +216,7 @@ def test_noise_is_not_taken_for_spread(epsilon, count):
     generator = np.random.default_rng(0)
     y = generator.integers(0, 4, count)
     x = (np.eye(values)[y] + 0.3 * generator.normal(size=(count, values))).astype("f4")
-    told = estimates(found, [found.randomise(x, y, FastSource(0))])
+    told = estimates(found, found.randomise(x, y, FastSource(0)))
     within = told.moments - told.means.T @ told.means / 4
     np.testing.assert_array_equal(metric(within, told.deviation), np.eye(40))
 
@@ -276,7 +276,7 @@ def test_a_frequent_class_is_not_shunned():
     x = (np.where(y[:, None], -1.0, 1.0) * np.eye(1, 6) + 0.5 * generator.normal(size=(count, 6))).astype("f4")
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
     found = best_codebook(6, 2, 4.0)
-    parameters = nearest_mean(found, [found.randomise(x, y, FastSource(0))])
+    parameters = nearest_mean(found, found.randomise(x, y, FastSource(0)))
     outputs = x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
     right = outputs.argmax(1) == y
     assert min(right[y == 0].mean(), right[y == 1].mean()) > 0.9
@@ -303,7 +303,7 @@ def test_what_is_no_record(value, label, said):
 
 
 def test_what_is_no_message():
-    assert refused(estimates, SIGNED, [np.full((1, 6), 255, dtype=np.uint8)]) == (
+    assert refused(estimates, SIGNED, np.full((1, 6), 255, dtype=np.uint8)) == (
         "an index is 65535, and there are 256 candidates"
     )
 
