@@ -64,7 +64,6 @@ from dpltm.training import descent as training
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import Canaries, Observations
 from dpltm.training.descent import plant
-from dpltm.verbs import search
 from dpltm.verbs.audit import audit
 from dpltm.verbs.synthesize import SENSITIVITY, release_moments
 
@@ -500,14 +499,6 @@ def second_moments_of_a_head(seed: int) -> Found:
     return told_apart(release, certified(GaussianRelease(2.0)), 40_000)
 
 
-def score_of_search(seed: int) -> Found:
-    """The noisy count of right answers that a try of a private search is judged by."""
-    noise = FastSource(seed)
-    return told_apart(
-        lambda there, _: search.noisy_score(20 + there, 4.0, noise), certified(GaussianRelease(4.0)), 4000
-    )
-
-
 def count_of_persons(seed: int) -> Found:
     """The noisy count that ``--eval-private`` releases, where one person has 32 right records."""
     noise, y = FastSource(seed), torch.full((11, 32), ABSENT)
@@ -592,7 +583,6 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     "moments of records of norm 2": ("pairs: the moments", moments),
     "second moments of inputs of norm 2": ("pairs: the second moments", second_moments_of_a_head),
     "second moments with half the noise": ("pairs: the second moments", second_moments_of_a_head),
-    "score of less noise": ("pairs: the score", score_of_search),
     "winner drawn at twice the epsilon": ("all neighbours of a draw", enumerated),
     "half the sensitivity of a score": ("all neighbours of a draw", enumerated),
     "best ticket taken": ("winners of many draws", drawn),
@@ -639,8 +629,6 @@ UNSEEN = {
     "fewer participations in the entry than there are": _REPLAYED.format("audits refuse banded noise"),
     "parts by position": _REPLAYED.format("audits refuse banded noise"),
     "banded noise that is not taken off": _REPLAYED.format("audits refuse banded noise"),
-    "tries that depend on the records": "one try more or less is not released; compare the winners of thousands of searches"
-    " on neighbours",
 }
 """Bugs that no audit here sees: why, and what would have to be made."""
 

@@ -35,7 +35,7 @@ COMMANDS = [
         "select": "Phase 2: draw the winning ticket on private records under differential privacy.",
         "train": "Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).",
         "run": "All three stages from one TOML file, under one budget that is split between selection and training.",
-        "tune": "Searches the settings of a private training: on public records at no cost, or with `private` on the private ones.",  # noqa: E501
+        "tune": "Searches the settings of a private training on public records, at no cost.",
         "evaluate": "Accuracy of a run's model on the test split of a dataset, or on all records of `input`.",
         "evaluate:predict": "Class and class probabilities that a run's model gives to records without labels.",
         "evaluate:export": "A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.",  # noqa: E501

@@ -40,8 +40,6 @@ def after(request: Any, body: dict[str, Any]) -> list[str]:
             unmeasured = body["accuracy"] is None and request.test is None
             data = _records(request) + (" --test FILE" if unmeasured else "")
             return _after_training(body["run"], data, audited=request.audit is not None)
-        case TuneRequest(private=True):
-            return _after_training(body["run"], _records(request))
         case TuneRequest(out=str(out)):
             return [f"dpltm train {PRIVATE} --config {_quoted(out)} --epsilon {request.epsilon:g}"]
         case RunRequest(out=str(out)) | DemoRequest(out=str(out)) if "train" in body:

@@ -37,7 +37,7 @@ from dpltm.options.select import SelectOptions
 from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.options.tickets import TransferOptions
 from dpltm.options.train import TrainOptions
-from dpltm.options.tune import PrivateTuneOptions, TuneOptions
+from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
 from dpltm.records import Dataset, from_arrays
@@ -51,7 +51,6 @@ from dpltm.training.start import DEFAULT_NETWORK, starting_point
 from dpltm.verbs import evaluate as evaluate_verb
 from dpltm.verbs import generate as generate_verb
 from dpltm.verbs import predict as predict_verb
-from dpltm.verbs import search as search_verb
 from dpltm.verbs import select as select_verb
 from dpltm.verbs import train as train_verb
 from dpltm.verbs import transfer as transfer_verb
@@ -59,11 +58,11 @@ from dpltm.verbs import tune as tune_verb
 from dpltm.verbs.private_loop import PrivateLoop
 from dpltm.verbs.synthesize import SyntheticRecords
 from dpltm.verbs.synthesize import settle as settle_synthesis
-from dpltm.verbs.tune import SearchResult, check_private_search, widest_front
+from dpltm.verbs.tune import SearchResult, widest_front
 
 __all__ = [
     "Ledger", "PrivateLoop",
-    "evaluate", "generate", "predict", "search", "select", "synthesize", "train", "transfer", "tune",
+    "evaluate", "generate", "predict", "select", "synthesize", "train", "transfer", "tune",
 ]  # fmt: skip
 
 FACTS = (
@@ -420,52 +419,6 @@ def tune(
     with in_python(model="target"):
         dataset = _in_front(target, dataset, widest_front(settings), services.progress)
         return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
-
-
-def search(
-    target: TicketSet | OwnModel | nn.Module | Callable[[], nn.Module] | str,
-    x: Records,
-    y: Labels = None,
-    *,
-    ledger: Ledger | None = None,
-    progress: Progress | None = None,
-    **options: Any,
-) -> Run:
-    """Searches the settings of a private training on the private records: the best of a secret number of tries.
-
-    Args:
-        target: the ticket set, or the network, by its name or a module of your own, whose settings are searched.
-        x, y: the private records, and their labels; or a dataset alone.
-        ledger: that pays; by default that of this process.
-        progress: told how far it is; None for silence.
-        options: fields of ``PrivateTuneOptions``: ``epsilon`` (which pays for all tries together), ``tries``, and the lists
-            of settings, as in :func:`tune`. ``features`` and ``public``, and public facts about arrays, as in :func:`train`.
-
-    Returns:
-        The run of the best try.
-
-    Raises:
-        DpltmError: whatever ``dpltm tune --private`` refuses, before anything is spent.
-
-    Guarantees:
-        The release is entered before the first draw. Nothing but the run depends on the records; the time that the search
-        takes tells of the number of tries, which has to stay secret.
-
-    Examples:
-        >>> some = {"epsilon": 2.0, "delta": 1e-4, "epochs": 1, "batch_size": 50, "tries": 2}
-        >>> run = dpltm.search("mlp:8", x, y, bounds=(0, 255), classes=3, lr=[0.5, 1.0], ledger=dpltm.Ledger(), **some)
-        >>> run.privacy.certified.epsilon <= 2, [entry.kind for entry in run.lineage.entries]
-        (True, ['release'])
-    """
-    target = _own_or(target, options)
-    services = called(progress, target=target, ledger=ledger)
-    assert isinstance(target, (TicketSet, OwnModel, str))  # or it was refused
-    dataset, settings = records_and_options(x, y, options, PrivateTuneOptions, target)
-    entered = paying(ledger, dataset)
-    with in_python(model="target"):
-        check_private_search(settings)
-        dataset = _in_front(target, dataset, widest_front(settings), services.progress)
-        return search_verb.search(target, dataset, settings, entered, services)
 
 
 def transfer(

@@ -213,6 +213,10 @@ def lazily(
             return getattr(importlib.import_module(names[name]), name)
         if name[0] != "_" and name in modules():
             return importlib.import_module(f"{package}.{name}")
+        from dpltm.options.gone import instead  # by then the package is there
+
+        if (reason := instead(f"{package}.{name}")) is not None:
+            raise AttributeError(f"{package}.{name}{reason}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return attribute, lambda: sorted({*vars(sys.modules[package]), *names, *modules()})

@@ -20,7 +20,7 @@ PACKAGES = {"dpltm": "dpltm", "tickets": "dpltm.tickets", "cli": "dpltm.cli"}
 PUBLIC = (
     *(
         f"dpltm.api.{verb}"
-        for verb in ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "synthesize")
+        for verb in ("generate", "select", "train", "tune", "transfer", "evaluate", "predict", "synthesize")
     ),
     "dpltm.audit.attacks.worst_neighbour",
     "dpltm.audit.black_box",

@@ -245,8 +245,6 @@ def test_a_kind_of_networks_at_the_terminal(answer):
         assert answer(command, "twin:x") == "--model: 'twin:x': say the width, as in twin:5"
         answer(command, "twin-tanh:5")
         assert answer(f"train t@1 {PRIVATE} --steps 2 --epsilon 1 --out r")["live"] < 5 * 64 + 5 + 50 + 10
-        augmented = f"train --dense {PRIVATE} --model twin:5 --steps 2 --noise-multiplier 1 --augment flip --dry-run"
-        assert answer(augmented)["augment"] == "flip"
 
 
 def test_a_kind_of_networks_in_the_library():

@@ -182,26 +182,12 @@ def stated_at(body: Mapping[str, Any]) -> str:
 
 
 def costs(body: Mapping[str, Any]) -> list[str]:
-    """Return what training baselines costs, or did, and what all that is compared costs together, in words."""
-    said: list[str] = []
-    one = body["together"]
-    if "baselines" in body:
-        beside = body["baselines"]
-        left, cost, states = beside["to_train"], beside["cost"], [one["state"] for one in beside["trainings"]]
-        if not states:
-            said.append(
-                "no baseline is missing: a run of the whole network is a dense one itself, and has no random mask"
-            )
-        elif not left:
-            said.append(f"baselines: nothing is left to pay for in {beside['out']}")
-        else:
-            spent = f"certified epsilon = {figure(cost['epsilon'])} at delta {cost['delta']:g}"
-            did = "would cost" if "planned" in states else "cost"
-            said.append(f"{left} baseline{'s' * (left > 1)} in {beside['out']} {did} {spent}, all together")
-    if one is not None:
-        spent = f"certified epsilon = {figure(one['epsilon'])} at delta {one['delta']:g}"
-        said.append(f"all {one['runs']} released together: {spent}")
-    return said
+    """Return what all that is compared costs together, in words; nothing where that is not known."""
+    together = body["together"]
+    if together is None:
+        return []
+    spent = f"certified epsilon = {figure(together['epsilon'])} at delta {together['delta']:g}"
+    return [f"all {together['runs']} released together: {spent}"]
 
 
 def markdown(body: Mapping[str, Any]) -> str:

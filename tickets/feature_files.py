@@ -25,7 +25,7 @@ from dpltm.features.feature_map import CENTRE, FeatureMap, FrozenNetwork
 from dpltm.features.inputs import (
     FeatureStore,
     feature_shape,
-    features_of_copies,
+    features_of_rows,
     features_title,
     kept_as,
     made_as,
@@ -34,7 +34,7 @@ from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.progress import SILENT, Progress
-from dpltm.records import Arrays, Augmentation, Dataset, Split, cache_home
+from dpltm.records import Arrays, Dataset, Split, cache_home
 from dpltm.tickets.files import staged_file
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
@@ -238,43 +238,34 @@ TRIED = 8  # rows of a cache that are computed again, to see that it is what its
 class FeatureCache(FeatureStore):
     """A store of features in the user's cache folder; where nothing can be written there, in memory like any other."""
 
-    def features(
-        self,
-        dataset: Dataset,
-        split: Split,
-        feature_map: FeatureMap,
-        augment: Augmentation = "none",
-        progress: Progress = SILENT,
-    ) -> Split:
+    def features(self, dataset: Dataset, split: Split, feature_map: FeatureMap, progress: Progress = SILENT) -> Split:
         """Return the split with features, mapped from the cache; computed first where they are not there."""
         dtype = kept_as(dataset, split)
-        path = cache_path(split, feature_map, augment, dtype)
-        found = _kept(path, split, feature_map, augment, dtype)
+        path = cache_path(split, feature_map, dtype)
+        found = _kept(path, split, feature_map, dtype)
         if found is None:
             if path.exists():
                 progress.say(f"{path}: is damaged, or of another version; features are computed anew")
             try:
                 with progress.progress(features_title(dataset, split), len(split)) as step:
-                    shape = len(split), math.prod(feature_shape(split, feature_map, augment))
-                    split.map(made_as(dtype, feature_map, augment), partial(_written, path, shape, dtype), step)
+                    shape = len(split), math.prod(feature_shape(split, feature_map))
+                    split.map(made_as(dtype, feature_map), partial(_written, path, shape, dtype), step)
             except OSError as error:
                 progress.say(
                     f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this"
                     " command; make room, or point XDG_CACHE_HOME elsewhere"
                 )
-                return super().features(dataset, split, feature_map, augment, progress)
-            found = _kept(path, split, feature_map, augment, dtype)
+                return super().features(dataset, split, feature_map, progress)
+            found = _kept(path, split, feature_map, dtype)
         if found is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")
         return found
 
 
-def cache_path(split: Split, feature_map: FeatureMap, augment: Augmentation = "none", dtype: str = "<f2") -> Path:
+def cache_path(split: Split, feature_map: FeatureMap, dtype: str = "<f2") -> Path:
     """Return where they lie: a name by content, keyed, so that it confirms no guess of the records."""
     folder = cache_home() / "features"
-    key = hmac.new(
-        _key(folder / KEY), f"features {feature_map.id} {augment} {dtype}".encode(), hashlib.sha256
-    ).digest()
+    key = hmac.new(_key(folder / KEY), f"features {feature_map.id} {dtype}".encode(), hashlib.sha256).digest()
     return folder / f"{split.digest(key)[:40]}.npy"
 
 
@@ -310,7 +301,7 @@ class _Others(Exception):
     """Raised where features are of other records than a file's name says."""
 
 
-def _kept(path: Path, split: Split, feature_map: FeatureMap, augment: Augmentation, dtype: str) -> Split | None:
+def _kept(path: Path, split: Split, feature_map: FeatureMap, dtype: str) -> Split | None:
     """Return the split with the features there; None where there are none, or not those that the name says."""
     if not path.is_file():  # a pipe would be waited for
         return None
@@ -318,13 +309,13 @@ def _kept(path: Path, split: Split, feature_map: FeatureMap, augment: Augmentati
         values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError, SyntaxError, TokenError):  # numpy reads the header as Python's literals
         return None
-    shape = feature_shape(split, feature_map, augment)
+    shape = feature_shape(split, feature_map)
     if values.shape != (len(split), math.prod(shape)) or values.dtype != np.dtype(dtype):
         return None
 
     def compare(records: Arrays) -> None:
         tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
-        expected = features_of_copies(records.x[tried], records.y[tried], feature_map, augment).numpy()
+        expected = features_of_rows(records.x[tried], records.y[tried], feature_map).numpy()
         if not np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4):
             raise _Others
 

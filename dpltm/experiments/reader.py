@@ -87,7 +87,7 @@ _SEED = frozenset({"seed"})
 COMMANDS: Mapping[str, Command] = {
     "train": Command(TrainRequest, _check_training, _SEED),
     "select": Command(SelectRequest, select.check_options),
-    "tune": Command(TuneRequest, tune.check_request, frozenset((*SHARED_WITH_SEARCH, "private")) - {"model"}),
+    "tune": Command(TuneRequest, tune.check_request, frozenset(SHARED_WITH_SEARCH) - {"model"}),
     "generate": Command(GenerateRequest, _check_generation),
     "transfer": Command(TransferRequest, transfer.check_options, _SEED),
     "latent scheme": Command(latent_options.SchemeRequest, latent.check_scheme_options),
@@ -430,8 +430,6 @@ def _of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
     name = asked.pop("tickets", arm.tickets)
     if "epsilon" not in arm.train:
         yield "tune: searches under a budget; give train an epsilon"
-    elif "for-records" not in arm.tune:
-        yield "tune: for-records is missing: the public number of private records"
     else:
         yield from (f"tune: {problem}" for problem in _refused("tune", asked, **({"set": "SET"} if name else {})))
 

@@ -221,11 +221,12 @@ def check_quantities(dataset: Dataset, taker: str, fix: str = "leave it out") ->
         raise InputError(f"{taker}: takes quantities, and records of {dataset.name} hold positions in tables; {fix}")
 
 
-def check_kind(dataset: Dataset, takes: Takes, field: str, instead: str | None = None) -> None:
+def check_kind(dataset: Dataset, takes: Takes, field: str) -> None:
     """Raise InputError for records that are known to be something else than what is taken."""
     known = catalogue().get(dataset.name)
     if known is None or known.shape != dataset.row_shape or takes in ("any", known.kind):
         return
     suited = next((kind.name for kind in MAPS.values() if kind.takes == known.kind), "unit")
-    fix = f"`{field}` {instead}" if instead else f"`features` {suited}"
-    raise InputError(f"`{field}`: {dataset.name} holds {known.kind}s of shape {known.shape}, not {takes}s; take {fix}")
+    raise InputError(
+        f"`{field}`: {dataset.name} holds {known.kind}s of shape {known.shape}, not {takes}s; take `features` {suited}"
+    )

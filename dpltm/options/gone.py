@@ -5,14 +5,38 @@ Kept for one version. Readers and prices of what such commands made stay where a
 
 from __future__ import annotations
 
+_PRIVATE_SEARCH = (
+    "search on public records (--for-records N), or train with each setting on one ledger, which pays for all"
+)
+
+_BASELINES = "train them with dpltm train --dense, or as arms of a recipe (dpltm run), and compare the runs"
+
 GONE: dict[str, str] = {
+    "compare --baselines": _BASELINES,
+    "compare --kinds": _BASELINES,
+    "compare --out": _BASELINES,
+    "compare --ledger": _BASELINES,
+    "compare --population": _BASELINES,
+    "compare --jobs": _BASELINES,
+    "compare --dry-run": "it planned baselines, which are gone; a comparison spends nothing",
+    "tune --private": _PRIVATE_SEARCH,
+    "tune --tries": _PRIVATE_SEARCH,
+    "tune --dry-run": "it planned a private search; a search on public records spends nothing",
+    "tune --unit": "it was of a private search; name it in dpltm train, with the settings that were found",
+    "tune --per-unit": "it was of a private search; name it in dpltm train, with the settings that were found",
+    "tune --class-shares": "it was of a private search; name it in dpltm train, with the settings that were found",
+    "tune --fresh": "a search that was interrupted begins anew; leave it out",
     "latent epsilon --certified": "give --epsilon; the answer says what it certifies",
-    "latent train --fresh": "leave it out; an interrupted training begins anew",
     "latent train --prune": "leave it out; tickets are made by dpltm generate",
     "latent train --rounds": "leave it out; tickets are made by dpltm generate",
+    "latent train --fresh": "a training on messages that was interrupted begins anew; leave it out",
+    "loop --ends": "the figure is that of the whole plan; plan fewer steps, or go on from a state (save_every)",
+    "train --stop-at": "end with the budget (--budget-stop), or take fewer --steps",
+    "train --augment": "train behind features (--features drawings, photographs or scatter), or for more steps",
+    "dpltm.search": "search on public records (dpltm.tune), or train with each setting on one ledger, which pays for all",
 }
 """Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``), or
-``--option value`` (``--criterion energy``) where one value of an option went."""
+``--option value`` (``--criterion energy``) where one value of an option went; names of the package as ``dpltm.NAME``."""
 
 
 def instead(*names: str) -> str | None:

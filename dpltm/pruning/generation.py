@@ -303,17 +303,11 @@ def generate(
     if config.batch_size > len(x):
         raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
     rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation)
-    _made(rounds, progress, checkpoints, config.threads)
-    return Tickets(spec, rounds.theta0, tuple(rounds.tickets))
-
-
-def _made(
-    rounds: Rounds, progress: Callable[[int, int], None] | None, checkpoints: Checkpoints, number: int | None
-) -> None:
-    with threads(number):
+    with threads(config.threads):
         if checkpoints.held is not None:
             rounds.resume(checkpoints.held)
         rounds.run(progress, lambda: checkpoints.offer(rounds.checkpoint))
+    return Tickets(spec, rounds.theta0, tuple(rounds.tickets))
 
 
 def train_dense(
@@ -330,7 +324,8 @@ def train_dense(
     """
     dense = ({name: math.prod(spec.shapes()[name]) for name in pruning_rates(spec, config)},)
     rounds = Rounds(spec, x, y, config, dense, None, dropout)
-    _made(rounds, progress, NOT_KEPT, config.threads)
+    with threads(config.threads):
+        rounds.run(progress)
     return rounds.tickets[0]
 
 

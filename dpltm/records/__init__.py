@@ -11,9 +11,7 @@ from dpltm.records.files import Layout
 from dpltm.records.load import DatasetCache, load, load_records
 from dpltm.records.ratings import held_out_users
 from dpltm.records.scaling import (
-    Augmentation,
     affine,
-    copies_of,
     count_outside,
     prepare,
     scale,
@@ -25,7 +23,6 @@ from dpltm.records.units import at_unit, by_user
 
 __all__ = [
     "Arrays",
-    "Augmentation",
     "Dataset",
     "DatasetCache",
     "Description",
@@ -39,7 +36,6 @@ __all__ = [
     "by_user",
     "cache_home",
     "catalogue",
-    "copies_of",
     "count_outside",
     "data_home",
     "from_arrays",

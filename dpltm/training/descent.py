@@ -44,12 +44,6 @@ def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, labels, reduction="none")
 
 
-def mean_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean over copies of a record: ``(batch, copies, classes)`` and ``(batch,)`` to ``(batch,)``."""
-    copies = outputs.shape[1]
-    return cross_entropy(outputs.flatten(0, 1), labels.repeat_interleave(copies)).view(-1, copies).mean(1)
-
-
 def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the mean loss of each user's labels: ``(batch, slots, classes)`` and ``(batch, slots)`` to ``(batch,)``.
 
@@ -251,13 +245,12 @@ def train(
     sampling: RandomSource,
     noise: RandomSource,
     loss: Loss = cross_entropy,
-    progress: Callable[[int], bool | None] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> None:
     """Train ``model`` in place under ``mask``.
 
     Args:
-        progress: called with the number of steps done, after each; training ends where it returns True. What it
-            decides by must be public, or paid for.
+        progress: called with the number of steps done, after each.
 
     Guarantees:
         The parameters after each step are post-processing of ``config.steps`` releases, each a Poisson-subsampled sum
@@ -281,31 +274,26 @@ class Descent:
         self._average = WeightAverage(gradients.config.average, gradients.parameters)
 
     def run(
-        self, progress: Callable[[int], bool | None] | None = None, between: Callable[[], object] | None = None
+        self, progress: Callable[[int], object] | None = None, between: Callable[[], object] | None = None
     ) -> None:
         """Take all steps that are left, and end.
 
         Args:
-            progress: called with the number of steps done, while the parameters are the average; training ends
-                where it returns True.
+            progress: called with the number of steps done, while the parameters are the average.
             between: called after that, with the parameters as they are. ``state`` may be asked for here.
         """
-        config, stop = self.gradients.config, False
-        while self.step < config.steps and not stop:
+        config = self.gradients.config
+        while self.step < config.steps:
             self.gradients.backward()
             self._optimizer.step(config.lr * SCHEDULES[config.schedule](self.step / config.steps))
             self._average.update()
             self.step += 1
             if progress is not None:
                 with self._average.in_place():
-                    stop = bool(progress(self.step))
+                    progress(self.step)
             if between is not None:
                 between()
-        self.end()
-
-    def end(self) -> None:
-        """End the training where it is: the parameters are the average for good."""
-        self._average.settle()
+        self._average.settle()  # the parameters are the average for good
         self.gradients.clear()
 
     def state(self) -> dict[str, Tensor]:

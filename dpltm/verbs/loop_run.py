@@ -98,7 +98,6 @@ def run_of(
         "live": mask.live,
         "density": mask.density,
         "kernels": dict(ended.gradients.gradients.kernels),
-        **({} if loop.ex_post is None else {"ends": list(given.ends), "ex_post": json_figure(loop.ex_post)}),
     }
     settings = {
         "model": network.text,

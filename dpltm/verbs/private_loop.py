@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
@@ -27,7 +27,7 @@ from dpltm.options import arguments, check_required
 from dpltm.options.data import PER_UNIT
 from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
-from dpltm.privacy.calibration import Odometer, calibrate_noise, ex_post
+from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checkpoint import AGAIN, begun_again_by, reading, standing
 from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.describe import figure
@@ -69,8 +69,6 @@ class LoopSettings(LoopOptions):
         units: whose each record is, ``(n,)`` whole numbers or texts: then all of a person's are protected together. The
             filter gets the mean gradient of a person's records, of which ``per_unit`` count; a step samples persons.
         unit: noun of whom those are, such as ``patient``.
-        ends: steps, in order, after which you may leave the loop (``break``) as you see fit, beside the last. The report
-            then states the figure of the end that was taken, *ex post*, beside that of the plan.
         mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
         prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
         on_step: called after each step, once the caller's code for it has run, with its number and the certified epsilon
@@ -86,7 +84,6 @@ class LoopSettings(LoopOptions):
     precision: Literal["float32", "bfloat16"]
     units: np.ndarray | None = field(default=None, repr=False)
     unit: str = "user"
-    ends: tuple[int, ...] = ()
     filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
     mask: Mask | None = None
     prepare: Callable[[Tensor], Tensor] | None = None
@@ -110,11 +107,6 @@ class LoopSettings(LoopOptions):
             raise InputError(f"`records`: {options.records} is not a positive whole number")
         if (options.noise_multiplier is None) == (options.epsilon is None):
             raise InputError("`noise_multiplier`, `epsilon`: give one of them")
-        objects["ends"] = ends = tuple(objects.get("ends", ()))
-        if list(ends) != sorted({one for one in ends if 0 < one < options.steps}):
-            raise InputError(f"`ends`: {list(ends)} are not steps in order, before the last, {options.steps}")
-        if ends and options.save_every is not None:
-            raise InputError("`ends`: another process may go on with what `save_every` leaves; give one of them")
         if objects.get("units") is None:
             check_per_unit(options.per_unit)
             if "unit" in objects:
@@ -145,7 +137,7 @@ class LoopSettings(LoopOptions):
         return TrainingConfig(**settings, expected_batch=self.batch_size, noise_std=0.0)
 
 
-_OBJECTS = ("units", "unit", "ends", "filter", "mask", "prepare", "on_step", "sampling", "noise")
+_OBJECTS = ("units", "unit", "filter", "mask", "prepare", "on_step", "sampling", "noise")
 """Settings that are no options of a command."""
 
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -154,10 +146,6 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "ledger": (lambda value: isinstance(value, Ledger), "a dpltm.Ledger"),
     "units": (lambda value: np.ndim(value) == 1, "one whole number or text a record"),
     "unit": (lambda value: isinstance(value, str), "a noun, such as patient"),
-    "ends": (
-        lambda value: isinstance(value, (list, tuple)) and all(type(one) is int for one in value),
-        "whole numbers of steps",
-    ),
     "filter": (lambda value: hasattr(type(value), "certified_bound"), "a filter of dpltm.filters.make_filter"),
     "mask": (lambda value: isinstance(value, Mask), "a dpltm.networks.masks.Mask"),
     "prepare": (callable, "a function of rows"),
@@ -201,64 +189,6 @@ def _check_classes(y: Tensor | np.ndarray, classes: int) -> None:
         raise InputError(
             f"`class_weight`: has {classes} numbers, so `y` must be whole numbers from 0 to {classes - 1}"
         )
-
-
-FIRST_STEPS = 10
-"""Steps within which something has to move: an optimizer may be asked every few steps only, or begin with step size 0."""
-
-SHOWN = 3
-"""Names in a message."""
-
-
-class Movement:
-    """Compares weights with what they were.
-
-    Args:
-        model: after its mask was applied, since pruned weights move to zero once, by no training.
-        mask: parameters with live coordinates are looked at, but for frozen ones.
-    """
-
-    def __init__(self, model: nn.Module, mask: Mask) -> None:
-        self._model = model
-        self._before = {
-            name: value.detach().clone()
-            for name, value in model.named_parameters()
-            if value.requires_grad and bool(mask[name].any())
-        }
-
-    @property
-    def count(self) -> int:
-        """Number of parameters that are looked at."""
-        return len(self._before)
-
-    def unmoved(self) -> tuple[str, ...]:
-        """Names of the parameters that are the same to the bit; what became of others is not looked at."""
-        now = dict(self._model.named_parameters())
-        return tuple(name for name, value in self._before.items() if name in now and torch.equal(now[name], value))
-
-    def check(self, step: int) -> tuple[str, ...]:
-        """Return the parameters that have not moved by a step, if others have; InputError if none has."""
-        still = self.unmoved()
-        if still and len(still) == len(self._before):
-            raise InputError(
-                f"model: after {step} steps no weight has moved, so nothing is trained though it is paid for; give the"
-                f" optimizer the parameters of the very model that the loop has ({_some(still)}), and call its step"
-            )
-        return still
-
-
-def unmoved_note(names: Iterable[str], count: int) -> str:
-    """Return the note on parameters that were paid for and have not moved."""
-    names = tuple(names)
-    return (
-        f"{len(names)} of {count} parameters had not moved after the first steps ({_some(names)}): the optimizer may not"
-        " have them; freeze them (requires_grad False) before the loop is made, and there is less noise for the others"
-    )
-
-
-def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 START_NOTE = (
@@ -385,9 +315,6 @@ class PrivateLoop:
     model, records and settings, or all are refused. The ranks share the work of each step, and get the same gradient. Rank 0
     alone draws, adds noise, and pays, in its ledger.
 
-    After the first ten steps the loop looks at whether the weights move. If none does, it stops: then the optimizer has
-    other parameters than the model (``dpltm.verbs.private_loop``). If some do not, the report says so.
-
     Guarantees:
         What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record, or one person where
         ``units`` names them, under ``adjacency``, and so is everything computed from it. Anything else that a program
@@ -479,11 +406,10 @@ class PrivateLoop:
         ]
         self._begun, self._due, self._loaded = False, 0, ""
         self._process, self._lock = os.getpid(), threading.RLock()
-        self._watched = model, whole
-        self._movement: Movement | None = None
+        self._model = model
         self._odometer: Odometer | None = None
         self._rows = _facts_of(x, y)
-        self._taken, self._ended, self._paid, self._left = 0, "", NO_LINEAGE, 0
+        self._taken, self._ended, self._paid = 0, "", NO_LINEAGE
 
     @property
     def _first(self) -> bool:
@@ -599,12 +525,7 @@ class PrivateLoop:
     def _steps(self) -> Iterator[Step]:
         for number in self._handed_out():
             self._due = number
-            try:
-                yield Step(self, number)
-            except GeneratorExit:  # the caller left
-                if number in self._given.ends and not self._due:
-                    self._ended, self._left = self._weights_id(), number
-                raise
+            yield Step(self, number)
             self._due = 0
             if self._odometer is not None and self._given.on_step is not None:
                 self._given.on_step(number, self._odometer.after(number))
@@ -680,19 +601,9 @@ class PrivateLoop:
             check_process(self._process)
             if number != self._due:
                 raise InputError(f"step {number}: its one gradient was taken, or the loop has moved on; call it once")
-            if number == FIRST_STEPS + 1:
-                self._look()
             self._due = 0
             self._gradients.backward()
             self._taken += 1
-            if number == 1:  # pruned weights are zero from here on
-                self._movement = Movement(*self._watched)
-
-    def _look(self) -> None:
-        """Looks, once, at whether the weights move; later a copy of them would only take room."""
-        watched, self._movement = self._movement, None
-        if watched is not None and (still := watched.check(FIRST_STEPS)):
-            self._notes.append(unmoved_note(still, watched.count))
 
     def audit(self, confidence: float = 0.95) -> Findings:
         """Lower bounds on the epsilon of this loop, from its canaries.
@@ -739,7 +650,7 @@ class PrivateLoop:
         """
         from dpltm.verbs.loop_run import Ended, run_of
 
-        if any(map(sharded, self._watched[0].parameters())):
+        if any(map(sharded, self._model.parameters())):
             raise InputError(
                 "`finish`: the model is sharded, so no rank has it as a whole; keep the weights that were trained instead"
             )
@@ -753,14 +664,16 @@ class PrivateLoop:
             raise InputError(
                 "`model`: its weights are not those that it had when the loop ended; whatever was done since is in no ledger"
             )
-        model, (shape, dtype, labels) = self._watched[0], self._rows
+        shape, dtype, labels = self._rows
         blocks = handed_out(self.ledger.book, self.entry)
         paid = self._paid | self.ledger.lineage(self.entry, *blocks) if blocks else self._paid
-        ended = Ended(model, self._given, self._gradients, paid, shape, dtype, labels, self._provenance, self._taken)
+        ended = Ended(
+            self._model, self._given, self._gradients, paid, shape, dtype, labels, self._provenance, self._taken
+        )
         return run_of(self, ended, bounds, words, inputs)
 
     def _weights_id(self) -> str:
-        values = weights_of(self._watched[0])
+        values = weights_of(self._model)
         return content_id({name: one.cpu().reshape(-1).view(torch.uint8).numpy() for name, one in values.items()})
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -782,21 +695,7 @@ class PrivateLoop:
         given, live = self._given, self._gradients.gradients.live
         config = replace(self._gradients.config, noise_std=self.mechanism.noise_std)
         notes = [*self._notes, *step_notes(config, self.mechanism, live, given.audit, unit=given.protected)]
-        epsilon, ends = self.ex_post, len(given.ends) + 1
-        if epsilon is not None:
-            notes.append(
-                f"left after {self._left} of {len(self)} steps, at one of {ends} declared ends: ex post, epsilon"
-                f" {figure(epsilon)} at delta {self.delta:g}, each end at its share of {self.delta / ends:.3g}; the"
-                " certified figure is that of all steps"
-            )
         return statement(self.account, self.delta, adjacency=self.mechanism.adjacency, notes=notes)
-
-    @property
-    def ex_post(self) -> float | None:
-        """Epsilon of the end that was taken among ``ends``, with all else that counts; None where it was left at none."""
-        if not self._left:
-            return None
-        return ex_post(self._beside(self.account), self.mechanism, self._left, len(self._given.ends) + 1, self.delta)
 
 
 def _by_person(given: LoopSettings, x: Tensor | np.ndarray) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:

@@ -17,7 +17,7 @@ import torch
 from dpltm.errors import ArtifactError, BudgetError, InputError, did_you_mean
 from dpltm.features.inputs import Services
 from dpltm.features.normalisation import SENSITIVITY
-from dpltm.features.setup import as_declared, check_kind, check_quantities, declarations
+from dpltm.features.setup import as_declared, check_quantities, declarations
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
@@ -28,8 +28,7 @@ from dpltm.options.data import PER_UNIT, UnitOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
-from dpltm.privacy.best_of import best_of_notes
-from dpltm.privacy.calibration import POINTS, calibrate_noise, calibrate_steps, check_share
+from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, Kept
 from dpltm.privacy.checks import (
     MAX_STEPS,
@@ -60,7 +59,7 @@ from dpltm.privacy.truncated_sampling import check_truncation, most_records, tru
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
-from dpltm.records import Augmentation, Dataset, at_unit, copies_of, held_out_users
+from dpltm.records import Dataset, at_unit, held_out_users
 from dpltm.records.notes import (
     NO_TEST,
     feature_notes,
@@ -155,7 +154,7 @@ def train_start(
         training.start.mask,
         training.dataset.feature_map,
         tuple(drawn.metrics),
-        stated(training, account, drawn.metrics[-1]["step"], diverged=diverged),
+        stated(training, account, diverged=diverged),
         ledger,
         paid.lineage,
         drawn.seconds,
@@ -183,7 +182,7 @@ def settle(
     live = start.mask.live
     mechanism = _noisy_steps(options, dataset, filter, live, sampled)
     rate, strategy = mechanism.sampling_rate, getattr(mechanism, "strategy", ())
-    _check_augmented(options, start, dataset)
+    check_takes_persons(start.spec, dataset)
     lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
     _check_measured(options, dataset, start)
     weights = class_weights(
@@ -504,35 +503,15 @@ def _check_budget(options: TrainOptions) -> None:
     if options.epsilon is not None:
         check_certifies(options.accountant)
     check_epsilon("eval_private", options.eval_private)
-    most = math.inf if options.metric == "rmse" else 1.0
-    if options.stop_at is not None and not (0 < options.stop_at <= most and math.isfinite(options.stop_at)):
-        what = "a positive rmse" if most > 1 else f"{options.metric} above 0 and at most 1"
-        raise InputError("stop_at", options.stop_at, what)
     if options.eval_private is not None:
         check_priced(options.metric)
     check_epsilon("epsilon", options.epsilon)
     check_noise(options.noise_multiplier)
 
 
-def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> None:
-    """Raise InputError for records, or a network, that copies of a record, or a person's records, cannot go through."""
-    if dataset.of_persons and not dataset.rated and options.augment != "none":
-        raise InputError("`augment`: copies are of single records; leave it out where a person is the unit")
-    check_takes_persons(start.spec, dataset)
-    copies_of(dataset.train.made_up().x, cast(Augmentation, options.augment))
-    if options.augment == "none":
-        return
-    check_kind(dataset, "image", "augment", "none")
-    if not start.spec.takes_copies:
-        takers = listed(for_inputs("vectors"))
-        raise InputError(
-            f"`augment`: {options.augment} goes with an {takers}, not with {start.spec.text}; take `augment` none"
-        )
-
-
 def check_takes_persons(spec: Network, dataset: Dataset) -> None:
     """Raise InputError for a network that a person's records, side by side, cannot go through."""
-    if dataset.of_persons and not dataset.rated and not spec.takes_copies:
+    if dataset.of_persons and not dataset.rated and not spec.takes_persons:
         raise InputError(
             f"`unit_column`: a person's records go through an {listed(for_inputs('vectors'))}, behind features too, not"
             f" through {spec.text}; take such a network"
@@ -581,23 +560,15 @@ def _check_finite(before: Planned, delta: float) -> None:
     raise BudgetError(UNPROTECTED)
 
 
-def _evaluations(options: TrainOptions, dataset: Dataset, mechanism: NoisySgd) -> tuple[Guarantee, ...]:
-    """Return the price of accuracy on the records themselves: one count a checkpoint if it may stop the run, else one."""
+def _evaluations(options: TrainOptions, mechanism: NoisySgd) -> tuple[Guarantee, ...]:
+    """Return the price of accuracy on the records themselves: one count, at the end."""
     if options.eval_private is None:
-        if options.stop_at is not None and dataset.test is None:
-            raise InputError(
-                f"`stop_at`: {dataset.name} has no test split, and stopping on the private records is a release that nothing"
-                " pays for; put its cost into the plan with `eval_private` E, or name a `test` file"
-            )
         return ()
-    count = 1 if options.stop_at is None else min(POINTS, mechanism.steps)
-    each = options.eval_private / count
-    if each < MIN_EPSILON:
+    if options.eval_private < MIN_EPSILON:
         raise InputError(
-            f"`eval_private`: {options.eval_private:g} over {count} evaluations is nothing but noise; give at least"
-            f" {count * MIN_EPSILON:g}"
+            f"`eval_private`: {options.eval_private:g} is nothing but noise; give at least {MIN_EPSILON:g}"
         )
-    return (Guarantee(each, adjacency=mechanism.adjacency),) * count
+    return (Guarantee(options.eval_private, adjacency=mechanism.adjacency),)
 
 
 def _with_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned, services: Services) -> NoisySgd:
@@ -666,7 +637,7 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
     else:
         before = Planned(account, part)
         made = _before_steps(settled, before)
-        counts = _evaluations(options, dataset, settled.mechanism)
+        counts = _evaluations(options, settled.mechanism)
         before = replace(before, others=(*made.mechanisms, *counts))
         mechanism = _with_noise(head.for_steps(options, made), settled.mechanism, before, settled.services)
     check_canaries(options.audit, settled.config.filter, start.mask.live, mechanism.noise_multiplier)
@@ -691,20 +662,15 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
 def planned_statement(training: Training) -> PrivacyReport:
     """Return what the statement would be, were the training carried out."""
     drafts = (training.entry,)
-    return stated(training, training.account + drafts, training.mechanism.steps)
+    return stated(training, training.account + drafts)
 
 
-def stated(training: Training, account: Account, taken: int, *, diverged: bool = False) -> PrivacyReport:
+def stated(training: Training, account: Account, *, diverged: bool = False) -> PrivacyReport:
     """Return the statement on a training, and on all that counts with it."""
     options, notes, mechanism = training.options, list(training.notes), training.mechanism
     trained = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
     if trained > 1:
         notes.append(f"{trained} training runs are in this account; epsilon covers all of them together")
-        notes += best_of_notes(account, options.delta, certified_by(options.accountant), priced=False)
-    if taken < mechanism.steps:
-        notes.append(
-            f"`stop_at` ended training after {taken} of {mechanism.steps} steps; the ledger keeps all of them"
-        )
     if diverged:
         notes.append(DIVERGED)
     if training.evaluations:
@@ -757,7 +723,6 @@ def facts_of(training: Training) -> dict[str, Any]:
         "average": config.average,
         **({"bands": len(config.strategy)} if config.strategy else {}),
         "centre": None if made.mean is None else {"noise_multiplier": made.mean.noise_multiplier},
-        "augment": training.options.augment,
         "features": None if dataset.feature_map is None else dataset.feature_map.text,
         **head.head_facts(training.options, made.second),
         **({} if columns is None else {"columns": columns}),

@@ -10,9 +10,9 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -27,7 +27,6 @@ from dpltm.networks.evaluation import (
     accuracy,
     check_loss,
     check_metric,
-    check_priced,
     check_score,
     root_mean_squared_error,
     skill,
@@ -36,10 +35,9 @@ from dpltm.networks.own import OwnModel
 from dpltm.options import check_choices, check_required, parse_numbers
 from dpltm.options.data import FeatureOptions
 from dpltm.options.network import check_set_decides
-from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
+from dpltm.options.tune import TuneOptions, TuneRequest
 from dpltm.privacy.account import Account, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, check_same
 from dpltm.privacy.checks import MAX_STEPS, check_count, check_delta_alone, check_epsilon, default_batch, steps_of
 from dpltm.privacy.entry import Entry, Lineage, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger
@@ -57,12 +55,6 @@ from dpltm.training.start import fresh, from_round
 
 MAX_TRIALS = 10_000
 """Most settings that a search tries."""
-
-MIN_TRIES, MAX_TRIES = 1.1, 1000
-"""Tries of a private search, in the mean."""
-
-PAID = ("tries", "dry_run", "unit", "per_unit", "class_shares")
-"""Options of a private search alone."""
 
 
 @dataclass(frozen=True)
@@ -82,56 +74,26 @@ def check_request(request: TuneRequest) -> None:
     if request.set is not None:
         check_set_decides(request, request.model)
     named_rounds(request, of_set=request.set is not None)
-    if request.private:
-        if request.out is not None and request.out.endswith(".toml"):
-            raise InputError(
-                f"`out`: {request.out}: with `private`, it is the folder of a run; name it such as NAME.run"
-            )
-        check_private_search(request)
-    elif given := [name for name in PAID if getattr(request, name) != getattr(TuneRequest, name)]:
-        named, them = ", ".join(f"`{name}`" for name in given), "it" if len(given) == 1 else "them"
-        raise InputError(f"{named}: of a search on private records; add `private`, or leave {them} out")
-    else:
-        check_for_records(request)
-        settings(request)
-
-
-def check_for_records(options: TuneOptions) -> None:
-    """Raise InputError where a public search is not told how many private records its settings are for."""
-    if options.for_records is None:
-        raise InputError("`for_records` is missing: the public number of private records that the settings are for")
-
-
-def check_private_search(options: PrivateTuneOptions) -> None:
-    """Raise InputError for what a search on the private records has no use for, or cannot do."""
-    if options.for_records is not None:
-        raise InputError("`for_records`: with `private`, the records of `dataset` are the private ones; leave it out")
-    check_priced(options.metric)
-    if options.repeats != 1:
-        raise InputError("`repeats`: with `private`, a try is one training; leave it out")
-    if not MIN_TRIES <= options.tries <= MAX_TRIES:
-        raise InputError(f"`tries`: {options.tries:g} in the mean is not between {MIN_TRIES:g} and {MAX_TRIES:,}")
-    settings(options)
+    settings(request)
 
 
 def settings(options: TuneOptions) -> list[Setting]:
     """Every combination, of no round yet; everything about the options that can be refused is."""
     check_epsilon("epsilon", options.epsilon)
     check_delta_alone(options.delta)
-    if options.for_records is not None and options.for_records < 1:
-        raise InputError(f"`for_records`: {options.for_records} is not a positive whole number")
+    records = options.for_records or 0
+    if records < 1:
+        raise InputError(f"`for_records`: {records} is not a positive whole number")
     check_count("repeats", options.repeats)
     check_count("trials", options.trials)
-    if not options.delta < 1 / (options.for_records or 1):
-        raise InputError(
-            f"`delta`: {options.delta:g} is not below 1/n for {options.for_records} records; take a smaller one"
-        )
+    if not options.delta < 1 / records:
+        raise InputError(f"`delta`: {options.delta:g} is not below 1/n for {records} records; take a smaller one")
     if not 0 <= options.seed < 2**62:
         raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
     lists = {}
     for name in ("lr", "clip_norm", "epochs", "batch_size"):
         given = getattr(options, name)
-        lists[name] = [default_batch(options.for_records or 1)] if given is None else parse_numbers(name, given)
+        lists[name] = [default_batch(records)] if given is None else parse_numbers(name, given)
         for value in lists[name]:
             if not 0 < value < math.inf:
                 raise InputError(f"`{name}`: {value:g} is not a positive number")
@@ -143,8 +105,8 @@ def settings(options: TuneOptions) -> list[Setting]:
             f"`lr`, `clip_norm`, `epochs`, `batch_size`, `components`: more than {MAX_TRIALS:,} combinations; name fewer"
         )
     largest = max(lists["batch_size"])
-    if options.for_records is not None and largest > options.for_records:
-        raise InputError(f"`batch_size`: {largest:g} is more than the {options.for_records} private records")
+    if largest > records:
+        raise InputError(f"`batch_size`: {largest:g} is more than the {records} private records")
     tried = itertools.product(*lists.values())
     return [Setting(None, lr, norm, epochs, size, count) for lr, norm, epochs, size in tried for count in counts]
 
@@ -299,7 +261,6 @@ def plan(target: TicketSet | OwnModel | str, dataset: Dataset, options: TuneOpti
     check_required(options)
     check_choices(options)
     tickets = target if isinstance(target, TicketSet) else None
-    check_for_records(options)
     tried = to_try(options, tickets)
     if tickets is not None:
         dataset = tickets.takes(dataset)
@@ -320,33 +281,25 @@ def plan(target: TicketSet | OwnModel | str, dataset: Dataset, options: TuneOpti
     return SearchPlan(options, tickets, fronts, trainings, lineage, ledger, beside)
 
 
-def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> SearchResult:
-    """Try every setting of a plan; trainings that a checkpoint says have ended are not repeated."""
-    options, held = plan.options, checkpoints.held
+def tune(plan: SearchPlan, services: Services) -> SearchResult:
+    """Try every setting of a plan."""
+    options = plan.options
     for dataset, _ in plan.fronts.values():
         _check_rows(dataset, services)
     if options.metric == "auc":
         scored = plan.dataset.train if plan.dataset.test is None else plan.dataset.test
         scored.check(_check_classes)
-    facts = {
-        "records": plan.dataset.train.digest(plan.ledger.book.key),
-        "set": plan.tickets and plan.tickets.id,
-    }
-    if held is not None:
-        check_same(held.state["of"], facts)
     plan = replace(plan, lineage=plan.ledger.declare_once(*plan.beside) | plan.lineage)
     rows = {count: _public_rows(dataset, plan, services) for count, (dataset, _) in plan.fronts.items()}
-    key = noise.fresh_key() if held is None else bytes.fromhex(held.state["key"])  # of the training that comes next
-    scores: list[float] = [] if held is None else list(held.state["scores"])
+    key = noise.fresh_key()  # of the training that comes next
+    scores: list[float] = []
     repeats, total = options.repeats, len(plan.trainings) * options.repeats
     with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:
-        for done in range(len(scores), total):
-            state = {"of": facts, "key": key.hex(), "scores": tuple(scores)}
-            offer = partial(checkpoints.offer, partial(Checkpoint, f"training {done + 1} of {total}", state))
+        for done in range(total):
             setting, mechanism = plan.trainings[done // repeats]
             part, seed = rows[setting.components], options.seed + done % repeats
             step(done, f"{_describe(setting)}, no epsilon is spent")
-            scores.append(_try(plan, setting, mechanism, part, seed, key, offer))
+            scores.append(_try(plan, setting, mechanism, part, seed, key))
             key = hashlib.sha256(key).digest()
             step(done + 1)
     each = [scores[start : start + repeats] for start in range(0, total, repeats)]
@@ -398,15 +351,7 @@ def _public_rows(dataset: Dataset, plan: SearchPlan, services: Services) -> _Row
     return _Rows((x[~out], y[~out]), (x[out], y[out]))
 
 
-def _try(
-    plan: SearchPlan,
-    setting: Setting,
-    mechanism: NoisySgd,
-    rows: _Rows,
-    seed: int,
-    key: bytes,
-    offer: Callable[[], bool],
-) -> float:
+def _try(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, rows: _Rows, seed: int, key: bytes) -> float:
     """Return the score of one training on the public records, each step as noisy as the private one.
 
     The sum over a batch is divided by its expected size; where the public records are fewer than that, all of them take
@@ -424,8 +369,7 @@ def _try(
     config = TrainingConfig(**settings, sampling_rate=batch / count, expected_batch=batch, noise_std=noise_std)
     sampling, noise = (FastSource.of(hashlib.sha256(key + name).digest()) for name in (b"sampling", b"noise"))
     loss = start.spec.loss or cross_entropy
-    source, told = Records(*rows.train), lambda _: offer() and None  # kept or not, the training goes on
-    train(start.model, start.mask, source, config, sampling=sampling, noise=noise, loss=loss, progress=told)
+    train(start.model, start.mask, Records(*rows.train), config, sampling=sampling, noise=noise, loss=loss)
     if options.metric == "accuracy":
         return accuracy(start.model, *rows.test, score=start.spec.score)
     if options.metric == "rmse":

@@ -191,11 +191,6 @@ NEXT = [
         {"config": "best.toml"},
         "train --dataset PRIVATE --config best.toml --epsilon 0.5",
     ),
-    (
-        TuneRequest(dataset="digits", private=True, epsilon=0.5),
-        {"run": "s"},
-        *("evaluate s --dataset digits", "predict s --input FILE -o predicted.csv"),
-    ),
     (TuneRequest(dataset="kmnist", epsilon=0.5), {"config": None}),
     (DemoRequest(), {"train": {}}),
     (

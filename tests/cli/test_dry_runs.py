@@ -28,8 +28,6 @@ COMMANDS = {
     "evaluations": f"{DENSE} --noise-multiplier 3 --eval-private 0.5 --ledger new.jsonl --out new",
     "synthetic records": "synthesize --dataset digits --epsilon 1 --delta 1e-4 --records-out 60 --model mlp:8 --out new.npz"
     " --ledger new.jsonl",
-    "a search": f"tune --private {PRIVATE} --epsilon 4 --delta 1e-4 --model mlp:4 --lr 0.5,1 --batch-size 100 --epochs 1"
-    " --accountant rdp --tries 2 --out new",
     "messages": "latent encode s --dataset own.npz --out new",
 }
 

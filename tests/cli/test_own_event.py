@@ -18,8 +18,6 @@ TRAIN = f"train --dense {OWN} --steps 2 --noise-multiplier 30"
 COMMANDS = {
     "network": f"{TRAIN} --model mlp:4",
     "least squares": f"train --dense --head least-squares --features unit {OWN} --epsilon 1",
-    "search": f"tune --private {OWN} --model mlp:4 --lr 1 --batch-size 100 --epochs 1 --tries 2 --epsilon 4"
-    " --accountant rdp",
 }
 
 

@@ -274,16 +274,6 @@ def test_tune_finds_settings_for_it(front, nets, done):
         assert resolved["live"] == 4 * 9 + 4 + 8 + 40
 
 
-@pytest.mark.long
-def test_private_search_for_it(nets, done):
-    lists = "--epsilon 2 --delta 1e-4 --lr 0.5 --epochs 1 --batch-size 100 --tries 2"
-    made = done(f"tune --private {PRIVATE} --model {nets}:Small {lists} --out best.run --json").json
-    assert made["privacy"]["certified"]["epsilon"] <= 2
-    assert (
-        done(f"evaluate best.run --dataset digits --bounds 0,16 --model {nets}:Small --ledger other.jsonl").code == 0
-    )
-
-
 @pytest.mark.usefixtures("nets")
 def test_the_three_stages_from_one_file(done):
     Path("../code/run.toml").write_text("""

@@ -214,18 +214,6 @@ def test_several_ledgers_come_to_what_they_cost_together(cli):
     assert again["privacy"]["certified"] == once["privacy"]["certified"]
 
 
-def test_the_best_of_several_runs_is_told_for_what_it_costs(cli):
-    first, second = (cli(f"{MLP} --lr {lr} --out {lr}").json for lr in ("0.5", "1"))
-    assert not any("keeps the best" in note for note in first["privacy"]["notes"])
-    naive = next(note for note in second["privacy"]["notes"] if "keeps the best" in note)
-    assert f"epsilon {figure(certified(second))} together" in naive
-    notes = cli(f"privacy ledger {LEDGER} --json").json["privacy"]["notes"]
-    told = notes.index(naive)
-    paid = notes[told + 1]
-    assert paid.startswith("a search that is paid for (dpltm tune --private --tries 2) would have cost epsilon ")
-    assert naive in " ".join(cli(f"privacy ledger {LEDGER}").out.split())
-
-
 def test_a_budget_is_enforced_before_anything_is_spent(cli, refused, spent):
     (budget,) = cli(f"privacy budget {LEDGER} --epsilon 2.1 --json").json["budgets"]
     assert (budget["epsilon"], budget["unit"], budget["spent"]) == (2.1, "record", certified(spent))

@@ -40,7 +40,6 @@ FIND = "datasets schema d.csv --schema draft.toml --records 80 --private 1 --out
 SCHEME = "latent scheme --public p.npz --features unit --protocol rappor --epsilon 9 --label-epsilon 1 --out new"
 ENCODE, LEARN = "latent encode s --dataset o.npz --out new", "latent train s --messages s.msg --model mlp:8 --out new"
 TUNE = f"tune {PUB} --for-records 700 --epsilon 2 --epochs 1 --batch-size 100 --lr 1"
-SEARCH = f"tune --private {PRI} --epsilon 4 --delta 1e-4 --lr 1 --batch-size 100"
 MADE = "synthesize --dataset digits --ledger l.jsonl --epsilon 1 --delta 1e-4 --model mlp:8 --out new.npz"
 PRIVACY = "--noise-multiplier 1.1 --sampling-rate 0.01 --steps 100"
 
@@ -137,7 +136,6 @@ r.dat: line 2 is                      | {RATINGS} --dataset r.dat
 --model:                              | {TEXTS} --model mlp:3
 --model embed:                        | {DENSE} --model embed
 --features:                           | {TEXTS} --model embed --features unit
---augment:                            | {TEXTS} --model embed --augment flip
 --public:                             | {FREE} --features unit --public texts.npz --components 2 --ledger texts.jsonl
 embed: its network takes              | train embed@1 {PRI} --epsilon 1 --out new
 words.npz: holds texts                | predict r --input words.npz -o p.csv
@@ -197,10 +195,6 @@ none: cannot be read                  | {LEARN} --messages s.msg,none
 --model:                              | {TUNE} pub --model mlp
 --features:                           | {TUNE} pub --features scatter
 --out: s.toml exists                  | {TUNE} --out s.toml
---tries:                              | {TUNE} --tries 3
---out: best.toml:                     | {SEARCH} --model mlp:4 --out best.toml
---for-records:                        | {SEARCH} --model mlp:4 --for-records 9
-pri@9: no such round                  | {SEARCH} pri --rounds 9
 --input: bad-shape.npz                | predict r --input bad-shape.npz -o p.csv
 flat.npz: x has shape                 | predict r --input flat.npz -o p.csv
 numbers.csv: its first line           | predict r --input numbers.csv -o p.csv

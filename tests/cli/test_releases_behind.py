@@ -164,18 +164,6 @@ def test_what_a_run_on_other_records_carries(cli: Callable[..., Any]) -> None:
 
 
 @pytest.mark.usefixtures("tables")
-def test_a_random_mask_beside_a_run_carries_what_its_density_depends_on(cli: Callable[..., Any]) -> None:
-    before, last, expected = CHAINS["a winner drawn behind a found schema"]
-    for command in (*before, (*last, *A, *PUBLIC, "--ledger", "l.jsonl", "--out", "r")):
-        assert cli(*command, "--quiet").code == 0, command
-    assert cli("compare", "r", "--baselines", "--kinds", "random", "--out", "sweep", "--quiet").code == 0
-    runs = [load_run(path.parent) for path in Path("sweep").rglob("config.json")]
-    assert runs
-    for run in runs:
-        assert {kind(entry) for entry in run.lineage.paid} >= {*expected, TRAINING}
-
-
-@pytest.mark.usefixtures("tables")
 def test_private_records_that_a_schema_is_said_to_be_read_off(
     cli: Callable[..., Any], refused: Callable[..., str]
 ) -> None:

@@ -43,7 +43,6 @@ QUICKER = (  # in every training of the other pages
     (r"--iterations \d+", "--iterations 10"),
     (r"--epochs \d+", "--epochs 1"),
     (r"--steps \d+", "--steps 10"),
-    (r"--tries \d+", "--tries 2"),
     (r"--rounds (6|15)", "--rounds 1"),
     (r"--batch-size (\d{4,}|512)", "--batch-size 100"),
     (r"--components \d+", "--components 20"),
@@ -61,11 +60,9 @@ INSTEAD = {  # page: words on it, and what is typed in their place
     "audits.md": {"SET": "digits.tickets@5", "--audit 5000": "--audit 100", "CANARIES": "100", "SEED": "0", "ROW": "--microbatch 8"},  # noqa: E501
     "data.md": {"movielens-like": "movielens-small"},
     "recipes.md": {"--seeds 2 --jobs 1": "--seeds 2 --jobs 1 --dry-run", "--quick": "--quick --jobs 1"},
-    "reports.md": {"--baselines --out": "--baselines --jobs 1 --out"},
     "stages.md": {
         "synthesize --dataset digits": "synthesize --records-out 500 --dataset digits",
         "--model mlp --features scatter": "--model mlp --features unit",
-        "tune --private": "tune --private --accountant rdp",
     },
     "results.md": {
         "synthesize --dataset mnist --epsilon 1": "synthesize --dataset digits --delta 1e-4 --epsilon 1",
@@ -245,7 +242,6 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ("stages.md", "dpltm train --dense --head least-squares --dataset digits"): another_reader,
     ("stages.md", "dpltm synthesize"): another_reader,
     ("stages.md", "dpltm train --dataset mnist --config best.toml"): another_reader,
-    ("stages.md", "dpltm tune --private"): another_reader,
     ("reports.md", "dpltm report demo"): both(
         SET, typed(f"dpltm train digits.tickets@3 {HALF} --epsilon 2 --steps 5 --out demo/run"), OTHER
     ),

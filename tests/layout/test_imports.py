@@ -221,7 +221,6 @@ OPENED = {
     "dpltm.verbs.generate": {"secret", "declared"},
     "dpltm.verbs.latent": {"secret", "declared", "said"},  # the last by a server, which has no ledger
     "dpltm.verbs.schema": {"secret"},
-    "dpltm.verbs.search": {"secret", "declared"},
     "dpltm.verbs.select": {"secret"},
     "dpltm.verbs.synthesize": {"secret", "declared", "nobody's"},
     "dpltm.verbs.tune": {"declared"},

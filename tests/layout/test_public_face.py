@@ -109,7 +109,7 @@ def test_what_raises_says_so(name: str):
 
 
 @pytest.mark.parametrize(
-    "name", ["generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "synthesize"]
+    "name", ["generate", "select", "train", "tune", "transfer", "evaluate", "predict", "synthesize"]
 )
 def test_stages_say_shapes_and_refusals(name: str):
     said = text_of(getattr(dpltm, name))

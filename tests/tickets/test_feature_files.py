@@ -375,5 +375,5 @@ def test_any_byte_of_the_header_may_change(digits):
     for place in range(0, 128, 3):
         for byte in (0, 40, 255):
             path.write_bytes(body[:place] + bytes([byte]) + body[place + 1 :])
-            found = _kept(path, digits.train, FOUND, "none", "<f2")
+            found = _kept(path, digits.train, FOUND, "<f2")
             assert found is None or np.array_equal(arrays_of(found).x, first)

@@ -1,12 +1,11 @@
-"""A search on files: the best setting becomes a configuration file, or the run of a private search."""
+"""A search on files: the best setting becomes a configuration file."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, replace
-from datetime import datetime
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,17 @@ from dpltm.options import recorded
 from dpltm.options.network import GIVEN, names_file
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.release import price
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records import Dataset, DatasetCache
-from dpltm.tickets.checkpoint_files import CheckpointFolder
-from dpltm.tickets.files import check_free, check_writable, new_file, new_folder
+from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
-from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set
-from dpltm.tickets.ticket_set import last_winner
 from dpltm.tickets.workbench.code import own_of, with_code_of_set
-from dpltm.tickets.workbench.opening import free_name, open_features, services, stem_of
+from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import TicketSet
 from dpltm.training.start import default_network
-from dpltm.verbs import search as searching
 from dpltm.verbs import tune as tuning
 from dpltm.verbs.tune import check_request, widest_front
 
@@ -39,15 +33,13 @@ from dpltm.verbs.tune import check_request, widest_front
 def tune(
     request: TuneRequest, progress: Progress, *, portable: bool = False, dataset_cache: DatasetCache | None = None
 ) -> dict[str, Any]:
-    """Try every setting and write the best, or search in private; return what ``dpltm tune`` prints as JSON.
+    """Try every setting and write the best; return what ``dpltm tune`` prints as JSON.
 
     Args:
         portable: write the names of files alone, not where they lie: for a folder that is handed on, where nobody takes the
             file for ``--config``.
     """
     check_request(request)
-    if request.private:
-        return _search(request, progress, dataset_cache)
     out = None if request.out is None else Path(request.out)
     if out is not None:
         if out.suffix != ".toml":
@@ -57,14 +49,11 @@ def tune(
     tickets, dataset, ledger = _opened(request, progress, dataset_cache)
     target = _whole(request, dataset) if tickets is None else tickets
     plan = tuning.plan(target, dataset, request, ledger)
-    if out is None:  # nothing is kept, on the way either
-        return as_flags(_answer(request, dataset, tickets, tuning.tune(plan, services(progress))))
-    with CheckpointFolder(out, request, progress) as checkpoints:
-        result = tuning.tune(plan, services(progress), checkpoints)
+    result = tuning.tune(plan, services(progress))
+    if out is not None:
         named = recorded(request) if portable else asdict(request)
         with new_file(out) as staging:
             staging.write_text("".join(f"{line}\n" for line in _lines(named, result)), encoding="utf-8")
-        checkpoints.forget()
     return as_flags(_answer(request, dataset, tickets, result))
 
 
@@ -117,38 +106,3 @@ def _opened(
 
 def _whole(request: TuneRequest, dataset: Dataset) -> OwnModel | str:
     return own_of(request.model, request) or request.model or default_network(dataset)
-
-
-# --- in private -------------------------------------------------------------------------------------------------------
-
-
-def _search(request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None) -> dict[str, Any]:
-    tickets, dataset, ledger = _opened(request, progress, dataset_cache)
-    if tickets is None:  # features may have taken long: as it is now
-        ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
-    target = _whole(request, dataset) if tickets is None else last_winner(tickets) or tickets
-    out = Path(request.out) if request.out else free_name(f"{stem_of(request.dataset, tickets)}-search", ".run")
-    given = services(progress)
-    if request.dry_run:
-        planned = searching.plan(searching.settle(target, dataset, request, ledger, given), ledger.book)
-        price(planned, ledger.book)
-        planned.rehearse()
-        statement = searching.planned_statement(planned)
-        return as_flags({"dry_run": True, **searching.planned_facts(planned), "privacy": statement.to_json()})
-    with CheckpointFolder(out, request, progress) as checkpoints:
-        run = searching.search(target, dataset, request, ledger, given, checkpoints)
-        run = replace(run, label=str(out))
-        with new_folder(out) as folder:
-            save_run(folder, run)
-            assert run.entry is not None
-            _date_back(folder, run.entry.day)
-        checkpoints.forget()
-    progress.say(f"wrote {out}")
-    return as_flags(answer(run))
-
-
-def _date_back(folder: Path, day: str) -> None:
-    """Give all files the day on which the search began: how long it took would tell how many tries there were."""
-    at = datetime.fromisoformat(day).timestamp()
-    for path in (*folder.iterdir(), folder):
-        os.utime(path, (at, at))

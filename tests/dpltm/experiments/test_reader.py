@@ -46,7 +46,7 @@ LATENT = 'latent = { encode = { dataset = "digits" }, scheme = { public = "digit
     ("text", "said"),
     [
         (DENSE + "train = { epsilon = 1.0, epochs = 3.0, steps = 2 }", ["`epochs`, `steps`"]),
-        (DENSE + "train = { stop-at = 2.0 }", ["`stop_at`"]),
+        (DENSE + "train = { stop-at = 2.0 }", ["stop-at is gone since 0.3"]),
         (DENSE + "train = { delta = 3.0 }", ["`delta`"]),
         (SET + 'criterion = "dp-synthetic"\nprovenance = "public"', ["`provenance`"]),
         (SET + 'criterion = "synflow"\niterations = 3', ["`iterations`"]),

@@ -242,7 +242,6 @@ def test_what_a_reader_should_know():
 
 def test_inputs():
     assert network_inputs(PRIVATE.train, PRIVATE) is PRIVATE.train
-    assert arrays_of(network_inputs(PRIVATE.train, PRIVATE, augment="flip")).x.shape == (60, 2, 6, 6)
     dataset = with_feature_map(PRIVATE, asked("unit"), sources())
     centre = torch.full((36,), 0.1)
     centred = replace(dataset, feature_map=dataset.feature_map.centred_at(centre))

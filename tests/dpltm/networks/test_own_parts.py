@@ -113,7 +113,6 @@ def test_what_does_not_fit_is_named(tmp_path):
     given = {"ledger": ledger, **TRAINING, **CASE.facts}
     assert "mlp:8 takes one array" in refused(dpltm.train, "mlp:8", x, y, **given)
     assert "takes records of one array" in refused(dpltm.train, Reader, x, y, features="unit", **given)
-    assert "takes images" in refused(dpltm.train, Reader, x, y, augment="flip", **given)
     assert "go through an" in refused(dpltm.train, Reader, x, y, units=np.arange(60) // 2, **given)
     assert len(ledger.entries) == 0
 

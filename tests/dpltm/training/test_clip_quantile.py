@@ -19,6 +19,7 @@ from dpltm.records.batches import Records
 from dpltm.training.config import TrainingConfig, sensitivity
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
 from gradient_cases import some_mask, toy_data
+from interruptions import run_until
 from refusals import refused
 
 SPEC = ModelSpec("mlp:6", 5, 3)
@@ -122,7 +123,7 @@ def test_a_training_goes_on_to_the_same_bits(stop):
     whole.run()
     drawn = sources()
     first = descent(drawn)
-    first.run(lambda done: done == stop) if stop else None
+    run_until(first, stop)
     state = {name: value.clone() for name, value in first.state().items()}
     second = descent([source_of(each.state) for each in drawn])
     second.resume(stop, state)

@@ -14,8 +14,6 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
-from dpltm.options.train import TrainOptions
-from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
@@ -23,10 +21,8 @@ from dpltm.pruning import DATA_FREE, DP_CRITERIA
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import TicketSet
-from dpltm.training.start import from_round
 from dpltm.verbs import generate as verb
 from dpltm.verbs.generate import generate, plan, planned_report
-from dpltm.verbs.train import train_start
 from opened import arrays_of
 from refusals import refused
 
@@ -154,15 +150,6 @@ def test_under_dp(criterion):
     tested = made(TESTED, options_of(criterion, epsilon=1.0), ledger)
     assert all(0 <= ticket.accuracy <= 1 for ticket in tested.body.tickets)
     assert [kind for kind, _ in held(ledger)] == ["excluded", "release"]
-
-
-def test_a_training_on_tickets_under_dp_is_no_second_try_at_them():
-    ledger = Ledger()
-    start = from_round(made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger), 1)
-    run = train_start(start, PRIVATE, TrainOptions(steps=1, noise_multiplier=9.0), ledger)
-    assert not any("keeps the best" in note for note in run.privacy.notes)
-    train_start(from_round(start.tickets, 1), PRIVATE, TrainOptions(steps=1, noise_multiplier=9.0), ledger)
-    assert best_of_notes(ledger.account(), 1e-5, "pld", priced=False)[0].startswith("2 trainings on mine ")
 
 
 def test_late_rewinding_and_no_predictors():
