@@ -344,7 +344,9 @@ def learn(
             weights = train_dense(spec, received, received.labels, config, told, options.dropout).predictor or {}
     seconds = time.perf_counter() - began
     check_trained(weights)
-    scores = (None, None) if test is None or test.test is None else _scores(scheme, spec, weights, test.test, progress)
+    plain, randomised = None, None
+    if test is not None and test.test is not None:
+        plain, randomised = _scores(scheme, spec, weights, test.test, progress)
     notes = [*bounds_notes(test, "agree on a scheme with others"), *scheme_notes(scheme)]
     notes.append(
         "the figures are those of one message; of a record that is in several they add up, in its owner's ledger"
@@ -353,7 +355,7 @@ def learn(
     )
     if isinstance(answer, Codebook) and answer.labels == "signed":
         notes.append("classes are taken to be equally frequent: messages of this epsilon do not tell")
-    return Learned(records, spec, weights, *scores, seconds, tuple(notes))
+    return Learned(records, spec, weights, plain, randomised, seconds, tuple(notes))
 
 
 def check_server_options(options: ServerOptions) -> None:
