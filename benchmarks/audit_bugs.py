@@ -40,7 +40,7 @@ import planted
 from dpltm import PrivateLoop
 from dpltm.audit.attacks import drawn_bound, local_bound, worst_neighbour
 from dpltm.audit.bounds import pair_bound
-from dpltm.audit.findings import examine
+from dpltm.audit.findings import audit, examine
 from dpltm.cli import main as command
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS, Clip, Filter, make_filter
@@ -64,7 +64,6 @@ from dpltm.training import descent as training
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import Canaries, Observations
 from dpltm.training.descent import plant
-from dpltm.verbs.audit import audit
 from dpltm.verbs.synthesize import SENSITIVITY, release_moments
 
 PUBLIC = Public("a benchmark")

@@ -36,12 +36,12 @@ from dpltm.experiments.recipe import (
     draw_options,
     override,
     provenance,
-    reads_no_records,
     tasks,
 )
-from dpltm.experiments.table import markdown, planned, table, trains_at_once
+from dpltm.experiments.table import planned, table, trains_at_once
 from dpltm.options import resolve
 from dpltm.options.run import RunRequest
+from dpltm.options.select import reads_no_records
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.checkpoint import begun_again_by
 from dpltm.privacy.describe import figure
@@ -51,6 +51,7 @@ from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.records import DatasetCache
+from dpltm.reports.sweep_table import markdown
 from dpltm.tickets.charts import LABELS, Chart, Series, scale_of, seeds_over_steps, write_charts
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.files import (
