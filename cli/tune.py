@@ -15,7 +15,7 @@ MAX_ROWS = 10
 """Settings in the table."""
 
 COLUMNS = (
-    "round", "density", "components", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "accuracy",
+    "round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "accuracy",
     "score",
 )  # fmt: skip
 """Of the table, where any setting has such a thing."""

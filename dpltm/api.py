@@ -58,7 +58,7 @@ from dpltm.verbs import tune as tune_verb
 from dpltm.verbs.private_loop import PrivateLoop
 from dpltm.verbs.synthesize import SyntheticRecords
 from dpltm.verbs.synthesize import settle as settle_synthesis
-from dpltm.verbs.tune import SearchResult, widest_front
+from dpltm.verbs.tune import SearchResult
 
 __all__ = [
     "Ledger", "PrivateLoop",
@@ -417,7 +417,7 @@ def tune(
     dataset, settings = records_and_options(x, y, options, TuneOptions, target)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
-        dataset = _in_front(target, dataset, widest_front(settings), services.progress)
+        dataset = _in_front(target, dataset, settings, services.progress)
         return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
 
 

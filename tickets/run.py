@@ -140,7 +140,7 @@ def write_network(folder: Path, model: nn.Module, mask: Mask) -> None:
 
 def environment() -> dict[str, str]:
     """Versions that results depend on."""
-    libraries = {name: version(name) for name in ("dpltm", "torch", "numpy", "dp-accounting", "safetensors")}
+    libraries = {name: version(name) for name in ("dpltm", "torch", "numpy", "safetensors")}
     return {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}", **libraries}
 
 

@@ -127,14 +127,6 @@ class FeatureMap:
         """Of the features of one record: rows, columns and channels, or their number."""
         return self.plain_shape if self.projection is None else (len(self.projection.components),)
 
-    def projected_on(self, count: int) -> FeatureMap:
-        """Return the same on the first ``count`` of its components; InputError where there are fewer."""
-        projection = self.projection
-        if projection is None or not 1 <= count <= len(projection.components):
-            there = 0 if projection is None else len(projection.components)
-            raise InputError(f"`components`: {count} is not from 1 to the {there} that there are")
-        return replace(self, projection=Projection(projection.offset, projection.components[:count].clone()))
-
     @property
     def plain_shape(self) -> tuple[int, ...]:
         """The same before features are projected."""

@@ -173,7 +173,7 @@ def _command(cls: type) -> str:
 
 def _gone(cls: type, name: str) -> str | None:
     flag = f"--{name.replace('_', '-')}"
-    return instead(*(f"{group}{_command(cls)} {flag}" for group in ("", "tickets ", "latent ")))
+    return instead(*(f"{group}{_command(cls)} {flag}" for group in ("", "tickets ", "privacy ", "latent ")))
 
 
 def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:

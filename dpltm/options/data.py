@@ -138,8 +138,8 @@ class LedgerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapOptions:
-    """Features: the map in front of the network, and the public records that it takes something from."""
+class FeatureOptions:
+    """Features: all that stands in front of the network, and the public records that it takes something from."""
 
     features: str | None = option(
         None,
@@ -159,12 +159,6 @@ class MapOptions:
         shown="normalisation within each record",
         affects="records",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FeatureOptions(MapOptions):
-    """Features: all that stands in front of the network."""
-
     components: int | None = option(
         None,
         "Project features onto so many principal components of those of `public`, partly whitened.",

@@ -12,6 +12,10 @@ _PRIVATE_SEARCH = (
 _BASELINES = "train them with dpltm train --dense, or as arms of a recipe (dpltm run), and compare the runs"
 
 GONE: dict[str, str] = {
+    "--mechanism discrete-gaussian": "price it by dp-accounting (from_discrete_gaussian_mechanism)",
+    "--mechanism zcdp": "price it by dp-accounting (ZCDpEvent)",
+    "privacy curve --rho": "it was of zcdp; price that by dp-accounting (ZCDpEvent)",
+    "privacy epsilon --rho": "it was of zcdp; price that by dp-accounting (ZCDpEvent)",
     "compare --baselines": _BASELINES,
     "compare --kinds": _BASELINES,
     "compare --out": _BASELINES,

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import METRICS, option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, MapOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, FeatureOptions
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import CERTIFIED
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneOptions(MapOptions):
+class TuneOptions(FeatureOptions):
     """A search for the settings of a private training, under the same budget and noise."""
 
     rounds: str | None = option(
@@ -31,9 +31,6 @@ class TuneOptions(MapOptions):
     clip_norm: str = option("1", "Clip norms to try.", "C,C,...")
     epochs: str = option("15", "Passes over the private records to try.", "N,N,...")
     batch_size: str | None = option(None, "Expected batch sizes to try.", "N,N,...", shown="1600, at most records/4")
-    components: str | None = option(
-        None, "Numbers of principal components of the features of `public` to try.", "K,K,...", shown="no projection"
-    )
     optimizer: str = option("sgd", "Optimizer.", choices=("sgd", "momentum", "adam", "adagrad"), section="Search")
     schedule: str = option("constant", "Step size over the run.", choices=("constant", "linear", "cosine"))
     average: str = option("none", "Average of the weights.", choices=("none", "ema", "poly"))

@@ -10,15 +10,20 @@ import dpltm
 from dpltm.errors import InputError
 from dpltm.options import arguments
 from dpltm.options.gone import GONE
+from dpltm.options.privacy import CurveRequest, EpsilonRequest
 from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import Entry, Part
-from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
+from dpltm.privacy.mechanisms import DiscreteGaussianRelease, NoisySgd, PrivateSearch, Zcdp
 from dpltm.tickets import open_ledger
 
 TYPED = {  # what is typed, and the words that its row of the table is refused by
+    "--mechanism discrete-gaussian": ("privacy epsilon --mechanism discrete-gaussian", "dp-accounting"),
+    "--mechanism zcdp": ("privacy curve --mechanism zcdp", "dp-accounting (ZCDpEvent)"),
+    "privacy curve --rho": ("privacy curve --rho 1", "dp-accounting (ZCDpEvent)"),
+    "privacy epsilon --rho": ("privacy epsilon --rho 1", "dp-accounting (ZCDpEvent)"),
     "compare --baselines": ("compare r --baselines", "dpltm train --dense"),
     "compare --kinds": ("compare r --kinds dense", "dpltm train --dense"),
     "compare --out": ("compare r --out b", "dpltm train --dense"),
@@ -40,7 +45,12 @@ TYPED = {  # what is typed, and the words that its row of the table is refused b
     "train --augment": ("train --augment flip --dense --dataset digits --epsilon 1", "behind features"),
     "tune --class-shares": ("tune --class-shares 0.5,0.5 --dataset digits --epsilon 1", "name it in dpltm train"),
 }
-OPTIONS = {"tune": TuneOptions, "train": TrainOptions}
+OPTIONS = {
+    "tune": TuneOptions,
+    "train": TrainOptions,
+    "privacy epsilon": EpsilonRequest,
+    "privacy curve": CurveRequest,
+}
 IN_PYTHON = {
     "loop --ends": (LoopOptions, "the figure is that of the whole plan"),
 }
@@ -56,7 +66,7 @@ def test_every_row_is_in_one_of_these_tables() -> None:
 @pytest.mark.parametrize("row", TYPED)
 def test_at_the_terminal(refused, row) -> None:
     command, words = TYPED[row]
-    name = f"--{row.split(' --')[1]}" if " --" in row else f"dpltm {row}"
+    name = row[row.index("--") :] if "--" in row else f"dpltm {row}"
     said = refused(command)
     assert said.startswith(f"{name} is gone since 0.3: ")
     assert words in said
@@ -68,7 +78,7 @@ def test_from_python_and_in_configuration_files(refused, row) -> None:
     name = option.replace("-", "_")
     with pytest.raises(InputError, match=f"^`{name}` is gone since 0.3: "):
         arguments(OPTIONS[command], {name: 1})
-    Path("c.toml").write_text(f"[{command}]\n{option} = 1\n")
+    Path("c.toml").write_text(f"[{command.split()[-1]}]\n{option} = 1\n")
     assert f"{option} is gone since 0.3: " in refused(f"{command} --config c.toml")
 
 
@@ -99,6 +109,11 @@ def test_names_of_the_package(name) -> None:
 
 SGD = NoisySgd(0.1, 20, 2.0)
 ENTERED = {
+    "zCDP": (Zcdp(0.05), "known to be 0.05-zCDP"),
+    "a discrete Gaussian": (
+        DiscreteGaussianRelease(6.0, 2),
+        "discrete Gaussian noise of deviation 6 for sensitivity 2",
+    ),
     "a private search": (PrivateSearch((SGD,), 20.0, 0.1), "the best of a secret number of trainings"),
 }
 

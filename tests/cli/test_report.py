@@ -24,7 +24,6 @@ nominal epsilon
 neighbouring relation
 unit of privacy
 accountant
-dp-accounting 0.6.0
 clip norm
 normalisation
 Poisson, rate 0.139082
