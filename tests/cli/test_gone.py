@@ -88,6 +88,7 @@ def test_in_configuration_files_of_a_group(refused) -> None:
     assert said.startswith(
         "--config c.toml: rounds is gone since 0.3: leave it out; tickets are made by dpltm generate"
     )
+    assert "unknown key 'rounds'" in refused("train --config c.toml"), "which never had it"
 
 
 @pytest.mark.parametrize("row", IN_PYTHON)
