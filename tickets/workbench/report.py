@@ -10,8 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from dpltm.audit.findings import audit
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
-from dpltm.experiments.table import cells, columns
 from dpltm.networks.masks import Mask
 from dpltm.options.report import ReportRequest
 from dpltm.privacy.account import Account
@@ -25,6 +25,7 @@ from dpltm.reports.decision import TITLE, verdict
 from dpltm.reports.parts import Field, Section, Table, percent_up
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
+from dpltm.reports.sweep_table import cells, columns
 from dpltm.reports.wording import headline, sections, skill_tables
 from dpltm.tickets import charts
 from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json
@@ -35,7 +36,6 @@ from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA, is_sweep
 from dpltm.tickets.workbench.opening import free_name
 from dpltm.training.artifacts import TicketSet
-from dpltm.verbs.audit import audit
 
 MAX_LAYERS = 16
 """Pictures of a page; other layers have their densities in the table."""
