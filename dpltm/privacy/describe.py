@@ -41,6 +41,11 @@ def percent(value: float, digits: int = 2) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
+def percent_up(share: float) -> str:
+    """A share in percent to one digit, rounded up: a bound that is shown is never below what was computed."""
+    return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"
+
+
 def describe(entry: Entry) -> str:
     """Return an entry in one sentence without its records and day."""
     match entry.kind:

@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.privacy.describe import figure, percent
-from dpltm.privacy.entry import RECORD, TRAININGS
-from dpltm.reports.parts import Field, Section, Table, percent_up
-
-TITLE = "For whoever decides"
+from dpltm.privacy.entry import RECORD
 
 MET, MISSED, OPEN = "yes", "no", "not known"
 """Answers to a criterion."""
@@ -27,16 +24,6 @@ class Criterion:
     question: str
     met: str
     why: str
-
-
-def decision(body: Mapping[str, Any]) -> Section:
-    """Return the first section of the statement of a run that has ended; an empty one for anything else."""
-    if body["kind"] != "run" or body["state"] != "finished":
-        return Section(TITLE)
-    asked = list(criteria(body))
-    rows = [(one.question, one.met, one.why) for one in asked]
-    table = Table("Criteria", ("criterion", "met", "because"), rows, stacked=True)
-    return Section(TITLE, [verdict(body)], list(_facts(body)), [table])
 
 
 def verdict(body: Mapping[str, Any]) -> str:
@@ -88,7 +75,7 @@ def criteria(body: Mapping[str, Any]) -> Iterator[Criterion]:
     if got.get("verdict") is not None:
         yield Criterion(question, MISSED, _small(got["verdict"]))
     elif got.get("auc") is not None:
-        yield Criterion(question, MET, ", ".join(_skill(got)))
+        yield Criterion(question, MET, ", ".join(skill_in_words(got)))
     else:
         why = "nothing here says how well guessing would do on records that are not protected"
         yield Criterion(question, OPEN, why)
@@ -98,55 +85,12 @@ def _small(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def _skill(got: Mapping[str, Any]) -> Iterator[str]:
-    yield f"AUC {got['auc']:.3f} (95 %: {got['auc_low']:.3f} to {got['auc_high']:.3f}; guessing has 0.5)"
-    yield f'accuracy {percent(got["accuracy"])} (always saying "{got["majority"]}" has {percent(got["majority_accuracy"])})'
-
-
-def _facts(body: Mapping[str, Any]) -> Iterator[Field]:
-    certified, said, got, unit = body["certified"], body["settings"], body["outcome"], body["certified"]["unit"]
-    paid = [entry for entry in body["entries"] if entry["kind"] in ("release", "local")]
-    steps = (
-        "every noisy step, "
-        if any(one["mechanism"] in TRAININGS for entry in paid for one in entry["mechanisms"])
-        else ""
-    )
-    yield Field("released", f"a network ({said.get('model') or 'not on record'}), {steps}and this page")
-    where = said.get("records") or said.get("dataset") or "not on record"
-    if unit == RECORD:
-        yield Field(
-            "protects", f"each record of {where}", "A person with several records is protected for each alone."
-        )
-    else:
-        kept = (
-            f"; of a {unit} {said['per_unit']:,} records are used at most" if said.get("per_unit") is not None else ""
-        )
-        yield Field("protects", f"each {unit} in {where}", f"All records of one {unit} together{kept}.")
-    if (tested := got.get("test_records")) is not None:
-        yield Field("does not protect", f"{tested:,} test records", "They are held back, and measured as they are.")
-    if certified["epsilon"] != "inf":
-        at = f"at delta {certified['delta']:g}"
-        yield Field("certified epsilon", figure(certified["epsilon"]), f"Proven, {at}; smaller protects more.")
-    else:
-        yield Field("certified epsilon", "inf", "Nothing is proven.")
-    if body["odds"] is not None:
-        even = body["odds"]["right"][0]
-        yield Field(
-            "what an attacker gains", f"right in {percent_up(even['at_most'])} at most",
-            f"Asked whether one {unit} is in it, with even odds. A coin is right in {percent(even['prior'], 0)}.",
-        )  # fmt: skip
-    if got.get("together") is not None:
-        whole = "Everything that their ledger holds. It knows nothing of other ledgers."
-        yield Field("all on the same people", figure(got["together"]), whole)
-    if got.get("auc") is not None:
-        yield Field("how good it is", "; ".join(_skill(got)))
-    for name in ("accuracy", "balanced accuracy") if got.get("auc") is None else ():
-        if (measured := got.get(name.replace(" ", "_"))) is not None:
-            yield Field("how good it is", f"{name} {percent(measured)}", str(got.get("accuracy_of") or ""))
-    if said.get("columns") is not None:
-        yield Field("reads", str(said["columns"]), "Columns; a new record must have them.")
-    unsaid = "Not stated: dpltm report --{} TEXT says it."
-    for name in ("purpose", "contact"):
-        yield Field(name, str(said.get(name) or "-"), "" if said.get(name) else unsaid.format(name))
-    if days := [str(entry["day"]) for entry in paid if entry.get("day")]:
-        yield Field("last paid release", max(days))
+def skill_in_words(got: Mapping[str, Any]) -> list[str]:
+    """Return how good a network is beside what takes no skill; nothing where no AUC was measured."""
+    if got.get("auc") is None:
+        return []
+    always = f'always saying "{got["majority"]}" has {percent(got["majority_accuracy"])}'
+    return [
+        f"AUC {got['auc']:.3f} (95 %: {got['auc_low']:.3f} to {got['auc_high']:.3f}; guessing has 0.5)",
+        f"accuracy {percent(got['accuracy'])} ({always})",
+    ]

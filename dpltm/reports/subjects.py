@@ -6,17 +6,16 @@ The folder may be somebody else's, or damaged: whatever is not of the type it sh
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpltm.errors import DataError
+from dpltm.filters import CLIP_NORM, FILTERS
 from dpltm.networks.skill import BINS, Bin, ClassSkill, Estimate, GroupSkill, OperatingPoint, Skill
 from dpltm.options.data import PER_UNIT
 from dpltm.privacy.mechanisms import Adjacency, Selection
 from dpltm.records.schema import parse_schema
-from dpltm.reports.statement import Subject, Terms
-from dpltm.reports.wording import PROVENANCE
+from dpltm.reports.statement import PROVENANCE, Subject, Terms
 
 if TYPE_CHECKING:
     from dpltm.training.artifacts import TicketSet
@@ -102,7 +101,6 @@ def run_subject(
         weights: digest of its weights and mask.
     """
     options, facts = section(config, "options"), section(config, "resolved")
-    clipped = re.search(r"\bC=([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)", text(facts.get("filter")) or "")
     bounds = config.get("bounds")
     low, high = map(number, bounds) if isinstance(bounds, list) and len(bounds) == 2 else (None, None)
     settings: dict[str, Any] = {
@@ -124,7 +122,7 @@ def run_subject(
         **{key: text(facts.get(key)) for key in _WORDS},
         "precision": text(options.get("precision")),
         "budget": number(options.get("epsilon")),
-        "clip_norm": float(clipped[1]) if clipped else None,
+        **_clipping(options, facts),
         "sums": _sums(options, facts, text(config.get("model"))) if facts else None,
         "tries": number(facts.get("mean_tries")),
         "tried": count(facts.get("settings")),
@@ -134,6 +132,17 @@ def run_subject(
         written = config.get("provenance")
         settings |= {"ticket_set": ticket_set, "provenance": written if written in PROVENANCE else None}
     return Subject("run", name, settings, outcome_of(config, result), _notes(result), _texts(versions or {}))
+
+
+def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name of the filter, the norm that it bounds gradients by, and the quantile that this follows; None for none."""
+    name = text(options.get("filter"))
+    bounds_norm = name not in FILTERS or CLIP_NORM in FILTERS[name].parameters
+    norm = number(facts.get("clip_norm", options.get("clip_norm")))
+    if options.get("no_pre_clip") or not bounds_norm:
+        norm = None
+    quantile = None if norm is None else number(options.get("clip_quantile")) or None
+    return {"filter_name": name, "clip_norm": norm, "clip_quantile": quantile}
 
 
 def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,10 @@ def run_of(
             "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
         )
     options = {item.name: getattr(given, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
+    options["filter"] = str(given.filter)
+    for norm in ("clip_norm", "clip_quantile"):  # of the filter, or of what clips in front of it or behind
+        parts = (given.filter, getattr(given.filter, "before", None), getattr(given.filter, "after", None))
+        options[norm] = next((getattr(part, norm) for part in parts if hasattr(part, norm)), None)
     mechanism, config, report = loop.mechanism, ended.gradients.config, loop.report()
     facts: Mapping[str, Any] = {
         **{name: getattr(mechanism, name) for name in RECORDED},

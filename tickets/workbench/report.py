@@ -21,11 +21,10 @@ from dpltm.privacy.entry import lineage_from_json, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records.catalogue import catalogue
-from dpltm.reports.decision import TITLE, verdict
-from dpltm.reports.parts import Field, Section, Table, percent_up
+from dpltm.reports.decision import verdict
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
-from dpltm.reports.wording import headline, sections, skill_tables
+from dpltm.reports.wording import ATTACKER, RECORDS, Section, Table, boxes, headline, sections, skill_tables
 from dpltm.tickets import charts
 from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json
 from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
@@ -330,36 +329,16 @@ def _page(made: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     try:
         shown = sections(body, costs)
-        place = next(at for at, part in enumerate(shown) if part.title == "What an attacker can do")
+        place = next(at for at, part in enumerate(shown) if part.title == ATTACKER)
         shown[place] = replace(shown[place], charts=attacker)
-        after = next((at for at, part in enumerate(shown) if part.title == "The records"), len(shown) - 1)
+        after = next((at for at, part in enumerate(shown) if part.title == RECORDS), len(shown) - 1)
         shown[after:after] = [part for part in made.sections if part]
         page = environment.from_string(source).render(
-            title=f"{body['name']}: {KINDS[body['kind']]}", headline=headline(body), figures=_boxes(body), sections=shown,
-            problems=made.problems, decision=TITLE, statement=for_page(body),
+            title=f"{body['name']}: {KINDS[body['kind']]}", headline=headline(body), figures=boxes(body), sections=shown,
+            problems=made.problems, statement=for_page(body),
         )  # fmt: skip
         return page + "\n"
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"{body['name']}: its files hold values that cannot be shown: {first_line(error)}"
         ) from None
-
-
-def _boxes(body: dict[str, Any]) -> Iterator[Field]:
-    certified, nominal, said, got = body["certified"], body["nominal"], body["settings"], body["outcome"]
-    yield Field("certified epsilon", figure(certified["epsilon"]), f"proven, at delta {certified['delta']:g}")
-    if nominal is not None:
-        claim = f"claimed by {nominal['source']}, not proven"
-        yield Field("nominal epsilon", figure(nominal["epsilon"]), claim)
-    if got.get("accuracy") is not None:
-        bar = f"95 %: {percent(got['low'])} to {percent(got['high'])}" if got.get("low") is not None else ""
-        yield Field("accuracy", percent(got["accuracy"]), bar)
-    if got.get("majority") is not None:
-        yield Field("majority", percent(got["majority_accuracy"]), f"accuracy of always saying {got['majority']}")
-        if got["auc"] is not None:
-            yield Field("AUC", f"{got['auc']:.3f}", f"95 %: {got['auc_low']:.3f} to {got['auc_high']:.3f}")
-    if said.get("density") is not None:
-        yield Field("density", percent(said["density"]), f"{said['live']:,} live coordinates")
-    if body["odds"] is not None and certified["epsilon"] != 0:
-        right = percent_up(body["odds"]["right"][0]["at_most"])
-        yield Field("an attacker is right", right, "at most, of cases at even odds")
