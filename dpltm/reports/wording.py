@@ -61,19 +61,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page or a card; what is empty is left out. Charts and pictures are of pages alone."""
+    """A part of a page or a card; what is empty is left out. Charts are of pages alone."""
 
     title: str
     words: Sequence[str] = ()
     fields: Sequence[Field] = ()
     tables: Sequence[Table] = ()
     charts: Sequence[Any] = ()
-    pictures: Sequence[Any] = ()
     notes: Sequence[str] = ()
 
     def __bool__(self) -> bool:
         """Return whether there is anything in it."""
-        return bool(self.words or self.fields or self.tables or self.charts or self.pictures or self.notes)
+        return bool(self.words or self.fields or self.tables or self.charts or self.notes)
 
 
 class _Values(dict[str, Any]):

@@ -20,7 +20,6 @@ from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import lineage_from_json, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
-from dpltm.records.catalogue import catalogue
 from dpltm.reports.decision import verdict
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
@@ -35,9 +34,6 @@ from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHE
 from dpltm.tickets.workbench.opening import free_name
 from dpltm.training.artifacts import TicketSet
 from dpltm.verbs.audit import audit
-
-MAX_LAYERS = 16
-"""Pictures of a page; other layers have their densities in the table."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +172,6 @@ def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
 def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Iterator[Section]:
     """Yield sections beside the statement; ``provenance`` as far as its lineage and configuration know it."""
     config = found.config or {}
-    yield Section("What gradients go through", charts=charts.filter_shape(section(config, "options")))
     skill = skill_in(found.result or {})
     if skill is not None:
         yield Section("How good it is", tables=list(skill_tables(skill)))
@@ -189,7 +184,7 @@ def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Ite
     if config.get("ticket_set_id") is None:
         provenance = "data-free"  # the whole network
     if found.run is not None:
-        yield _mask_section(found.run.mask, _image_of(found), provenance)
+        yield _mask_section(found.run.mask, provenance)
     if not audited:
         yield Section("Audit", ["This training was not attacked. dpltm train --audit 1000 lets made-up records try."])
 
@@ -207,27 +202,16 @@ def _tickets_of(found: FoundRun) -> TicketSet | None:
     return tickets if tickets.id == wanted else None
 
 
-def _image_of(found: FoundRun) -> tuple[int, ...] | None:
-    config = found.config or {}
-    described = catalogue().get(text(section(config, "part").get("name")) or "")
-    image = config.get("feature_map") is None and described is not None and described.kind == "image"
-    return described.shape if image and described is not None else None
-
-
 # --- a set ------------------------------------------------------------------------------------------------------------
 
 
 def _of_set(tickets: TicketSet) -> Reported:
-    delta, subject = number(tickets.config.get("delta")), set_subject(tickets)
-    account = Account.alone(tickets.lineage)
-    source = catalogue().get(str(subject.settings["dataset"]))
-    image = source.shape if source is not None and source.kind == "image" and tickets.feature_map is None else None
-    last = tickets.body.tickets[-1]
+    delta, last = number(tickets.config.get("delta")), tickets.body.tickets[-1]
     shown = [
-        _ticket_section(tickets, None),
-        _mask_section(last.mask, image, tickets.provenance, f" of round {last.round}"),
-    ]
-    return Reported(subject, account, Terms(delta if delta is not None and 0 < delta < 1 else 1e-5), shown)
+        _ticket_section(tickets, None), _mask_section(last.mask, tickets.provenance, f" of round {last.round}")
+    ]  # fmt: skip
+    terms = Terms(delta if delta is not None and 0 < delta < 1 else 1e-5)
+    return Reported(set_subject(tickets), Account.alone(tickets.lineage), terms, shown)
 
 
 def _ticket_section(tickets: TicketSet, chosen: object) -> Section:
@@ -245,23 +229,20 @@ def _ticket_section(tickets: TicketSet, chosen: object) -> Section:
     return Section("The tickets", tables=[table], charts=charts.against_density(tickets))
 
 
-def _mask_section(mask: Mask, image: tuple[int, ...] | None, provenance: str | None, what: str = "") -> Section:
-    """Densities, and pictures of the weights' masks; neither where records may be behind them without a mechanism."""
+def _mask_section(mask: Mask, provenance: str | None, what: str = "") -> Section:
+    """Return the densities of layers; none where records may be behind them without a mechanism."""
     if provenance in (None, "private"):
         whence = (
             "were made from private records with no mechanism, and may reveal them" if provenance == "private" else
             "come from tickets of which no provenance is on record, and may reveal private records"
         )  # fmt: skip
-        return Section("Masks", [f"Pictures and densities of layers are left out: these masks {whence}."])
+        return Section("Masks", [f"Densities of layers are left out: these masks {whence}."])
     rows = [
         (name, "x".join(map(str, one.shape)), f"{int(one.sum()):,}", percent(float(one.float().mean())))
         for name, one in mask.items()
     ]
     table = Table(f"Live coordinates{what}", ("parameter", "shape", "live", "density"), rows)
-    weights = [(name, value.numpy()) for name, value in mask.items() if value.ndim >= 2][:MAX_LAYERS]
-    drawn = [one for _, value in weights[:1] if (one := charts.first_layer(value, image)) is not None]
-    drawn += [charts.layer(name, value) for name, value in weights]
-    return Section("Masks", tables=[table], pictures=drawn)
+    return Section("Masks", tables=[table])
 
 
 # --- a sweep ----------------------------------------------------------------------------------------------------------
