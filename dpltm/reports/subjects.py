@@ -135,7 +135,7 @@ def run_subject(
 
 
 def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the name of a filter, the norm that it bounds gradients by, and the quantile that this follows; None for none."""
+    """Return the name of a filter, the norm that it bounds gradients by, and the quantile that this follows."""
     name = text(options.get("filter"))
     bounds_norm = name not in FILTERS or CLIP_NORM in FILTERS[name].parameters
     norm = number(facts.get("clip_norm", options.get("clip_norm")))

@@ -9,21 +9,16 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dpltm.networks.skill import BINS, GroupSkill, Skill
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.describe import describe, figure, percent, percent_up
 from dpltm.privacy.entry import RECORD, TRAININGS, entry_from_json
-from dpltm.registry import Deferred
 from dpltm.reports.decision import criteria, skill_in_words, verdict
 from dpltm.reports.statement import PROVENANCE, precision
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-_ENVIRONMENT, _STRICT = Deferred("jinja2:Environment"), Deferred("jinja2:StrictUndefined")
-_LOADER = Deferred("jinja2:PackageLoader")
 
 HARDLY = 10.0
 """From this epsilon up a guarantee says little: e^10 is about 22,000."""
@@ -84,13 +79,13 @@ class _Values(dict[str, Any]):
 
 @cache
 def _texts() -> dict[str, Any]:
-    source, *_ = _LOADER("dpltm.reports", ".").get_source(_environment(), "wording.toml")
+    source, *_ = PackageLoader("dpltm.reports", ".").get_source(_environment(), "wording.toml")
     return tomllib.loads(source)
 
 
 @cache
 def _environment() -> Environment:
-    environment: Environment = _ENVIRONMENT(undefined=_STRICT.resolve())
+    environment = Environment(undefined=StrictUndefined)
     environment.filters.update(figure=figure, percent=percent, percent_up=percent_up, f=format)
     return environment
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import TemplateError
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
 from dpltm.experiments.table import cells, columns
@@ -25,6 +24,7 @@ from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
 from dpltm.reports.wording import ATTACKER, RECORDS, Section, Table, boxes, headline, sections, skill_tables
 from dpltm.tickets import charts
+from dpltm.tickets.card import template
 from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json
 from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
 from dpltm.tickets.model_card import KINDS, card_text, for_page, signed
@@ -306,20 +306,17 @@ def _page(made: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]
         figure(Account((entry,), unit=unit).epsilon(made.terms.delta, method)) if entry.paid else ""
         for entry in made.account.entries
     ]
-    source = files("dpltm.tickets").joinpath("report.html").read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     try:
         shown = sections(body, costs)
         place = next(at for at, part in enumerate(shown) if part.title == ATTACKER)
         shown[place] = replace(shown[place], charts=attacker)
         after = next((at for at, part in enumerate(shown) if part.title == RECORDS), len(shown) - 1)
         shown[after:after] = [part for part in made.sections if part]
-        page = environment.from_string(source).render(
+        return template("report.html").render(
             title=f"{body['name']}: {KINDS[body['kind']]}", headline=headline(body), figures=boxes(body), sections=shown,
             problems=made.problems, statement=for_page(body),
         )  # fmt: skip
-        return page + "\n"
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, TemplateError) as error:
         raise ArtifactError(
             f"{body['name']}: its files hold values that cannot be shown: {first_line(error)}"
         ) from None
