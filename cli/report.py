@@ -10,8 +10,8 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_privacy, show_verdict
-from dpltm.experiments.table import cells, columns, total
-from dpltm.privacy.describe import figure
+from dpltm.experiments.table import cells, columns
+from dpltm.privacy.describe import figure, guarantee
 from dpltm.registry import Deferred
 from dpltm.tickets import comparison
 
@@ -67,7 +67,7 @@ def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
         _show_table(rich, head, rows, f"would run {body['recipe']} in {body['out']}")
         rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
         return
-    rich.print(f"all together: certified epsilon = {total(body)}", style="bold")
+    rich.print(f"all together: {guarantee(body['privacy']['certified'])}", style="bold")
     quick = " (quick version: says that it works, and no more)" if body["quick"] else ""
     _show_table(rich, columns(body), [cells(row, body) for row in body["arms"]], f"{body['recipe']}{quick}")
     for row in body["arms"]:

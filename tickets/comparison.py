@@ -9,7 +9,7 @@ from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure, percent
+from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.privacy.entry import RECORD, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.reports.statement import interval
@@ -199,8 +199,7 @@ def costs(body: Mapping[str, Any]) -> list[str]:
             did = "would cost" if "planned" in states else "cost"
             said.append(f"{left} baseline{'s' * (left > 1)} in {beside['out']} {did} {spent}, all together")
     if one is not None:
-        spent = f"certified epsilon = {figure(one['epsilon'])} at delta {one['delta']:g}"
-        said.append(f"all {one['runs']} released together: {spent}")
+        said.append(f"all {one['runs']} released together: {guarantee(one)}")
     return said
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.experiments.recipe import Arm, Recipe, provenance
-from dpltm.privacy.describe import figure
+from dpltm.privacy.describe import figure, guarantee
 
 MAX_NAMES = 2
 """Rows that a note is about beyond which they are only counted."""
@@ -198,7 +198,7 @@ def _caveats(rows: Sequence[Mapping[str, Any]], of_all: Sequence[str]) -> list[s
 def markdown(body: Mapping[str, Any]) -> str:
     """Return the table for a document, with what it needs to be read alone."""
     lines = [f"## {body['recipe']}", "", body["source"], "", f"    dpltm run --config {body['config']}", ""]
-    lines += [f"All together: certified epsilon {total(body)}.", ""]
+    lines += [f"All together: {guarantee(body['privacy']['certified'])}.", ""]
     head = columns(body)
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(_one_line(cell) for cell in cells(row, body)) + " |" for row in body["arms"]]
@@ -230,11 +230,6 @@ def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
         row["name"], paper, _with_interval(row, measure), _percent(row["sd"], measure), change, count, certified, nominal,
         live,
     )  # fmt: skip
-
-
-def total(body: Mapping[str, Any]) -> str:
-    """Return the epsilon of all together, with its terms."""
-    return f"{figure(body['privacy']['certified']['epsilon'])} ({terms(body['privacy'])})"
 
 
 def _percent(value: float | None, measure: str, digits: int = 2) -> str:
