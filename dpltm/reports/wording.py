@@ -256,10 +256,9 @@ def skill_tables(skill: Skill) -> Iterator[Table]:
 
 
 def _judged(group: GroupSkill) -> tuple[str, ...]:
-    return (
-        group.name, f"{group.records:,}", "-" if group.auc is None else "{:.3f} ({:.3f} to {:.3f})".format(*group.auc),
-        _share(None if group.accuracy is None else group.accuracy.value), _share(group.majority_accuracy),
-    )  # fmt: skip
+    auc = "-" if group.auc is None else "{value:.3f} ({low:.3f} to {high:.3f})".format(**vars(group.auc))
+    accuracy = None if group.accuracy is None else group.accuracy.value
+    return group.name, f"{group.records:,}", auc, _share(accuracy), _share(group.majority_accuracy)
 
 
 def _share(share: float | None) -> str:
