@@ -16,8 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dpltm.networks.skill import BINS, GroupSkill, Skill
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.describe import describe, figure, percent, percent_up
-from dpltm.privacy.entry import RECORD, TRAININGS, entry_from_json
-from dpltm.reports.decision import criteria, skill_in_words, verdict
+from dpltm.privacy.entry import TRAININGS, entry_from_json
 from dpltm.reports.statement import PROVENANCE, precision
 
 HARDLY = 10.0
@@ -70,6 +69,19 @@ class Section:
         return bool(self.words or self.fields or self.tables or self.charts or self.notes)
 
 
+MET, MISSED, OPEN = "yes", "no", "not known"
+"""Answers to a criterion."""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One question of whoever decides about a release, its answer, and what the answer rests on."""
+
+    question: str
+    met: str
+    why: str
+
+
 class _Values(dict[str, Any]):
     """Settings or outcomes; what is not among them is None."""
 
@@ -110,7 +122,7 @@ def _fields(rows: Sequence[Sequence[str]], names: Mapping[str, Any]) -> list[Fie
 
 def _names(body: Mapping[str, Any]) -> dict[str, Any]:
     """What texts may use: all of a statement, its settings as ``s``, its outcome as ``o``, and what follows from them."""
-    said, certified, unit = _Values(body["settings"]), body["certified"], body["certified"]["unit"]
+    said, certified = _Values(body["settings"]), body["certified"]
     mechanisms = [mechanism for entry in body["entries"] for mechanism in entry["mechanisms"]]
     kinds = {mechanism["mechanism"] for mechanism in mechanisms}
     paid = [entry for entry in body["entries"] if entry["kind"] in ("release", "local")]
@@ -124,24 +136,13 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
         "allocation" if "allocated-sgd" in steps else "truncated" if "truncated-sgd" in steps else "poisson"
     )  # fmt: skip
     trained = body["kind"] == "run" and said["steps"] is not None
-    was = "was used" if unit == RECORD else "was among them"
-    whose = "one record was used" if unit == RECORD else f"the records of one {unit} were used"
-    asks, thinks = (
-        (f"which of two {unit}s {was}", f"that the one of two {unit}s {was}, and not the other")
-        if certified["adjacency"] == "replace-one" else (f"whether {whose}", f"that {whose}")
-    )  # fmt: skip
-    return {
-        **body, "s": said, "o": _Values(body["outcome"]), "unit": unit, "hardly": HARDLY, "trained": trained,
-        "decided": body["kind"] == "run" and body["state"] == "finished", "verdict": verdict(body),
-        "skill": skill_in_words(body["outcome"]), "provenance": PROVENANCE.get(
-            said["provenance"] or "", "Where they come from is not on record here."
-        ),
-        "people": "records" if unit == RECORD else "persons", "member": "record" if unit == RECORD else "person",
-        "asks": asks, "thinks": thinks, "mechanisms": kinds, "noisy_steps": bool(kinds & TRAININGS),
+    names: dict[str, Any] = {
+        **body, "s": said, "o": _Values(body["outcome"]), "unit": certified["unit"], "hardly": HARDLY, "trained": trained,
+        "decided": body["kind"] == "run" and body["state"] == "finished", "provenances": PROVENANCE,
+        "mechanisms": kinds, "noisy_steps": bool(kinds & TRAININGS), "sampled": sampled,
         "method": ACCOUNTANTS[certified["accountant"]].help if certified["accountant"] in ACCOUNTANTS else "",
-        "sampled": sampled, "times": round(said["sampling_rate"] * said["steps"]) if sampled == "allocation" else None,
+        "times": round(said["sampling_rate"] * said["steps"]) if sampled == "allocation" else None,
         "most": steps["truncated-sgd"]["truncated_batch_size"] if sampled == "truncated" else None,
-        "filtered": "each gradient" if said["groups"] is None else "the mean gradient of each group of records",
         "days": [str(entry["day"]) for entry in paid if entry.get("day")], "releases": len(paid),
         "schema_entries": [
             number for number, entry in enumerate(body["entries"], start=1)
@@ -149,6 +150,9 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "beside": list(dict.fromkeys(str(entry["words"]) for entry in body["entries"] if _released_alone(entry))),
     }  # fmt: skip
+    for name, text in _texts()["names"].items():
+        names[name] = _template(text).render(names)
+    return names
 
 
 def _released_alone(entry: Mapping[str, Any]) -> bool:
@@ -156,14 +160,33 @@ def _released_alone(entry: Mapping[str, Any]) -> bool:
     return bool(kinds & {"gaussian", "laplace"}) and not kinds & TRAININGS
 
 
+def criteria(body: Mapping[str, Any]) -> list[Criterion]:
+    """Return what is asked of a run that has ended, with the answers; nothing for anything else."""
+    names, asked = _names(body), list[Criterion]()
+    for criterion in _texts()["criterion"] if names["decided"] else ():
+        met, why, _ = next(answer for answer in criterion["answers"] if _condition(answer[2])(names))
+        answer = {True: MET, False: MISSED, None: OPEN}[_condition(met)(names)]
+        asked.append(Criterion(_template(criterion["question"]).render(names), answer, _template(why).render(names)))
+    return asked
+
+
+def verdict(body: Mapping[str, Any]) -> str:
+    """Return what the criteria come to, in one sentence; empty for anything but a run that has ended."""
+    asked = criteria(body)
+    for answer, said in ((MISSED, "should not go out"), (OPEN, "is not decided yet")):
+        if reasons := [criterion.why for criterion in asked if criterion.met == answer]:
+            return f"By its criteria this {said}: {'; '.join(reasons)}."
+    return "By its criteria this may go out: all of them are met." if asked else ""
+
+
 def headline(body: Mapping[str, Any]) -> str:
     """Return the guarantee in one sentence."""
-    return str(_template(_texts()["headline"]).render(_names(body)))
+    return str(_template(_texts()["page"]["headline"]).render(_names(body)))
 
 
 def boxes(body: Mapping[str, Any]) -> list[Field]:
     """Return the figures that a page begins with."""
-    return _fields(_texts()["boxes"], _names(body))
+    return _fields(_texts()["page"]["boxes"], _names(body))
 
 
 def sections(body: Mapping[str, Any], costs: Sequence[str] = ()) -> list[Section]:
@@ -172,7 +195,7 @@ def sections(body: Mapping[str, Any], costs: Sequence[str] = ()) -> list[Section
     Args:
         costs: of each entry alone, in words; empty to leave them out.
     """
-    names, more = _names(body), _computed(body, costs)
+    names, more = {**_names(body), "verdict": verdict(body)}, _computed(body, costs)
     parts = [
         Section(
             part["title"],

@@ -19,10 +19,9 @@ from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import lineage_from_json, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
-from dpltm.reports.decision import verdict
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
-from dpltm.reports.wording import ATTACKER, RECORDS, Section, Table, boxes, headline, sections, skill_tables
+from dpltm.reports.wording import ATTACKER, RECORDS, Section, Table, boxes, headline, sections, skill_tables, verdict
 from dpltm.tickets import charts
 from dpltm.tickets.card import template
 from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json

@@ -9,9 +9,8 @@ import pytest
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
-from dpltm.reports.decision import MET, MISSED, OPEN, criteria, verdict
 from dpltm.reports.statement import Subject, Terms, statement
-from dpltm.reports.wording import DECISION, Field, sections
+from dpltm.reports.wording import DECISION, MET, MISSED, OPEN, Field, criteria, sections, verdict
 
 SETTINGS = {"public_records": 1000, "budget": 10.0, "model": "mlp:2", "records": "d", "expected_batch": 100.0,
             "filter": "clip(C=1)", "clip_norm": 1.0, "live": 9}  # fmt: skip
@@ -64,7 +63,7 @@ def test_all_are_met() -> None:
 )
 def test_one_is_not(which: int, met: str, changed: dict[str, Any], why: str) -> None:
     one = body(**changed)
-    found = list(criteria(one))
+    found = criteria(one)
     assert [each.met for each in found] == [met if at == which else MET for at in range(4)]
     assert why in found[which].why
     starts = {MISSED: "By its criteria this should not go out: ", OPEN: "By its criteria this is not decided yet: "}
@@ -81,7 +80,7 @@ def test_what_is_missed_is_said_before_what_is_open() -> None:
 
 def test_without_protection() -> None:
     one = body(bare=True)
-    assert next(criteria(one)).met == MISSED
+    assert criteria(one)[0].met == MISSED
     assert ("certified epsilon", "inf") in [(each.name, each.value) for each in fields(one)]
 
 
