@@ -6,14 +6,14 @@ Whoever shows them (a page, a card) escapes them.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dpltm.networks.skill import BINS, GroupSkill, Skill
+from dpltm.networks.skill import BINS, Skill
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.describe import describe, figure, percent, percent_up
 from dpltm.privacy.entry import TRAININGS, entry_from_json
@@ -22,16 +22,11 @@ from dpltm.reports.statement import PROVENANCE, precision
 HARDLY = 10.0
 """From this epsilon up a guarantee says little: e^10 is about 22,000."""
 
-MOST_COLUMNS, MOST_ROWS = 12, 100
-"""Classes whose confusion matrix, and whose recall and precision, a page has room for; ``result.json`` has those of more."""
-
 FOR_SCHEMA = " for a schema"
 """Last words of a release that found the bounds or categories of columns."""
 
-DECISION, ATTACKER, ENTRIES, RECORDS = (
-    "For whoever decides", "What an attacker can do", "The entries, line by line", "The records",
-)  # fmt: skip
-"""Titles of sections that more belongs to than texts."""
+DECISION, ATTACKER, RECORDS = "For whoever decides", "What an attacker can do", "The records"
+"""Titles of sections that pages look for."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,7 @@ class Section:
 
     def __bool__(self) -> bool:
         """Return whether there is anything in it."""
-        return bool(self.words or self.fields or self.tables or self.charts or self.notes)
+        return any((self.words, self.fields, self.tables, self.charts, self.notes))
 
 
 MET, MISSED, OPEN = "yes", "no", "not known"
@@ -98,7 +93,10 @@ def _texts() -> dict[str, Any]:
 @cache
 def _environment() -> Environment:
     environment = Environment(undefined=StrictUndefined)
-    environment.filters.update(figure=figure, percent=percent, percent_up=percent_up, f=format)
+    environment.filters.update(
+        figure=figure, percent=percent, percent_up=percent_up, f=format, describe=describe, precision=precision,
+        share=lambda value: "-" if value is None else percent(value),
+    )  # fmt: skip
     return environment
 
 
@@ -195,94 +193,47 @@ def sections(body: Mapping[str, Any], costs: Sequence[str] = ()) -> list[Section
     Args:
         costs: of each entry alone, in words; empty to leave them out.
     """
-    names, more = {**_names(body), "verdict": verdict(body)}, _computed(body, costs)
+    told = [entry_from_json(entry) for entry in body["entries"]]
+    names = {**_names(body), "verdict": verdict(body), "asked": criteria(body), "told": told, "costs": costs}
     parts = [
         Section(
             part["title"],
             [line for text in part.get("words", ()) for line in _template(text).render(names).splitlines() if line],
-            more.get(part["title"], {}).get("fields") or _fields(part.get("fields", ()), names),
-            more.get(part["title"], {}).get("tables", ()),
-            notes=body["notes"] if part["title"] == "Notes" else (),
+            [
+                field for row in _condition(part.get("each", "[none]"))(names)
+                for field in _fields(part.get("fields", ()), {**names, "row": row})
+            ],
+            _tables(part.get("tables", ()), names),
+            notes=body["notes"] if "notes" in part else (),
         )
         for part in _texts()["section"] if _condition(part.get("when", "true"))(names)
     ]  # fmt: skip
     return [part for part in parts if part]
 
 
-def _computed(body: Mapping[str, Any], costs: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return tables and lists by the title of their section."""
-    entries = [entry_from_json(entry) for entry in body["entries"]]
-    rows = [(str(at), str(entry.part), describe(entry)) for at, entry in enumerate(entries, start=1)]
-    head: tuple[str, ...] = ("entry", "records", "what was done")
-    priced: Sequence[tuple[str, ...]] = rows
-    if costs:
-        priced, head = [(*row, cost) for row, cost in zip(rows, costs, strict=True)], (*head, "epsilon alone")
-    found = [
-        (f"{100 * row['false_alarms']:g} %", percent_up(row["at_most"]),
-         *(percent_up(precision(row["at_most"], row["false_alarms"], prior)) for prior in (0.5, 0.1)))
-        for row in (body["odds"] or {"found": ()})["found"]
+def skill_tables(skill: Skill) -> list[Table]:
+    """Return recall and precision by class, subgroups, the confusion matrix, operating points and calibration."""
+    bins = [
+        {"low": place / BINS, "high": (place + 1) / BINS, **vars(part)}
+        for place, part in enumerate(skill.bins) if part.records
     ]  # fmt: skip
-    finder = (
-        "false alarms",
-        "records found, at most",
-        "a yes is right, at most (prior 50 %)",
-        "the same (prior 10 %)",
-    )
-    asked = [(criterion.question, criterion.met, criterion.why) for criterion in criteria(body)]
-    tables = {
-        DECISION: Table("Criteria", ("criterion", "met", "because"), asked, stacked=True),
-        ATTACKER: Table("The best attacker", finder, found),
-        ENTRIES: Table("Entries behind this, in their order", head, priced, stacked=True),
-    }
-    versions = [Field(name, str(number)) for name, number in body["versions"].items()]
-    return {"Made with": {"fields": versions}} | {
-        title: {"tables": [table]} for title, table in tables.items() if table.rows
-    }
+    return _tables(_texts()["skill"], {"skill": skill, "bins": bins, "two": len(skill.classes) == 2})
 
 
-# --- how good a network is: of pages alone ------------------------------------------------------------------------------
-
-
-def skill_tables(skill: Skill) -> Iterator[Table]:
-    """Yield recall and precision by class, of subgroups, the confusion matrix, operating points and calibration."""
-    names, two = [one.name for one in skill.classes], len(skill.classes) == 2
-    rows = [(one.name, f"{one.records:,}", _share(one.recall), _share(one.precision)) for one in skill.classes]
-    yield Table(
-        "Class by class, on the test split", ("class", "test records", "recall", "precision"), rows[:MOST_ROWS]
-    )
-    if skill.groups:
-        head: tuple[str, ...] = ("group", "test records", "AUC (95 %)", "accuracy", "majority")
-        yield Table("Subgroups of the test split", head, [_judged(group) for group in skill.groups[:MOST_ROWS]])
-    if skill.confusion is not None and len(names) <= MOST_COLUMNS:
-        counts = [(name, *(f"{cell:,}" for cell in row)) for name, row in zip(names, skill.confusion, strict=True)]
-        title = "Test records by their class (rows) and by what the model says"
-        yield Table(title, ("class", *(f"says {name}" for name in names)), counts)
-    if skill.points:
-        points = [
-            (f"{one.threshold:g}", *map(_share, (one.recall, one.precision, one.specificity)), f"{one.named:,}")
-            for one in skill.points
+def _tables(parts: Sequence[Mapping[str, Any]], names: Mapping[str, Any]) -> list[Table]:
+    tables = []
+    for part in parts:
+        columns = [
+            (name, cell, {**names, "column": column, "at": at})
+            for head, cell, *repeated in part["columns"]
+            for at, column in enumerate(_condition(repeated[0])(names) if repeated else [None])
+            if (name := _template(head).render(names, column=column))
         ]
-        head = (f"chance of {names[1]} from", "found (sensitivity)", "right when named (positive predictive value)",
-                "others left alone (specificity)", "named")  # fmt: skip
-        title = (
-            f"Where to draw the line for {names[1]}; chosen on these test records, so a little better than on others"
-        )
-        yield Table(title, head, points, stacked=True)
-    binned = [
-        (f"{place / BINS:.1f} to {(place + 1) / BINS:.1f}", f"{one.records:,}", _share(one.chance), _share(one.share))
-        for place, one in enumerate(skill.bins)
-        if one.records
-    ]
-    head = ("bin", "test records", f"mean chance of {names[1] if two else 'the class it says'}",
-            f"share of {names[1]}" if two else "share right")  # fmt: skip
-    yield Table("Calibration: do its chances come true?", head, binned)
-
-
-def _judged(group: GroupSkill) -> tuple[str, ...]:
-    auc = "-" if group.auc is None else "{value:.3f} ({low:.3f} to {high:.3f})".format(**vars(group.auc))
-    accuracy = None if group.accuracy is None else group.accuracy.value
-    return group.name, f"{group.records:,}", auc, _share(accuracy), _share(group.majority_accuracy)
-
-
-def _share(share: float | None) -> str:
-    return "-" if share is None else percent(share)
+        rows = [
+            [_template(cell).render(known, row=row, number=number) for _, cell, known in columns]
+            for number, row in enumerate(_condition(part["each"])(names), start=1)
+        ]
+        if rows:
+            title = _template(part["title"]).render(names)
+            tables.append(Table(title, [name for name, *_ in columns], rows, part.get("stacked", False)))
+    return tables

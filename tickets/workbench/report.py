@@ -173,7 +173,7 @@ def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Ite
     config = found.config or {}
     skill = skill_in(found.result or {})
     if skill is not None:
-        yield Section("How good it is", tables=list(skill_tables(skill)))
+        yield Section("How good it is", tables=skill_tables(skill))
     if found.metrics and len(found.metrics) > 1:
         yield Section("Over the steps", charts=charts.over_steps(found.metrics, found.measure))
     tickets = _tickets_of(found)
