@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpltm.errors import ArtifactError, DataError
-from dpltm.filters import CLIP_NORM, FILTERS
+from dpltm.filters import FILTERS
+from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.networks.skill import BINS, Skill
 from dpltm.options.data import PER_UNIT
 from dpltm.privacy.entry import value_from_json
@@ -136,9 +137,8 @@ def run_subject(
 def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the name of a filter, the norm that it bounds gradients by, and the quantile that this follows."""
     name = text(options.get("filter"))
-    bounds_norm = name not in FILTERS or CLIP_NORM in FILTERS[name].parameters
     norm = number(facts.get("clip_norm", options.get("clip_norm")))
-    if options.get("no_pre_clip") or not bounds_norm:
+    if options.get("no_pre_clip") or (name and name in FILTERS and CLIP_NORM not in FILTERS[name].parameters):
         norm = None
     quantile = None if norm is None else number(options.get("clip_quantile")) or None
     return {"filter_name": name, "clip_norm": norm, "clip_quantile": quantile}
