@@ -41,9 +41,8 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the table, what all of it costs, and notes."""
-    stated = comparison.stated_at(body)
-    title = f"certified epsilon: {stated}" if stated else None
-    _show_table(rich, comparison.HEAD, [comparison.cells(row) for row in body["rows"]], title)
+    table = comparison.as_table(body)
+    _show_table(rich, table.head, table.rows, table.title or None)
     for line in comparison.costs(body):
         rich.print(line, style="bold")
     show_notes(rich, body)

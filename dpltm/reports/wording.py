@@ -217,7 +217,12 @@ def skill_tables(skill: Skill) -> list[Table]:
         {"low": place / BINS, "high": (place + 1) / BINS, **vars(part)}
         for place, part in enumerate(skill.bins) if part.records
     ]  # fmt: skip
-    return _tables(_texts()["skill"], {"skill": skill, "bins": bins, "two": len(skill.classes) == 2})
+    return tables("skill", skill=skill, bins=bins, two=len(skill.classes) == 2)
+
+
+def tables(kind: str, **names: Any) -> list[Table]:
+    """Return the tables of a kind in ``wording.toml`` that have any rows, of the values that they name."""
+    return _tables(_texts()[kind], names)
 
 
 def _tables(parts: Sequence[Mapping[str, Any]], names: Mapping[str, Any]) -> list[Table]:

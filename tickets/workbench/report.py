@@ -15,13 +15,24 @@ from dpltm.networks.masks import Mask
 from dpltm.options.report import ReportRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
-from dpltm.privacy.describe import figure, percent
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import lineage_from_json, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
-from dpltm.reports.wording import ATTACKER, RECORDS, Section, Table, boxes, headline, sections, skill_tables, verdict
+from dpltm.reports.wording import (
+    ATTACKER,
+    RECORDS,
+    Section,
+    Table,
+    boxes,
+    headline,
+    sections,
+    skill_tables,
+    tables,
+    verdict,
+)
 from dpltm.tickets import charts
 from dpltm.tickets.card import template
 from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json
@@ -214,18 +225,8 @@ def _of_set(tickets: TicketSet) -> Reported:
 
 
 def _ticket_section(tickets: TicketSet, chosen: object) -> Section:
-    missing = "withheld" if tickets.provenance == "private" else "not measured"
-    rows = [
-        (
-            f"{one.round} (this one)" if one.round == chosen else str(one.round),
-            percent(one.mask.density),
-            f"{one.mask.live:,}",
-            missing if one.accuracy is None else percent(one.accuracy),
-        )
-        for one in tickets.body.tickets
-    ]
-    table = Table("Tickets by round; 0 is the whole network", ("round", "density", "live", "accuracy"), rows)
-    return Section("The tickets", tables=[table], charts=charts.against_density(tickets))
+    rows = tables("tickets", tickets=tickets, chosen=chosen)
+    return Section("The tickets", tables=rows, charts=charts.against_density(tickets))
 
 
 def _mask_section(mask: Mask, provenance: str | None, what: str = "") -> Section:
@@ -236,12 +237,7 @@ def _mask_section(mask: Mask, provenance: str | None, what: str = "") -> Section
             "come from tickets of which no provenance is on record, and may reveal private records"
         )  # fmt: skip
         return Section("Masks", [f"Densities of layers are left out: these masks {whence}."])
-    rows = [
-        (name, "x".join(map(str, one.shape)), f"{int(one.sum()):,}", percent(float(one.float().mean())))
-        for name, one in mask.items()
-    ]
-    table = Table(f"Live coordinates{what}", ("parameter", "shape", "live", "density"), rows)
-    return Section("Masks", tables=[table])
+    return Section("Masks", tables=tables("masks", mask=mask, of=what))
 
 
 # --- a sweep ----------------------------------------------------------------------------------------------------------
