@@ -399,7 +399,13 @@ def _hints(kind: type) -> Mapping[str, Any]:
 
 
 def value_from_json(kind: Any, body: object, where: str) -> Any:
-    """Return a value of a type, from JSON: a dataclass, tuple, text or number. Raises as :func:`entry_from_json`."""
+    """Return a value of a type, from JSON: a dataclass, tuple, text or number. Raises as :func:`entry_from_json`.
+
+    Args:
+        kind: the type; every field of a dataclass must be there, and no other.
+        body: what JSON holds.
+        where: begins the message of what is refused.
+    """
     origin = get_origin(kind)
     if isinstance(kind, type) and issubclass(kind, Mechanism):
         name = body.get("mechanism") if isinstance(body, dict) else None
