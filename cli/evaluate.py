@@ -17,7 +17,7 @@ from dpltm.cli.show import show_judged, show_noted, show_notes
 from dpltm.errors import InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
-from dpltm.privacy.describe import figure
+from dpltm.privacy.describe import guarantee
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records import load_records
@@ -170,14 +170,12 @@ def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
 
 def show_export(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show what was written, how near it is to dpltm, and what it cost."""
-    certified = body["about"]["certified"]
     rich.print(f"wrote {body['written']}: {', '.join(body['files'])}")
     rich.print(
         f"the same probabilities as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records",
         style="dim",
     )
-    cost = f"delta = {certified['delta']:g}, unit {certified['unit']}"
-    rich.print(f"certified epsilon = {figure(certified['epsilon'])} ({cost})", style="bold")
+    rich.print(guarantee(body["about"]["certified"]), style="bold")
     show_notes(rich, body)
 
 

@@ -8,7 +8,7 @@ from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_privacy
-from dpltm.privacy.describe import figure, percent
+from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.registry import Deferred
 
 SCHEME_FACTS = (
@@ -21,9 +21,8 @@ CLAIM_FACTS = ("protocol", "bits", "epsilon", "alpha", "copies", "label_epsilon"
 def show_claim(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the certified figure of a protocol, before the claim."""
     show_pairs(rich, "local privacy of a record", {name: body[name] for name in CLAIM_FACTS})
-    rich.print(
-        f"certified epsilon = {figure(body['certified'], 7)} (replace-one, unit record, delta = 0)", style="bold"
-    )
+    certified = {"epsilon": body["certified"], "delta": 0, "adjacency": "replace-one", "unit": "record"}
+    rich.print(guarantee(certified, 7), style="bold")
     rich.print(f"nominal epsilon = {figure(body['nominal'])} (claimed by: {body['protocol']})")
     show_notes(rich, body)
 

@@ -28,7 +28,7 @@ from dpltm.privacy.checks import (
     steps_of,
     truncated_batch_of,
 )
-from dpltm.privacy.describe import figure, percent
+from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.privacy.mechanisms import (
     MAX_CATEGORIES,
     Adjacency,
@@ -428,7 +428,7 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the answer of ``dpltm privacy curve``."""
     certified, nominal = body["certified"], body["nominal"]
     rich.print(body["sentence"], style="bold")
-    rich.print(f"certified epsilon = {figure(body['epsilon_at_delta'])} at delta {body['delta']:g}")
+    rich.print(guarantee({"epsilon": body["epsilon_at_delta"], "delta": body["delta"]}))
     table = Table("false alarms", "misses, at least", "G_mu (nominal)", title=body["of"], title_justify="left")
     for alpha in SHOWN:
         place = certified["alpha"].index(alpha)

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_privacy, show_verdict
-from dpltm.privacy.describe import figure
+from dpltm.privacy.describe import figure, guarantee
 from dpltm.registry import Deferred
-from dpltm.reports.sweep_table import cells, columns, total
+from dpltm.reports.sweep_table import cells, columns
 from dpltm.tickets import comparison
 
 NARROW = 110
@@ -41,9 +41,8 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the table, what all of it costs, and notes."""
-    stated = comparison.stated_at(body)
-    title = f"certified epsilon: {stated}" if stated else None
-    _show_table(rich, comparison.HEAD, [comparison.cells(row) for row in body["rows"]], title)
+    table = comparison.as_table(body)
+    _show_table(rich, table.head, table.rows, table.title or None)
     for line in comparison.costs(body):
         rich.print(line, style="bold")
     show_notes(rich, body)
@@ -67,7 +66,7 @@ def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
         _show_table(rich, head, rows, f"would run {body['recipe']} in {body['out']}")
         rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
         return
-    rich.print(f"all together: certified epsilon = {total(body)}", style="bold")
+    rich.print(f"all together: {guarantee(body['privacy']['certified'])}", style="bold")
     quick = " (quick version: says that it works, and no more)" if body["quick"] else ""
     _show_table(rich, columns(body), [cells(row, body) for row in body["arms"]], f"{body['recipe']}{quick}")
     for row in body["arms"]:

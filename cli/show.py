@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
-from dpltm.privacy.describe import figure, percent
+from dpltm.privacy.describe import figure, guarantee, percent
 
 SHARES = ("accuracy", "balanced accuracy", "density", "confidence")
 """Figures that are told in percent."""
@@ -63,11 +63,7 @@ def show_pairs(rich: RichConsole, title: str, pairs: dict[str, Any]) -> None:
 def show_privacy(rich: RichConsole, privacy: dict[str, Any]) -> None:
     """Certified first; nominal only ever beneath it; then the notes."""
     certified, nominal = privacy["certified"], privacy["nominal"]
-    sampling = "no" if certified["sampling"] == "none" else certified["sampling"]
-    terms = "delta = {delta:g}, {adjacency}, unit {unit}, {} sampling, accountant {accountant}".format(
-        sampling, **certified
-    )
-    rich.print(f"certified epsilon = {figure(certified['epsilon'])} ({terms})", style="bold")
+    rich.print(guarantee(certified), style="bold")
     if nominal is not None:
         rich.print(f"nominal epsilon = {figure(nominal['epsilon'])} (claimed by: {nominal['source']}; not proven)")
     show_notes(rich, privacy)

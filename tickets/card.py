@@ -1,8 +1,13 @@
-"""The card of a ticket set: what a person reads who finds the folder."""
+"""The card of a ticket set: what a person reads who finds the folder. And the templates of all forms."""
 
 from __future__ import annotations
 
+import html
+import re
+from functools import cache
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from dpltm.privacy.entry import Lineage
 
@@ -20,6 +25,27 @@ MEANING = {
 }
 
 
+def as_markdown(text: object) -> str:
+    """Return a text that Markdown shows as it is: no markup of its own, no link, on one line."""
+    escaped = html.escape(" ".join(str(text).split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", escaped)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("dpltm.tickets", "."), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True, autoescape=lambda name: str(name).endswith(".html"),
+    )  # fmt: skip
+    environment.filters["markdown"] = as_markdown
+    return environment
+
+
+def template(name: str) -> Template:
+    """Return the template of a form. In those of HTML all values are escaped; those of Markdown say which."""
+    return _environment().get_template(name)
+
+
 def front(features: dict[str, Any]) -> str:
     """Describe the map in front of the network."""
     return f"`{features['text']}` features of records of shape {'x'.join(map(str, features['shape']))}"
@@ -33,39 +59,6 @@ def sources(lineage: Lineage) -> list[str]:
 
 def card(document: dict[str, Any], lineage: Lineage) -> str:
     """Return Markdown for ``README.md``, from the content of ``tickets.json``."""
-    parent, made_from = document["parent"], sources(lineage)
-    origin = "no data" if not made_from else " and ".join(f"`{name}`" for name in made_from)
-    lines = [
-        f"# Lottery tickets: {document['name']}",
-        "",
-        f"- network: `{document['model']}`, {document['features']} inputs, {document['classes']} classes",
-        f"- made by: {document['criterion']} pruning from {origin}",
-    ]
-    if (features := document["feature_map"]) is not None:
-        lines.insert(3, f"- in front of it: {front(features)}")
-    if parent is not None:
-        taken = "" if parent["round"] is None else f", round {parent['round']}"
-        lines.append(f"- from: the set {parent['name']} (`{parent['id'][:12]}`{taken}) by {parent['how']}")
-    lines += [
-        f"- provenance: **{document['provenance']}** ({MEANING[document['provenance']]})",
-        f"- id: `{document['id']}`",
-        "",
-        "| round | density | live | accuracy |",
-        "|---|---|---|---|",
-    ]
-    missing = "withheld" if document["provenance"] == "private" else "not measured"
-    for row in document["tickets"]:
-        accuracy = missing if row["accuracy"] is None else f"{row['accuracy']:.4f}"
-        lines.append(f"| {row['round']} | {row['density']:.4f} | {row['live']} | {accuracy} |")
-    draw = "Draw a winner with `dpltm select FOLDER --dataset NAME --eps1 0.1` and train it with"
-    lines += ["", "Round 0 is the dense network."]
-    if document["predictors_id"] is not None:
-        lines += [
-            draw,
-            "`dpltm train FOLDER --dataset NAME --epsilon 1`, or a given round with `dpltm train FOLDER@ROUND`.",
-        ]
-    else:
-        lines += [
-            "Train a round with `dpltm train FOLDER@ROUND --dataset NAME --epsilon 1`; there are no predictors to select by."
-        ]
-    return "\n".join([*lines, ""])
+    features, meaning = document["feature_map"], MEANING[document["provenance"]]
+    told = {"front": front(features) if features else "", "sources": sources(lineage), "meaning": meaning}
+    return template("set.md.jinja").render(set=document, **told)

@@ -9,11 +9,12 @@ from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure, percent
+from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import RECORD, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.reports.statement import interval
 from dpltm.reports.subjects import count, number, section, skill_in, text
+from dpltm.reports.wording import Table, tables
 from dpltm.tickets.run import FoundRun
 
 NO_TIMES = (
@@ -26,9 +27,6 @@ MAJORITY = (
     " by guessing"
 )
 CHOOSING = "choosing among these rows by their accuracy is a search, which no figure here counts"
-
-HEAD = ("run", "accuracy", "95 % interval", "majority", "AUC", "certified epsilon", "nominal", "density", "live",
-        "parameters", "trained", "filter")  # fmt: skip
 
 
 def compare(runs: Sequence[FoundRun]) -> dict[str, Any]:
@@ -154,22 +152,10 @@ def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: S
 # --- as text ----------------------------------------------------------------------------------------------------------
 
 
-def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a row, one text a column of ``HEAD``; a dash where something is not known."""
-    aside = "" if row["compared"] else f" ({'not compared' if row['state'] == 'finished' else row['state']})"
-    terms = f" ({row['other_terms']})" if row["other_terms"] else ""
-    measured = "-" if row["accuracy"] is None else percent(row["accuracy"])
-    return (
-        f"{row['run']}{aside}",
-        measured if row["rmse"] is None else f"RMSE {row['rmse']:.4g}",
-        "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}",
-        "-" if row["majority"] is None else percent(row["majority"]),
-        "-" if row["auc"] is None else f"{row['auc']:.3f}",
-        *("-" if row[key] is None else figure(row[key]) + terms for key in ("certified", "nominal")),
-        "-" if row["density"] is None else percent(row["density"]),
-        *("-" if row[key] is None else f"{row[key]:,}" for key in ("live", "parameters")),
-        *(row[key] or "-" for key in ("trained", "filter")),
-    )
+def as_table(body: Mapping[str, Any]) -> Table:
+    """Return the rows as texts; a dash where something is not known."""
+    (table,) = tables("comparison", rows=body["rows"], stated_at=stated_at(body))
+    return table
 
 
 def stated_at(body: Mapping[str, Any]) -> str:
@@ -184,17 +170,15 @@ def stated_at(body: Mapping[str, Any]) -> str:
 def costs(body: Mapping[str, Any]) -> list[str]:
     """Return what all that is compared costs together, in words; nothing where that is not known."""
     together = body["together"]
-    if together is None:
-        return []
-    spent = f"certified epsilon = {figure(together['epsilon'])} at delta {together['delta']:g}"
-    return [f"all {together['runs']} released together: {spent}"]
+    return [] if together is None else [f"all {together['runs']} released together: {guarantee(together)}"]
 
 
 def markdown(body: Mapping[str, Any]) -> str:
     """Return the table for a document."""
-    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    lines += ["| " + " | ".join(map(_plain, cells(row))) + " |" for row in body["rows"]]
-    terms = [f"certified epsilon: {stated_at(body)}"] if stated_at(body) else []
+    shown = as_table(body)
+    lines = ["| " + " | ".join(map(_plain, row)) + " |" for row in (shown.head, *shown.rows)]
+    lines.insert(1, "|" + "---|" * len(shown.head))
+    terms = [shown.title] if shown.title else []
     return "\n".join([*lines, "", *(f"- {_plain(line)}" for line in (*terms, *costs(body), *body["notes"])), ""])
 
 

@@ -5,16 +5,18 @@ All of a card but what people add to it is written from the statement, so it can
 
 from __future__ import annotations
 
-import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from jinja2 import TemplateError
 
 from dpltm.errors import ArtifactError
 from dpltm.reports.statement import FORMAT, SCHEMA, check_shape
 from dpltm.reports.wording import headline, sections
+from dpltm.tickets.card import as_markdown, template
 from dpltm.tickets.files import check_schema, digest_of, parse_json, read_bytes
 
 BEGIN, END = "<!-- dpltm: written by dpltm report, and compared by dpltm privacy check -->", "<!-- dpltm: end -->"
@@ -40,71 +42,28 @@ def signed(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def card_text(body: Mapping[str, Any]) -> str:
-    """Return the whole card of a signed statement, metadata first."""
-    return "\n".join(["---", *metadata(body), "---", "", BEGIN, *section(body), END, ""])
-
-
-def metadata(body: Mapping[str, Any]) -> list[str]:
-    """Lines of YAML: every text in them is written as JSON, which YAML reads the same."""
-    certified, nominal, got = body["certified"], body["nominal"], body["outcome"]
-    said = {
+    """Return the whole card of a signed statement; texts in its metadata are written as JSON, which YAML reads the same."""
+    certified, nominal = body["certified"], body["nominal"]
+    metadata = {
         "certified_epsilon": certified["epsilon"],
         "nominal_epsilon": None if nominal is None else nominal["epsilon"],
         **{key: certified[key] for key in ("delta", "accountant", "adjacency", "unit", "sampling")},
         "dataset": body["settings"].get("dataset"),
-        "accuracy": got.get("accuracy"),
+        "accuracy": body["outcome"].get("accuracy"),
         "density": body["settings"].get("density"),
     }
-    return [
-        "library_name: dpltm",
-        "tags: [differential-privacy, lottery-ticket-hypothesis, sparsity]",
-        PRIVACY_KEY,
-        *(f"  {name}: {json.dumps(value)}" for name, value in said.items()),
-    ]
-
-
-def section(body: Mapping[str, Any]) -> list[str]:
-    """Return the lines between the two marks."""
     try:
-        return list(_section(body))
-    except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError):
+        return template("card.md.jinja").render(
+            body=body, kind=KINDS[body["kind"]], headline=headline(body), sections=sections(body), row=_row,
+            metadata={name: json.dumps(value) for name, value in metadata.items()}, privacy_key=PRIVACY_KEY,
+            statement=json.dumps(body, indent=1, allow_nan=False), begin=BEGIN, end=END, fence=FENCE,
+        )  # fmt: skip
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, TemplateError):
         raise ArtifactError("the statement holds values that cannot be shown; it is damaged") from None
 
 
-def _section(body: Mapping[str, Any]) -> Iterator[str]:
-    yield from (
-        f"# {as_markdown(body['name'])}: {KINDS[body['kind']]}, by dpltm",
-        "",
-        f"**{as_markdown(headline(body))}**",
-    )
-    for part in sections(body):
-        yield from ("", f"## {part.title}", "")
-        for line in part.words:
-            yield from (as_markdown(line), "")
-        if part.fields:
-            rows = [(row.name, row.value, row.meaning) for row in part.fields]
-            yield from _table(("field", "value", "what it means"), rows)
-        for table in part.tables:
-            yield from _table(table.head, table.rows)
-        yield from (f"- {as_markdown(note)}" for note in part.notes)
-    yield from (
-        "", "## For programs", "", "`dpltm privacy check FILE` computes all figures again from the entries below. It shows"
-        " edits, and no more: nothing here is signed, and the entries are taken at their word.",
-        "", FENCE, json.dumps(body, indent=1, allow_nan=False), "```",
-    )  # fmt: skip
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield "| " + " | ".join(map(as_markdown, row)) + " |"
-
-
-def as_markdown(text: object) -> str:
-    """Return a text that Markdown shows as it is: no markup of its own, no link, on one line."""
-    escaped = html.escape(" ".join(str(text).split()), quote=False)
-    return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", escaped)
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(map(as_markdown, cells)) + " |"
 
 
 def for_page(body: Mapping[str, Any]) -> str:
@@ -148,15 +107,15 @@ def _fenced(text: str) -> list[str]:
 
 def edits(body: Mapping[str, Any], text: str) -> list[str]:
     """Return the places where a card says something else than the statement in it."""
-    lines = text.splitlines()
+    lines, written = text.splitlines(), card_text(body).splitlines()
     found = []
     if body["digest"] != digest_of(body):
         found.append("digest: the statement was changed after it was written")
     if lines.count(BEGIN) != 1 or lines.count(END) != 1 or lines.index(BEGIN) > lines.index(END):
         return [*found, "the marks around what dpltm wrote are not there once each, in their order"]
     start = lines.index(BEGIN)
-    found += _unlike(start + 1, lines[start + 1 : lines.index(END)], "\n".join(section(body)).splitlines())
-    return found + _metadata_edits(lines, body)
+    found += _unlike(start, *(card[card.index(BEGIN) : card.index(END)] for card in (lines, written)))
+    return found + _metadata_edits(lines, written[written.index(PRIVACY_KEY) : written.index("---", 1)])
 
 
 def _unlike(first: int, there: Sequence[str], written: Sequence[str]) -> list[str]:
@@ -172,15 +131,14 @@ def _at(lines: Sequence[str], place: int) -> str:
     return lines[place].strip() if place < len(lines) else "(no line)"
 
 
-def _metadata_edits(lines: Sequence[str], body: Mapping[str, Any]) -> list[str]:
+def _metadata_edits(lines: Sequence[str], wanted: Sequence[str]) -> list[str]:
     """Return metadata on privacy that the statement does not give. Other keys, and tags, are people's to change.
 
     Nothing beside dpltm's own lines may name its key, or escape a letter, by which YAML could name it.
     """
     if not lines or lines[0] != "---" or "---" not in lines[1:]:
         return ["metadata: is gone; a card begins with a line ---"]
-    head, wanted = list(lines[1 : lines.index("---", 1)]), metadata(body)
-    wanted = wanted[wanted.index(PRIVACY_KEY) :]
+    head = lines[1 : lines.index("---", 1)]
     first = head.index(PRIVACY_KEY) if PRIVACY_KEY in head else len(head)
     there, after = head[first : first + len(wanted)], head[first + len(wanted) :]
     wrong = [line for line in there if line not in wanted] + [line for line in wanted if there.count(line) != 1]

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import ROUND_FLOOR, Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +44,8 @@ MOST_SHOWN = 100
 """Classes of a confusion matrix, at most; of more it would be longer than all else."""
 
 
-class Estimate(NamedTuple):
+@dataclass(frozen=True)
+class Estimate:
     """A figure and the ends of its 95 % interval."""
 
     value: float
@@ -108,11 +109,6 @@ class GroupSkill:
     accuracy: Estimate | None = None
     majority_accuracy: float | None = None
     auc: Estimate | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as :meth:`Skill.to_json` has it."""
-        ends = {"accuracy": self.accuracy, "auc": self.auc}
-        return asdict(self) | {name: one and one._asdict() for name, one in ends.items()}
 
 
 @dataclass(frozen=True)
@@ -186,11 +182,9 @@ class Skill:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as answers, ``result.json`` and scripts have it (docs/formats.md)."""
-        figures = ("accuracy", "difference", "balanced_accuracy", "auc")
-        found = {name: None if (one := getattr(self, name)) is None else one._asdict() for name in figures}
-        body = {name: value for name, value in asdict(self).items() if name != "groups"}
-        groups = {"groups": [one.to_json() for one in self.groups]} if self.groups else {}
-        return {**body, **found, "verdict": self.verdict, **groups}
+        body = asdict(self)
+        groups = body.pop("groups")
+        return {**body, "verdict": self.verdict, **({"groups": groups} if groups else {})}
 
 
 def skill_of(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.privacy.entry import Entry
@@ -36,9 +38,23 @@ def figure(value: float | str, digits: int = 4, *, down: bool = False) -> str:
     return f"{exact.quantize(last, rounding=ROUND_FLOOR if down else ROUND_CEILING).normalize():f}"
 
 
+def guarantee(certified: Mapping[str, Any], digits: int = 4) -> str:
+    """A certified figure with what it is stated at, as far as that is there: in all answers and tables."""
+    stated = {**certified, "sampling": "no" if certified.get("sampling") == "none" else certified.get("sampling")}
+    terms = {"delta": "delta = {:g}", "adjacency": "{}", "unit": "unit {}", "sampling": "{} sampling",
+             "accountant": "accountant {}"}  # fmt: skip
+    said = [words.format(stated[name]) for name, words in terms.items() if stated.get(name) is not None]
+    return f"certified epsilon = {figure(certified['epsilon'], digits)} ({', '.join(said)})"
+
+
 def percent(value: float, digits: int = 2) -> str:
     """A share for people: ``91.92 %``."""
     return f"{100 * value:.{digits}f} %"
+
+
+def percent_up(share: float) -> str:
+    """A share in percent to one digit, rounded up: a bound that is shown is never below what was computed."""
+    return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"
 
 
 def describe(entry: Entry) -> str:

@@ -368,21 +368,21 @@ def _plain(value: Any) -> Any:
 
 def entry_from_json(body: object) -> Entry:
     """Return the entry that :func:`to_json` wrote; ArtifactError for unknown or missing fields, wrong types or values."""
-    found = _read(Entry, body, "entry")
+    found = value_from_json(Entry, body, "entry")
     assert isinstance(found, Entry)
     return found
 
 
 def part_from_json(body: object) -> Part:
     """Return the part that :func:`to_json` wrote. Raises as :func:`entry_from_json`."""
-    found = _read(Part, body, "part")
+    found = value_from_json(Part, body, "part")
     assert isinstance(found, Part)
     return found
 
 
 def lineage_from_json(body: object) -> Lineage:
     """Return the lineage that :func:`to_json` wrote. Raises as :func:`entry_from_json`."""
-    found = _read(Lineage, body, "lineage")
+    found = value_from_json(Lineage, body, "lineage")
     assert isinstance(found, Lineage)
     return found
 
@@ -400,8 +400,14 @@ def _hints(kind: type) -> Mapping[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _read(kind: Any, body: object, where: str) -> Any:
-    """A value of a type, from JSON; the types used by entries are the only ones handled."""
+def value_from_json(kind: Any, body: object, where: str) -> Any:
+    """Return a value of a type, from JSON: a dataclass, tuple, text or number. Raises as :func:`entry_from_json`.
+
+    Args:
+        kind: the type; every field of a dataclass must be there, and no other.
+        body: what JSON holds.
+        where: begins the message of what is refused.
+    """
     origin = get_origin(kind)
     if isinstance(kind, type) and issubclass(kind, Mechanism):
         name = body.get("mechanism") if isinstance(body, dict) else None
@@ -414,11 +420,11 @@ def _read(kind: Any, body: object, where: str) -> Any:
     if origin is tuple:
         if not isinstance(body, list):
             raise ArtifactError(f"{where}: Expected a list")
-        return tuple(_read(get_args(kind)[0], each, where) for each in body)
+        return tuple(value_from_json(get_args(kind)[0], each, where) for each in body)
     if origin is types.UnionType:
         if body is None and type(None) in get_args(kind):
             return None
-        return _read(next(each for each in get_args(kind) if each is not type(None)), body, where)
+        return value_from_json(next(each for each in get_args(kind) if each is not type(None)), body, where)
     if kind is float and body == "inf":
         return math.inf
     if kind is float:
@@ -446,7 +452,7 @@ def _object(kind: type, body: object, where: str) -> Any:
     if not isinstance(body, dict) or set(body) != names:
         wrong = sorted(set(body) ^ names)[0] if isinstance(body, dict) else "all of it"
         raise ArtifactError(f"{where}: unknown or missing field {wrong!r:.40}")
-    values = {name: _read(hints[name], value, f"{where}: {name}") for name, value in body.items()}
+    values = {name: value_from_json(hints[name], value, f"{where}: {name}") for name, value in body.items()}
     try:
         return kind(**values)
     except InputError as error:

@@ -14,8 +14,7 @@ from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.entry import UNKNOWN_RECORDS
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch, Unprotected
 from dpltm.privacy.statement import json_figure
-from dpltm.reports.statement import Subject, Terms, account_of, statement
-from dpltm.reports.wording import PROVENANCE
+from dpltm.reports.statement import PROVENANCE, Subject, Terms, account_of, statement
 
 SAME, NEAR = 1e-6, 1e-3
 """By how much a figure computed again may differ, in parts of itself: another processor; another version of a library."""

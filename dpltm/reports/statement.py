@@ -34,6 +34,14 @@ MAX_ENTRIES = 2000
 PRIORS = (0.5, 0.1)
 """Chances, before anything is seen, that a record was used."""
 
+PROVENANCE = {
+    "data-free": "They depend on no records: they cost nothing.",
+    "public": "They were made from records declared public: they cost nothing.",
+    "dp": "They were made by a private mechanism, which is among the entries.",
+    "private": "They were made from private records with no mechanism: nothing can be certified.",
+}
+"""Where tickets may come from, and what that means: told from the kind alone, whatever else a file says."""
+
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
 """Of the table of records that an attacker finds."""
 

@@ -6,22 +6,21 @@ The folder may be somebody else's, or damaged: whatever is not of the type it sh
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from dpltm.errors import DataError
-from dpltm.networks.skill import BINS, Bin, ClassSkill, Estimate, GroupSkill, OperatingPoint, Skill
+from dpltm.errors import ArtifactError, DataError
+from dpltm.filters import FILTERS
+from dpltm.filters.descriptor import CLIP_NORM
+from dpltm.networks.skill import BINS, Skill
 from dpltm.options.data import PER_UNIT
+from dpltm.privacy.entry import value_from_json
 from dpltm.privacy.mechanisms import Adjacency, Selection
 from dpltm.records.schema import parse_schema
-from dpltm.reports.statement import Subject, Terms
-from dpltm.reports.wording import PROVENANCE
+from dpltm.reports.statement import PROVENANCE, Subject, Terms
 
 if TYPE_CHECKING:
     from dpltm.training.artifacts import TicketSet
-
-T = TypeVar("T")
 
 MAX_COLUMNS = 300
 """Characters of the names of columns that a page has room for."""
@@ -102,7 +101,6 @@ def run_subject(
         weights: digest of its weights and mask.
     """
     options, facts = section(config, "options"), section(config, "resolved")
-    clipped = re.search(r"\bC=([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)", text(facts.get("filter")) or "")
     bounds = config.get("bounds")
     low, high = map(number, bounds) if isinstance(bounds, list) and len(bounds) == 2 else (None, None)
     settings: dict[str, Any] = {
@@ -124,7 +122,7 @@ def run_subject(
         **{key: text(facts.get(key)) for key in _WORDS},
         "precision": text(options.get("precision")),
         "budget": number(options.get("epsilon")),
-        "clip_norm": float(clipped[1]) if clipped else None,
+        **_clipping(options, facts),
         "sums": _sums(options, facts, text(config.get("model"))) if facts else None,
         "tries": number(facts.get("mean_tries")),
         "tried": count(facts.get("settings")),
@@ -134,6 +132,16 @@ def run_subject(
         written = config.get("provenance")
         settings |= {"ticket_set": ticket_set, "provenance": written if written in PROVENANCE else None}
     return Subject("run", name, settings, outcome_of(config, result), _notes(result), _texts(versions or {}))
+
+
+def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name of a filter, the norm that it bounds gradients by, and the quantile that this follows."""
+    name = text(options.get("filter"))
+    norm = number(facts.get("clip_norm", options.get("clip_norm")))
+    if options.get("no_pre_clip") or (name and name in FILTERS and CLIP_NORM not in FILTERS[name].parameters):
+        norm = None
+    quantile = None if norm is None else number(options.get("clip_quantile")) or None
+    return {"filter_name": name, "clip_norm": norm, "clip_quantile": quantile}
 
 
 def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,70 +167,15 @@ def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str
 
 def skill_in(result: Mapping[str, Any]) -> Skill | None:
     """Return the skill in an answer of train or evaluate; None where there is none, or where it is damaged."""
-    body = result.get("skill")
+    told = {"points": [], "groups": [], **section(result, "skill")}  # left out where there are none
+    told.pop("verdict", None)  # it follows from the rest
     try:
-        return _skill(body) if isinstance(body, dict) else None
-    except (KeyError, TypeError, ValueError):
+        skill: Skill = value_from_json(Skill, told, "skill")
+    except ArtifactError:
         return None
-
-
-def _skill(body: Mapping[str, Any]) -> Skill:
-    def whole(value: object) -> int:
-        return _known(count(value))
-
-    def estimate(one: Mapping[str, Any]) -> Estimate:
-        return Estimate(*(_known(number(one[end])) for end in Estimate._fields))
-
-    def share(value: object) -> float | None:
-        return None if value is None else _known(number(value))
-
-    classes = len(body["classes"])
-    if body["confusion"] is not None and {len(body["confusion"]), *map(len, body["confusion"])} != {classes}:
-        raise ValueError(classes)
-    if len(body["bins"]) != BINS or classes < 2:
-        raise ValueError(classes)
-    return Skill(
-        records=whole(body["records"]),
-        accuracy=estimate(body["accuracy"]),
-        majority=_known(text(body["majority"])),
-        majority_accuracy=_known(number(body["majority_accuracy"])),
-        difference=estimate(body["difference"]),
-        balanced_accuracy=estimate(body["balanced_accuracy"]),
-        auc=None if body["auc"] is None else estimate(body["auc"]),
-        classes=tuple(
-            ClassSkill(_known(text(one["name"])), whole(one["records"]), share(one["recall"]), share(one["precision"]))
-            for one in body["classes"]
-        ),
-        calibration_error=_known(number(body["calibration_error"])),
-        points=tuple(
-            OperatingPoint(
-                **{key: _known(number(one[key])) for key in ("threshold", "recall", "precision", "specificity")},
-                named=whole(one["named"]),
-            )
-            for one in body.get("points", ())
-        ),
-        bins=tuple(Bin(whole(one["records"]), share(one["chance"]), share(one["share"])) for one in body["bins"]),
-        confusion=None
-        if body["confusion"] is None
-        else tuple(tuple(whole(cell) for cell in row) for row in body["confusion"]),
-        metric=_known(text(body["metric"])),
-        groups=tuple(
-            GroupSkill(
-                _known(text(one["name"])),
-                whole(one["records"]),
-                None if one["accuracy"] is None else estimate(one["accuracy"]),
-                share(one["majority_accuracy"]),
-                None if one["auc"] is None else estimate(one["auc"]),
-            )
-            for one in body.get("groups", ())
-        ),
-    )
-
-
-def _known(value: T | None) -> T:
-    if value is None:
-        raise ValueError(value)
-    return value
+    classes = len(skill.classes)
+    square = skill.confusion is None or {len(skill.confusion), *map(len, skill.confusion)} == {classes}
+    return skill if square and classes >= 2 and len(skill.bins) == BINS and skill.records > 0 else None
 
 
 def _of_skill(skill: Skill) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpltm.privacy.describe import figure
+from dpltm.privacy.describe import figure, guarantee
 
 
 def markdown(body: Mapping[str, Any]) -> str:
     """Return the table for a document, with what it needs to be read alone."""
     lines = [f"## {body['recipe']}", "", body["source"], "", f"    dpltm run --config {body['config']}", ""]
-    lines += [f"All together: certified epsilon {total(body)}.", ""]
+    lines += [f"All together: {guarantee(body['privacy']['certified'])}.", ""]
     head = columns(body)
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(_one_line(cell) for cell in cells(row, body)) + " |" for row in body["arms"]]
@@ -43,11 +43,6 @@ def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
         row["name"], paper, _with_interval(row, measure), _percent(row["sd"], measure), change, count, certified, nominal,
         live,
     )  # fmt: skip
-
-
-def total(body: Mapping[str, Any]) -> str:
-    """Return the epsilon of all together, with its terms."""
-    return f"{figure(body['privacy']['certified']['epsilon'])} ({terms(body['privacy'])})"
 
 
 def _percent(value: float | None, measure: str, digits: int = 2) -> str:

@@ -46,7 +46,8 @@ def test_export(cli: Any, run: str, refused: Any, tree: Any) -> None:
     assert body["about"]["certified"] == result["privacy"]["certified"]
     shown = cli(f"export {run} --out again").out.splitlines()
     assert shown[0] == f"wrote again: {', '.join(files)}"
-    assert shown[-1] == "certified epsilon = 0.9995 (delta = 0.0001, unit record)"
+    terms = "delta = 0.0001, add-remove, unit record, poisson sampling, accountant pld"
+    assert shown[-1] == f"certified epsilon = 0.9995 ({terms})"
     assert refused(f"export {run} --out again") == (
         "--out: again exists already; choose another name or remove it first"
     )

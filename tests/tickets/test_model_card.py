@@ -149,9 +149,10 @@ def test_what_is_no_card_is_refused(text: str, said: str) -> None:
     assert str(refused.value) == said
 
 
-def test_values_that_cannot_be_shown_are_named() -> None:
+@pytest.mark.parametrize(("path", "value"), [(("settings", "steps"), "many"), (("odds", "right"), [])])
+def test_values_that_cannot_be_shown_are_named(path: tuple[str, str], value: object) -> None:
     body = body_of()
-    body["settings"]["steps"] = "many"
+    body[path[0]][path[1]] = value
     body["digest"] = digest_of(body)
     with pytest.raises(ArtifactError, match=r"^the statement holds values that cannot be shown; it is damaged$"):
         card_text(body)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import TemplateError
 
 from dpltm.audit.findings import audit
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
@@ -16,18 +15,27 @@ from dpltm.networks.masks import Mask
 from dpltm.options.report import ReportRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
-from dpltm.privacy.describe import figure, percent
+from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import lineage_from_json, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
-from dpltm.records.catalogue import catalogue
-from dpltm.reports.decision import TITLE, verdict
-from dpltm.reports.parts import Field, Section, Table, percent_up
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
 from dpltm.reports.sweep_table import cells, columns
-from dpltm.reports.wording import headline, sections, skill_tables
+from dpltm.reports.wording import (
+    ATTACKER,
+    RECORDS,
+    Section,
+    Table,
+    boxes,
+    headline,
+    sections,
+    skill_tables,
+    tables,
+    verdict,
+)
 from dpltm.tickets import charts
+from dpltm.tickets.card import template
 from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json
 from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
 from dpltm.tickets.model_card import KINDS, card_text, for_page, signed
@@ -36,9 +44,6 @@ from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA, is_sweep
 from dpltm.tickets.workbench.opening import free_name
 from dpltm.training.artifacts import TicketSet
-
-MAX_LAYERS = 16
-"""Pictures of a page; other layers have their densities in the table."""
 
 
 @dataclass(frozen=True)
@@ -177,10 +182,9 @@ def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
 def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Iterator[Section]:
     """Yield sections beside the statement; ``provenance`` as far as its lineage and configuration know it."""
     config = found.config or {}
-    yield Section("What gradients go through", charts=charts.filter_shape(section(config, "options")))
     skill = skill_in(found.result or {})
     if skill is not None:
-        yield Section("How good it is", tables=list(skill_tables(skill)))
+        yield Section("How good it is", tables=skill_tables(skill))
     if found.metrics and len(found.metrics) > 1:
         yield Section("Over the steps", charts=charts.over_steps(found.metrics, found.measure))
     tickets = _tickets_of(found)
@@ -190,7 +194,7 @@ def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Ite
     if config.get("ticket_set_id") is None:
         provenance = "data-free"  # the whole network
     if found.run is not None:
-        yield _mask_section(found.run.mask, _image_of(found), provenance)
+        yield _mask_section(found.run.mask, provenance)
     if not audited:
         yield Section("Audit", ["This training was not attacked. dpltm train --audit 1000 lets made-up records try."])
 
@@ -208,61 +212,32 @@ def _tickets_of(found: FoundRun) -> TicketSet | None:
     return tickets if tickets.id == wanted else None
 
 
-def _image_of(found: FoundRun) -> tuple[int, ...] | None:
-    config = found.config or {}
-    described = catalogue().get(text(section(config, "part").get("name")) or "")
-    image = config.get("feature_map") is None and described is not None and described.kind == "image"
-    return described.shape if image and described is not None else None
-
-
 # --- a set ------------------------------------------------------------------------------------------------------------
 
 
 def _of_set(tickets: TicketSet) -> Reported:
-    delta, subject = number(tickets.config.get("delta")), set_subject(tickets)
-    account = Account.alone(tickets.lineage)
-    source = catalogue().get(str(subject.settings["dataset"]))
-    image = source.shape if source is not None and source.kind == "image" and tickets.feature_map is None else None
-    last = tickets.body.tickets[-1]
+    delta, last = number(tickets.config.get("delta")), tickets.body.tickets[-1]
     shown = [
-        _ticket_section(tickets, None),
-        _mask_section(last.mask, image, tickets.provenance, f" of round {last.round}"),
-    ]
-    return Reported(subject, account, Terms(delta if delta is not None and 0 < delta < 1 else 1e-5), shown)
+        _ticket_section(tickets, None), _mask_section(last.mask, tickets.provenance, f" of round {last.round}")
+    ]  # fmt: skip
+    terms = Terms(delta if delta is not None and 0 < delta < 1 else 1e-5)
+    return Reported(set_subject(tickets), Account.alone(tickets.lineage), terms, shown)
 
 
 def _ticket_section(tickets: TicketSet, chosen: object) -> Section:
-    missing = "withheld" if tickets.provenance == "private" else "not measured"
-    rows = [
-        (
-            f"{one.round} (this one)" if one.round == chosen else str(one.round),
-            percent(one.mask.density),
-            f"{one.mask.live:,}",
-            missing if one.accuracy is None else percent(one.accuracy),
-        )
-        for one in tickets.body.tickets
-    ]
-    table = Table("Tickets by round; 0 is the whole network", ("round", "density", "live", "accuracy"), rows)
-    return Section("The tickets", tables=[table], charts=charts.against_density(tickets))
+    rows = tables("tickets", tickets=tickets, chosen=chosen)
+    return Section("The tickets", tables=rows, charts=charts.against_density(tickets))
 
 
-def _mask_section(mask: Mask, image: tuple[int, ...] | None, provenance: str | None, what: str = "") -> Section:
-    """Densities, and pictures of the weights' masks; neither where records may be behind them without a mechanism."""
+def _mask_section(mask: Mask, provenance: str | None, what: str = "") -> Section:
+    """Return the densities of layers; none where records may be behind them without a mechanism."""
     if provenance in (None, "private"):
         whence = (
             "were made from private records with no mechanism, and may reveal them" if provenance == "private" else
             "come from tickets of which no provenance is on record, and may reveal private records"
         )  # fmt: skip
-        return Section("Masks", [f"Pictures and densities of layers are left out: these masks {whence}."])
-    rows = [
-        (name, "x".join(map(str, one.shape)), f"{int(one.sum()):,}", percent(float(one.float().mean())))
-        for name, one in mask.items()
-    ]
-    table = Table(f"Live coordinates{what}", ("parameter", "shape", "live", "density"), rows)
-    weights = [(name, value.numpy()) for name, value in mask.items() if value.ndim >= 2][:MAX_LAYERS]
-    drawn = [one for _, value in weights[:1] if (one := charts.first_layer(value, image)) is not None]
-    drawn += [charts.layer(name, value) for name, value in weights]
-    return Section("Masks", tables=[table], pictures=drawn)
+        return Section("Masks", [f"Densities of layers are left out: these masks {whence}."])
+    return Section("Masks", tables=tables("masks", mask=mask, of=what))
 
 
 # --- a sweep ----------------------------------------------------------------------------------------------------------
@@ -326,40 +301,17 @@ def _page(made: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]
         figure(Account((entry,), unit=unit).epsilon(made.terms.delta, method)) if entry.paid else ""
         for entry in made.account.entries
     ]
-    source = files("dpltm.tickets").joinpath("report.html").read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     try:
         shown = sections(body, costs)
-        place = next(at for at, part in enumerate(shown) if part.title == "What an attacker can do")
+        place = next(at for at, part in enumerate(shown) if part.title == ATTACKER)
         shown[place] = replace(shown[place], charts=attacker)
-        after = next((at for at, part in enumerate(shown) if part.title == "The records"), len(shown) - 1)
+        after = next((at for at, part in enumerate(shown) if part.title == RECORDS), len(shown) - 1)
         shown[after:after] = [part for part in made.sections if part]
-        page = environment.from_string(source).render(
-            title=f"{body['name']}: {KINDS[body['kind']]}", headline=headline(body), figures=_boxes(body), sections=shown,
-            problems=made.problems, decision=TITLE, statement=for_page(body),
+        return template("report.html").render(
+            title=f"{body['name']}: {KINDS[body['kind']]}", headline=headline(body), figures=boxes(body), sections=shown,
+            problems=made.problems, statement=for_page(body),
         )  # fmt: skip
-        return page + "\n"
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, TemplateError) as error:
         raise ArtifactError(
             f"{body['name']}: its files hold values that cannot be shown: {first_line(error)}"
         ) from None
-
-
-def _boxes(body: dict[str, Any]) -> Iterator[Field]:
-    certified, nominal, said, got = body["certified"], body["nominal"], body["settings"], body["outcome"]
-    yield Field("certified epsilon", figure(certified["epsilon"]), f"proven, at delta {certified['delta']:g}")
-    if nominal is not None:
-        claim = f"claimed by {nominal['source']}, not proven"
-        yield Field("nominal epsilon", figure(nominal["epsilon"]), claim)
-    if got.get("accuracy") is not None:
-        bar = f"95 %: {percent(got['low'])} to {percent(got['high'])}" if got.get("low") is not None else ""
-        yield Field("accuracy", percent(got["accuracy"]), bar)
-    if got.get("majority") is not None:
-        yield Field("majority", percent(got["majority_accuracy"]), f"accuracy of always saying {got['majority']}")
-        if got["auc"] is not None:
-            yield Field("AUC", f"{got['auc']:.3f}", f"95 %: {got['auc_low']:.3f} to {got['auc_high']:.3f}")
-    if said.get("density") is not None:
-        yield Field("density", percent(said["density"]), f"{said['live']:,} live coordinates")
-    if body["odds"] is not None and certified["epsilon"] != 0:
-        right = percent_up(body["odds"]["right"][0]["at_most"])
-        yield Field("an attacker is right", right, "at most, of cases at even odds")

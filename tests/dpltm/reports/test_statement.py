@@ -27,9 +27,8 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.reports import statement as module
 from dpltm.reports.checking import differences, kept_apart
-from dpltm.reports.parts import Field
-from dpltm.reports.statement import Subject, Terms, check_shape, statement
-from dpltm.reports.wording import PROVENANCE, sections
+from dpltm.reports.statement import PROVENANCE, Subject, Terms, check_shape, statement
+from dpltm.reports.wording import Field, sections
 
 WHOLE = Part("d", "1" * 64)
 LEFT, RIGHT = (Part("d", "1" * 64, (), "record", *ends) for ends in ((0, 5 * 10**8), (5 * 10**8, 10**9)))
@@ -60,6 +59,7 @@ SETTINGS = {
     "noise_std": 1.0,
     "sensitivity": 0.5,
     "filter": "clip(C=0.5)",
+    "filter_name": "clip",
     "live": 100,
     "nominal_sensitivity": None,
     "noise_bits": "secure",
@@ -381,23 +381,30 @@ def test_only_the_best_try_of_a_search_may_be_released() -> None:
 @pytest.mark.parametrize(
     ("filter", "said"),
     [
-        ("clip(C=0.5)", "Norm that each gradient is clipped to."),
-        ("clip(C=0.5) then tanh(c=1, k=1)", "Norm that each gradient is clipped to."),
-        ("normalize(C=0.5)", "Norm that each gradient is scaled to, the short ones as well."),
-        ("auto(C=0.5, gamma=0.01)", "Norm that each gradient is scaled to, the short ones as well, but for gamma."),
-        ("radial-tanh(C=0.5, k=1)", "Norm that each gradient stays below."),
-        ("per-layer(C=0.5)", "Of all layers together: each of L layers is clipped to C / sqrt(L)."),
+        ("clip", "Norm that each gradient is clipped to."),
+        ("tanh", "Norm that each gradient is clipped to."),
+        ("normalize", "Norm that each gradient is scaled to, the short ones as well."),
+        ("auto", "Norm that each gradient is scaled to, the short ones as well, but for gamma."),
+        ("radial-tanh", "Norm that each gradient stays below."),
+        ("per-layer", "Of all layers together: each of L layers is clipped to C / sqrt(L)."),
+        ("mine(3)", "Norm that each gradient comes out with at most."),
     ],
 )
 def test_what_the_norm_does_is_said_of_each_filter(filter: str, said: str) -> None:
-    body = made(TRAINING, subject=replace(RUN, settings={**SETTINGS, "filter": filter}))
+    body = made(TRAINING, subject=replace(RUN, settings={**SETTINGS, "filter_name": filter}))
     assert shown(body)["clip norm"] == Field("clip norm", "0.5", said)
 
 
 def test_a_norm_that_follows_a_quantile_is_said_to_move() -> None:
-    body = made(TRAINING, subject=replace(RUN, settings={**SETTINGS, "filter": "clip(C=0.5, quantile=0.3)"}))
+    body = made(TRAINING, subject=replace(RUN, settings={**SETTINGS, "clip_quantile": 0.3}))
     meaning = "Norm that each gradient is clipped to. It follows a quantile of norms, by counts that share the noise."
     assert shown(body)["clip norm"] == Field("clip norm", "0.5 at first", meaning)
+
+
+@pytest.mark.parametrize(("name", "value"), [("sigmoid", "none"), (None, "not on record")])
+def test_no_norm_is_said_of_a_filter_that_is_known_alone(name: str | None, value: str) -> None:
+    settings = {**SETTINGS, "clip_norm": None, "filter_name": name}
+    assert shown(made(TRAINING, subject=replace(RUN, settings=settings)))["clip norm"].value == value
 
 
 @pytest.mark.parametrize(("budget", "said"), [(1000.0, "within it"), (0.001, "larger than it")])
